@@ -1,0 +1,117 @@
+"""Reference kernels in Python.
+
+All of them take a ``bytes`` buffer and positions relative to it; none keeps a reference to the buffer.
+A record is ``i32 size, body`` and a body starts ``i64 ledger, i64 entry`` (see ``codec.entry``).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from hashlib import sha1
+
+from crc32c import crc32c
+
+_RECORD_HEAD = struct.Struct(">iqq")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+
+_HEADER_BYTES = 32
+_CRC32C_BYTES = 4
+_CRC32_BYTES = 8
+_MAC_BYTES = 20
+_HMAC_BLOCK = 64
+
+
+def walk_entries(
+    buffer: bytes, start: int, end: int, size_min: int, size_max: int
+) -> tuple[list[int], list[int], list[int], list[int], int]:
+    """Follow entry records from ``start``: positions of size words, sizes, ledgers, entries, and the stop.
+
+    Stops at the first record that is not whole in ``buffer[:end]``, whose size is outside
+    ``[size_min, size_max]`` or whose ledger or entry id is negative.
+    """
+    starts: list[int] = []
+    sizes: list[int] = []
+    ledgers: list[int] = []
+    entries: list[int] = []
+    add_start, add_size = starts.append, sizes.append
+    add_ledger, add_entry = ledgers.append, entries.append
+    unpack = _RECORD_HEAD.unpack_from
+    position = start
+    last = end - _RECORD_HEAD.size
+    while position <= last:
+        size, ledger, entry = unpack(buffer, position)
+        following = position + 4 + size
+        if size < size_min or size > size_max or following > end or ledger < 0 or entry < 0:
+            break
+        add_start(position)
+        add_size(size)
+        add_ledger(ledger)
+        add_entry(entry)
+        position = following
+    return starts, sizes, ledgers, entries, position
+
+
+def failing_crc32c(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
+    """Indices of the records whose CRC-32C does not check; too short ones included."""
+    failing = []
+    view = memoryview(buffer)
+    unpack = _I32.unpack_from
+    smallest = _HEADER_BYTES + _CRC32C_BYTES
+    for index, start in enumerate(starts):
+        size = sizes[index]
+        if size < smallest:
+            failing.append(index)
+            continue
+        digest = start + 4 + _HEADER_BYTES
+        body = digest + _CRC32C_BYTES
+        value = crc32c(view[body : start + 4 + size], crc32c(buffer[start + 4 : digest]))
+        if value != unpack(buffer, digest)[0] & 0xFFFFFFFF:
+            failing.append(index)
+    return failing
+
+
+def failing_crc32(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
+    """Indices of the records whose CRC-32 does not check; too short ones included."""
+    failing = []
+    view = memoryview(buffer)
+    unpack = _I64.unpack_from
+    crc32 = zlib.crc32
+    smallest = _HEADER_BYTES + _CRC32_BYTES
+    for index, start in enumerate(starts):
+        size = sizes[index]
+        if size < smallest:
+            failing.append(index)
+            continue
+        digest = start + 4 + _HEADER_BYTES
+        body = digest + _CRC32_BYTES
+        value = crc32(view[body : start + 4 + size], crc32(buffer[start + 4 : digest]))
+        if value != unpack(buffer, digest)[0]:
+            failing.append(index)
+    return failing
+
+
+def failing_mac(buffer: bytes, starts: list[int], sizes: list[int], key: bytes) -> list[int]:
+    """Indices of the records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
+    failing = []
+    view = memoryview(buffer)
+    padded = key.ljust(_HMAC_BLOCK, b"\0")
+    inner_start = sha1(bytes(octet ^ 0x36 for octet in padded), usedforsecurity=False)
+    outer_start = sha1(bytes(octet ^ 0x5C for octet in padded), usedforsecurity=False)
+    smallest = _HEADER_BYTES + _MAC_BYTES
+    for index, start in enumerate(starts):
+        size = sizes[index]
+        if size < smallest:
+            failing.append(index)
+            continue
+        digest = start + 4 + _HEADER_BYTES
+        body = digest + _MAC_BYTES
+        inner = inner_start.copy()
+        inner.update(view[start + 4 : digest])
+        inner.update(view[body : start + 4 + size])
+        outer = outer_start.copy()
+        outer.update(inner.digest())
+        if outer.digest() != buffer[digest:body]:
+            failing.append(index)
+    return failing

@@ -1,0 +1,31 @@
+"""Ids and enums of BookKeeper, without behaviour.
+
+Ids are plain integers everywhere (a ledger id is an i64 >= 0, an entry id an i64 >= 0, a log id an
+i32 >= 0, a journal id an i64 >= 0); the aliases say which one a signature means.
+"""
+
+from __future__ import annotations
+
+import enum
+
+LedgerId = int
+EntryId = int
+LogId = int
+JournalId = int
+
+
+class DigestType(enum.Enum):
+    """How an entry's bytes are checked. The value is the name used in JSON and on the command line."""
+
+    CRC32C = "crc32c"
+    CRC32 = "crc32"
+    MAC = "mac"
+    DUMMY = "dummy"
+
+
+class LedgerState(enum.Enum):
+    """State of a ledger in its metadata (``LedgerMetadataFormat.State``); the value is the JSON form."""
+
+    OPEN = "OPEN"
+    IN_RECOVERY = "IN_RECOVERY"
+    CLOSED = "CLOSED"
