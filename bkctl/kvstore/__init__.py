@@ -1,0 +1,1 @@
+"""The key-value seam: RocksDB and its memory twin."""

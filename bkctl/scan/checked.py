@@ -1,0 +1,109 @@
+"""Records with their digests checked: what commands, rebuilds and jobs read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.digest_book import BatchCheck, DigestBook
+from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.swallowed import unswallow
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries a scan is about; None means all. The entry range includes both ends."""
+
+    ledger: int | None = None
+    entries: tuple[int, int] | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is filtered out."""
+        return self.ledger is None and self.entries is None
+
+    def ids(self, ledger: int, entry: int) -> bool:
+        """Whether an entry is wanted."""
+        if self.ledger is not None and ledger != self.ledger:
+            return False
+        return self.entries is None or self.entries[0] <= entry <= self.entries[1]
+
+    def of(self, batch: EntryBatch) -> EntryBatch:
+        """The wanted part of a batch."""
+        if self.everything:
+            return batch
+        pairs = enumerate(zip(batch.ledgers, batch.entries, strict=True))
+        return batch.select([index for index, ids in pairs if self.ids(*ids)])
+
+
+ALL = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatch:
+    """Entries and what their digests say."""
+
+    batch: EntryBatch
+    check: BatchCheck
+
+
+CheckedItem = CheckedBatch | MarkedRecord | Damage | Tail
+
+
+def survey(
+    items: Iterable[Item], book: DigestBook, wanted: Wanted = ALL, until: set[int] | None = None
+) -> None:
+    """Let the book learn digest types from a file's entries.
+
+    ``until`` are all ledgers of the file when they are known (the ledgers map): the survey ends as soon as
+    they are settled.
+    """
+    for item in items:
+        if isinstance(item, EntryBatch):
+            book.survey(wanted.of(item))
+            if until is not None and not book.unsettled(until):
+                return
+
+
+def checked(
+    items: Iterable[Item], records: RecordScan, book: DigestBook, wanted: Wanted = ALL
+) -> Iterator[CheckedItem]:
+    """Items of one file with the digests of wanted entries checked.
+
+    An entry whose digest proves that it belongs to another ledger than it says is followed by a ``Damage``
+    of its ledger id.
+    """
+    siblings = records.known_ledgers
+    for item in items:
+        if not isinstance(item, EntryBatch):
+            yield item
+            continue
+        batch = wanted.of(item)
+        if not len(batch):
+            continue
+        check = book.check(batch, siblings)
+        if not check.failing:
+            yield CheckedBatch(batch, check)
+            yield from _strangers(records, batch, check)
+            continue
+        for part in unswallow(records, batch, check.failing):
+            if isinstance(part, Damage):
+                yield part
+            else:
+                again = check if part is batch else book.check(part, siblings)
+                yield CheckedBatch(part, again)
+                yield from _strangers(records, part, again)
+
+
+def _strangers(records: RecordScan, batch: EntryBatch, check: BatchCheck) -> Iterator[Damage]:
+    for index, owner in check.strangers.items():
+        yield Damage(
+            records.path,
+            batch.offset(index) + 4,
+            8,
+            "ledger id",
+            f"{owner}, as the entry's digest proves",
+            str(batch.ledgers[index]),
+        )

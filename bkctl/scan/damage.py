@@ -1,0 +1,68 @@
+"""What a scan says about bytes that are not what they should be. Damage is a value, never an exception."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Verdict(enum.Enum):
+    """The state of one file; the value is the word in JSON.
+
+    Only ``DAMAGED`` is a finding: a torn tail is what a kill leaves, an unsynced tail what a power cut
+    leaves in the newest journal.
+    """
+
+    CLEAN = "clean"
+    TORN_TAIL = "torn_tail"
+    UNSYNCED_TAIL = "unsynced_tail"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEntries:
+    """Entries of one ledger that damage took, as far as ``evidence`` can tell.
+
+    ``evidence``: ``index`` (the location index points into the damage), ``header`` (the record's own ids
+    are readable), ``gap`` (the entries before and after are there), ``map`` (the ledgers map counts more
+    ``bytes`` than were found; the entries are not known).
+    """
+
+    ledger: int
+    first_entry: int | None
+    last_entry: int | None
+    bytes: int | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of a file that cannot be read as what it should be.
+
+    ``offset`` and ``size_bytes`` give the range; ``expected`` and ``found`` are short phrases.
+    ``unsynced`` marks a hole that a power cut explains (newest journal, past the last mark).
+    """
+
+    path: str
+    offset: int
+    size_bytes: int
+    reason: str
+    expected: str = ""
+    found: str = ""
+    missing: tuple[MissingEntries, ...] = ()
+    unsynced: bool = False
+
+    @property
+    def end(self) -> int:
+        """First byte behind the range."""
+        return self.offset + self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """How a file ends: ``kind`` is ``end`` (right behind a record), ``zeros`` (preallocated space) or
+    ``torn`` (a record that was being written)."""
+
+    offset: int
+    kind: str
+    found: str = ""

@@ -1,0 +1,190 @@
+"""Which digest does each ledger use, and do its entries check?
+
+The type of a ledger is known from its metadata, from the caller (``--digest TYPE``), or from the entries
+themselves: the type under which most of them check, CRC-32C before CRC-32 before a MAC with the password
+that was given. A ledger counts as settled when ``SETTLED_CHECKS`` of its entries check under a type, or,
+at the end of the survey, when at least half of those tried do. A checksum that fits by chance has a
+probability of 2^-32, so one type never settles on another's entries.
+
+An entry may carry a damaged ledger id. When its own ledger is not known from anywhere else, its checksum is
+tried with the ledger ids that are known: a fit proves which ledger it belongs to.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bkctl.codec.digest import Digester
+from bkctl.codec.entry import EntryBatch
+from bkctl.types import DigestType
+
+SETTLED_CHECKS = 3
+TRIES_MAX = 10_000
+SIBLING_LEDGERS_MAX = 1_000
+STRANGER_ENTRIES_MAX = 3
+
+_LEDGER = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Trials of one ledger: how many entries, and how many checked under each candidate."""
+
+    tried: int = 0
+    checks: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCheck:
+    """Result for one batch.
+
+    ``digesters`` has the batch's ledgers with a known digest; ``failing`` indices whose digest does not
+    check; ``strangers`` maps an index to the ledger that its digest proves instead of the one it names.
+    """
+
+    digesters: Mapping[int, Digester]
+    failing: frozenset[int]
+    strangers: Mapping[int, int]
+    checked: bool = True
+
+    def ok(self, index: int, ledger: int) -> bool | None:
+        """True or false where the digest is known and can be computed, else None."""
+        if not self.checked:
+            return None
+        if index in self.failing or index in self.strangers:
+            return False
+        digester = self.digesters.get(ledger)
+        if digester is None or (digester.type is DigestType.MAC and not digester.key):
+            return None
+        return True
+
+
+class DigestBook:
+    """Digests of ledgers. ``known`` comes from metadata and wins; ``forced`` is a type for all others.
+
+    With neither, :meth:`survey` learns from entries. ``enabled=False`` checks nothing, types that are known
+    without looking still tell where payloads begin.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[int, Digester] | None = None,
+        *,
+        forced: Digester | None = None,
+        password: bytes | None = None,
+        enabled: bool = True,
+    ) -> None:
+        self.enabled = enabled
+        self._known = dict(known or {})
+        self._forced = forced
+        self._settled: dict[int, Digester] = {}
+        self._tallies: dict[int, _Tally] = {}
+        self._candidates = [Digester(DigestType.CRC32C), Digester(DigestType.CRC32)]
+        if password is not None:
+            self._candidates.append(Digester.of(DigestType.MAC, password))
+
+    @property
+    def needs_survey(self) -> bool:
+        """Whether the entries have to be looked at before they are judged."""
+        return self.enabled and self._forced is None
+
+    @property
+    def digesters(self) -> Mapping[int, Digester]:
+        """Ledgers whose digest is known by now (not those that ``forced`` covers)."""
+        return {**self._settled, **self._known}
+
+    def digester(self, ledger: int) -> Digester | None:
+        """The digest of a ledger, None when it is not known."""
+        return self._known.get(ledger) or self._forced or self._settled.get(ledger)
+
+    def unsettled(self, ledgers: Iterable[int]) -> set[int]:
+        """Those of ``ledgers`` that a survey should still look at."""
+        return {
+            ledger
+            for ledger in ledgers
+            if ledger not in self._known
+            and ledger not in self._settled
+            and (ledger not in self._tallies or self._tallies[ledger].tried < TRIES_MAX)
+        }
+
+    def survey(self, batch: EntryBatch) -> None:
+        """Learn from the batch's entries of ledgers that are not settled."""
+        open_ledgers = self.unsettled(set(batch.ledgers))
+        if not open_ledgers:
+            return
+        for index, ledger in enumerate(batch.ledgers):
+            if ledger in open_ledgers:
+                tally = self._tallies.setdefault(ledger, _Tally())
+                tally.tried += 1
+                self._try(tally, ledger, batch.body(index))
+                if ledger in self._settled or tally.tried >= TRIES_MAX:
+                    open_ledgers.discard(ledger)
+                    if not open_ledgers:
+                        return
+
+    def _try(self, tally: _Tally, ledger: int, body: bytes) -> None:
+        for rank, digester in enumerate(self._candidates):
+            if digester.checks(body):
+                tally.checks[rank] += 1
+                if tally.checks[rank] >= SETTLED_CHECKS:
+                    self._settled[ledger] = digester
+                    del self._tallies[ledger]
+                return
+
+    def close_survey(self) -> None:
+        """All entries were seen: settle ledgers of which at least half of the entries checked."""
+        for ledger, tally in self._tallies.items():
+            best = max(range(len(self._candidates)), key=lambda rank: (tally.checks[rank], -rank))
+            if tally.checks[best] and 2 * tally.checks[best] >= tally.tried:
+                self._settled[ledger] = self._candidates[best]
+
+    def check(self, batch: EntryBatch, siblings: Collection[int] = ()) -> BatchCheck:
+        """Check every entry of the batch; ``siblings`` are ledgers that a stranger may belong to."""
+        digesters: dict[int, Digester] = {}
+        strange: set[int] = set()
+        for ledger in set(batch.ledgers):
+            digester = self.digester(ledger)
+            if digester is not None:
+                digesters[ledger] = digester
+            elif ledger in self._tallies and self._tallies[ledger].tried <= STRANGER_ENTRIES_MAX:
+                strange.add(ledger)
+        if not self.enabled:
+            return BatchCheck(digesters, frozenset(), {}, checked=False)
+        failing = self._failing(batch, digesters)
+        strangers: dict[int, int] = {}
+        for index, ledger in enumerate(batch.ledgers) if strange and siblings else ():
+            if ledger in strange:
+                owner = self._owner(batch.body(index), siblings)
+                if owner is not None:
+                    strangers[index] = owner
+        return BatchCheck(digesters, frozenset(failing), strangers)
+
+    @staticmethod
+    def _failing(batch: EntryBatch, digesters: Mapping[int, Digester]) -> list[int]:
+        by_digester: dict[Digester, set[int]] = {}
+        for ledger, digester in digesters.items():
+            if digester.type is not DigestType.MAC or digester.key:
+                by_digester.setdefault(digester, set()).add(ledger)
+        if len(by_digester) == 1 and len(digesters) == len(set(batch.ledgers)):
+            (digester,) = by_digester
+            return digester.failing(batch.buffer, batch.starts, batch.sizes)
+        failing: list[int] = []
+        for digester, ledgers in by_digester.items():
+            indices = [index for index, ledger in enumerate(batch.ledgers) if ledger in ledgers]
+            part = batch.select(indices)
+            failing += [indices[i] for i in digester.failing(part.buffer, part.starts, part.sizes)]
+        return failing
+
+    def _owner(self, body: bytes, siblings: Collection[int]) -> int | None:
+        """The ledger under whose id the entry checks, if it is one of ``siblings``."""
+        for count, ledger in enumerate(siblings):
+            if count >= SIBLING_LEDGERS_MAX:
+                break
+            digester = self.digester(ledger)
+            if digester is None or digester.type is DigestType.DUMMY:
+                continue
+            if digester.checks(_LEDGER.pack(ledger) + body[8:]):
+                return ledger
+        return None

@@ -1,0 +1,263 @@
+"""What is in the directories of a bookie.
+
+::
+
+    <journalDir>/current/   <hex>.txn  VERSION
+    <ledgerDir>/current/    <hex>.log  <hex>.log.compacting  <hex>.log.<hex>.compacted
+                            lastMark[.<i>]  lastId  VERSION  DIRTY  BOOKIE_STATUS  metadata-cache/
+    <indexDir>/current/     locations/ ledgers/ (RocksDB)  or  <hex>/<hex>/<hex>.idx  VERSION
+
+A path may be a file, a ``current`` directory, a ledger, index or journal directory, or a folder that holds
+several of them, at most ``FOLDER_DEPTH_MAX`` levels down.
+
+Source: formats of ``org.apache.bookkeeper.bookie.BookieImpl`` and ``LedgerDirsManager``.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from posixpath import basename, dirname, join, normpath
+
+from bkctl.codec.cookie import decode_cookie
+from bkctl.codec.entrylog import parse_log_name
+from bkctl.codec.journal import parse_journal_name
+from bkctl.codec.last_mark import LastMark, decode_last_mark
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.vfs import FileSystem
+
+FOLDER_DEPTH_MAX = 5
+FOLDERS_MAX = 10_000
+SMALL_FILE_BYTES_MAX = 1 << 20
+
+COOKIE_NAME = "VERSION"
+CURRENT = "current"
+_LAST_MARK = re.compile(r"lastMark(\.[0-9]+)?")
+_COMPACTION_LOG = re.compile(r"([0-9a-f]+)\.log\.(?:compacting|(?:[0-9a-f]+)\.compacted)")
+_KEY_VALUE_NAMES = ("locations", "ledgers", "metadata-cache")
+_HEX_DIRECTORY = re.compile(r"[0-9a-f]{1,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """An entry log: ``<hex>.log``, or one of a compaction's intermediate names when ``compaction``."""
+
+    path: str
+    log_id: int
+    size_bytes: int
+    compaction: bool = False
+
+    @property
+    def directory(self) -> str:
+        """The directory it lies in; a log id means something only together with it."""
+        return dirname(self.path) or "."
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A journal."""
+
+    path: str
+    journal_id: int
+    size_bytes: int
+
+    @property
+    def directory(self) -> str:
+        """The directory it lies in."""
+        return dirname(self.path) or "."
+
+
+@dataclass(frozen=True, slots=True)
+class BookieDirectory:
+    """One directory that holds files of a bookie, normally named ``current``."""
+
+    path: str
+    logs: tuple[LogFile, ...] = ()
+    journals: tuple[JournalFile, ...] = ()
+    last_marks: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    has_cookie: bool = False
+    dirty: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of a bookie's was found."""
+        return not (self.logs or self.journals or self.last_marks or self.indexes or self.has_cookie)
+
+
+def read_small(filesystem: FileSystem, path: str) -> bytes:
+    """All bytes of a small file. Raises StorageError above 1 MiB, NotFoundError, StorageError."""
+    file = filesystem.open(path)
+    try:
+        if file.size_bytes > SMALL_FILE_BYTES_MAX:
+            raise StorageError(
+                f"{path}: {file.size_bytes} bytes where at most {SMALL_FILE_BYTES_MAX} make sense", path=path
+            )
+        return file.read_at(0, file.size_bytes)
+    finally:
+        file.close()
+
+
+def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
+    """What lies directly in ``path``."""
+    logs: list[LogFile] = []
+    journals: list[JournalFile] = []
+    marks: list[str] = []
+    indexes: list[str] = []
+    names = filesystem.names(path)
+    for name in names:
+        full = join(path, name)
+        if (log_id := parse_log_name(name)) is not None and name == f"{log_id:x}.log":
+            logs.append(LogFile(full, log_id, _size(filesystem, full)))
+        elif match := _COMPACTION_LOG.fullmatch(name):
+            logs.append(LogFile(full, int(match[1], 16), _size(filesystem, full), compaction=True))
+        elif (journal_id := parse_journal_name(name)) is not None:
+            journals.append(JournalFile(full, journal_id, _size(filesystem, full)))
+        elif _LAST_MARK.fullmatch(name):
+            marks.append(name)
+        elif name in _KEY_VALUE_NAMES and is_key_value_store(filesystem, full):
+            indexes.append(name)
+        elif _HEX_DIRECTORY.fullmatch(name) and "idx" not in indexes and _holds_idx(filesystem, full):
+            indexes.append("idx")
+    return BookieDirectory(
+        path,
+        tuple(sorted(logs, key=lambda log: (log.log_id, log.compaction, log.path))),
+        tuple(sorted(journals, key=lambda journal: journal.journal_id)),
+        tuple(marks),
+        tuple(indexes),
+        COOKIE_NAME in names,
+        "DIRTY" in names,
+    )
+
+
+def _size(filesystem: FileSystem, path: str) -> int:
+    facts = filesystem.status(path)
+    return facts.size_bytes if facts else 0
+
+
+def is_key_value_store(filesystem: FileSystem, path: str) -> bool:
+    """Whether ``path`` is a RocksDB directory."""
+    facts = filesystem.status(join(path, "CURRENT"))
+    return facts is not None and not facts.is_dir
+
+
+def _holds_idx(filesystem: FileSystem, path: str) -> bool:
+    facts = filesystem.status(path)
+    if facts is None or not facts.is_dir:
+        return False
+    for name in filesystem.names(path):
+        below = join(path, name)
+        facts = filesystem.status(below) if _HEX_DIRECTORY.fullmatch(name) else None
+        if facts is None or not facts.is_dir:
+            continue
+        if any(leaf.endswith((".idx", ".idx.rloc")) for leaf in filesystem.names(below)):
+            return True
+    return False
+
+
+def find_directories(filesystem: FileSystem, path: str) -> list[BookieDirectory]:
+    """The bookie directories that a directory path stands for.
+
+    Raises NotFoundError when there is no such path, UsageError when it is a file or holds nothing of a
+    bookie's.
+    """
+    facts = filesystem.status(path)
+    if facts is None:
+        raise NotFoundError(f"{path}: no such file or directory")
+    if not facts.is_dir:
+        raise UsageError(f"{path}: is a file, a directory is needed")
+    if is_key_value_store(filesystem, path):
+        return [inspect_directory(filesystem, dirname(normpath(path)) or ".")]
+    found: list[BookieDirectory] = []
+    budget = [FOLDERS_MAX]
+    _search(filesystem, path, FOLDER_DEPTH_MAX, found, budget)
+    if not found:
+        raise UsageError(f"{path}: no journal, entry log, index or cookie in it or in the folders below it")
+    return found
+
+
+def _search(
+    filesystem: FileSystem, path: str, depth: int, found: list[BookieDirectory], budget: list[int]
+) -> None:
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise UsageError(f"{path}: more than {FOLDERS_MAX} folders; name a directory closer to the bookie's")
+    here = inspect_directory(filesystem, path)
+    if not here.is_empty:
+        found.append(here)
+        return
+    current = join(path, CURRENT)
+    facts = filesystem.status(current)
+    if facts is not None and facts.is_dir:
+        _search(filesystem, current, 0, found, budget)
+        return
+    if depth == 0:
+        return
+    for name in filesystem.names(path):
+        below = join(path, name)
+        facts = filesystem.status(below)
+        if (
+            facts is not None
+            and facts.is_dir
+            and not name.startswith(".")
+            and not is_key_value_store(filesystem, below)
+        ):
+            _search(filesystem, below, depth - 1, found, budget)
+
+
+def last_mark_of(filesystem: FileSystem, journal_directory: BookieDirectory) -> LastMark | None:
+    """The last mark that counts for a journal directory, None when no ledger directory is found.
+
+    Ledger directories are looked for among the neighbours of the journal directory and where its cookie
+    says; when both have a cookie it must be the same. Of several marks the highest one counts, of those
+    with an index (several journal directories) the ones whose journal is in this directory.
+    """
+    ids = {journal.journal_id for journal in journal_directory.journals}
+    cookie = _cookie_bytes(filesystem, journal_directory.path)
+    marks: list[tuple[str, LastMark]] = []
+    for directory in _ledger_directories(filesystem, journal_directory.path, cookie):
+        for name in inspect_directory(filesystem, directory).last_marks:
+            mark = _read_mark(filesystem, join(directory, name))
+            if mark is not None:
+                marks.append((name, mark))
+    indexed = [mark for name, mark in marks if name != "lastMark" and mark.journal_id in ids]
+    plain = [mark for name, mark in marks if name == "lastMark"]
+    return max(indexed or plain, default=None)
+
+
+def _read_mark(filesystem: FileSystem, path: str) -> LastMark | None:
+    """A last mark; like Java, one that does not yield 16 bytes does not count."""
+    try:
+        return decode_last_mark(read_small(filesystem, path))
+    except (CorruptionError, StorageError):
+        return None
+
+
+def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
+    try:
+        return read_small(filesystem, join(directory, COOKIE_NAME))
+    except (NotFoundError, StorageError):
+        return None
+
+
+def _ledger_directories(filesystem: FileSystem, journal_path: str, cookie: bytes | None) -> list[str]:
+    candidates = [journal_path]
+    parent = dirname(normpath(journal_path))
+    folder = dirname(parent) if basename(normpath(journal_path)) == CURRENT else parent
+    facts = filesystem.status(folder) if folder else None
+    if facts is not None and facts.is_dir:
+        for name in filesystem.names(folder)[:FOLDERS_MAX]:
+            candidates += [join(folder, name, CURRENT), join(folder, name)]
+    if cookie is not None:
+        with suppress(CorruptionError):
+            candidates += [join(path, CURRENT) for path in decode_cookie(cookie).ledger_paths]
+    found = []
+    for candidate in dict.fromkeys(normpath(path) for path in candidates):
+        facts = filesystem.status(candidate)
+        if facts is None or not facts.is_dir:
+            continue
+        theirs = _cookie_bytes(filesystem, candidate)
+        if cookie is None or theirs is None or theirs == cookie:
+            found.append(candidate)
+    return found

@@ -1,0 +1,189 @@
+"""Reading entry logs: header, ledgers map, entries, damage.
+
+What Java does differently is listed in ``docs/differences.md``: Java resynchronises byte by byte on any
+positive number, ends a scan silently at a size that is too large, and never compares the map with the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bkctl.codec import entrylog as codec
+from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.errors import CorruptionError
+from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.proof import Evidence
+from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem
+
+_HEAD = struct.Struct(">iqq")
+_MAP_BYTES_MAX = 1 << 30
+
+
+class EntryLogDialect:
+    """Ledgers-map batches, the DirectIO header record and its filler."""
+
+    def __init__(self, direct: bool) -> None:
+        self._direct = direct
+
+    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | None:
+        """A map batch, the DirectIO header mark or DirectIO filler at ``offset``."""
+        head = file.peek(offset, _HEAD.size)
+        if self._direct:
+            if offset == codec.HEADER_BYTES and codec.is_direct(file.peek(0, codec.HEADER_BYTES + 12)):
+                return self._skip(offset, codec.DIRECT_HEADER_BYTES - offset)
+            filler = -offset % codec.DIRECT_ALIGNMENT
+            if filler and head[:1] == b"\xf0" and file.peek(offset, filler) == codec.direct_filler(offset):
+                return self._skip(offset, filler)
+        if len(head) < _HEAD.size:
+            return None
+        size, ledger, entry = _HEAD.unpack(head)
+        if not codec.is_map_batch(size, ledger, entry) or offset + 4 + size > file.size_bytes:
+            return None
+        record = file.read_at(offset, 4 + size)
+        try:
+            codec.decode_map_batch(record, offset)
+        except CorruptionError:
+            return None
+        return MarkedRecord(offset, 4 + size, None, ledger, entry, record)
+
+    @staticmethod
+    def _skip(offset: int, framed_bytes: int) -> MarkedRecord:
+        return MarkedRecord(offset, framed_bytes, None, codec.NOT_AN_ENTRY, codec.NOT_AN_ENTRY, b"")
+
+    def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
+        """A whole map batch proves itself by its two reserved ids."""
+        if ledger != codec.NOT_AN_ENTRY or not codec.is_map_batch(size, ledger, entry):
+            return None
+        end = offset + 4 + size
+        return end if end <= file.size_bytes else None
+
+    def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
+        """DirectIO filler that ends at ``end``."""
+        if not self._direct or end % codec.DIRECT_ALIGNMENT:
+            return end
+        block = file.read_at(
+            max(start, end - codec.DIRECT_ALIGNMENT), min(end - start, codec.DIRECT_ALIGNMENT)
+        )
+        return end - (len(block) - len(block.rstrip(b"\xf0")))
+
+    def torn(self, head: bytes, room: int) -> bool:
+        """A header that is cut, or a plausible one with less than its size behind it."""
+        if len(head) < _HEAD.size:
+            return True
+        size, ledger, entry = _HEAD.unpack(head)
+        plausible = ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX
+        return (plausible or codec.is_map_batch(size, ledger, entry)) and 4 + size > room
+
+
+@dataclass(slots=True)
+class EntryLogHead:
+    """What the first bytes and the map of a log say.
+
+    ``damage`` are problems of the header or the map; ``header`` is the best reading all the same.
+    ``short`` is a log that ends inside its header (0 bytes: normal, just allocated).
+    """
+
+    path: str
+    size_bytes: int
+    header: codec.EntryLogHeader
+    ledgers_map: dict[int, int] | None = None
+    damage: list[Damage] = field(default_factory=list)
+    short: bool = False
+
+
+def read_head(file: SteadyFile) -> EntryLogHead:
+    """Header and ledgers map of a log; never fails on what it reads."""
+    data = file.read_at(0, codec.HEADER_BYTES + 12)
+    head = EntryLogHead(file.path, file.size_bytes, codec.EntryLogHeader())
+    if file.refused(0, codec.HEADER_BYTES):
+        head.damage.append(
+            Damage(file.path, 0, codec.HEADER_BYTES, "unreadable", "the header", "a read error of the disk")
+        )
+    elif len(data) < codec.HEADER_BYTES and data[:4] == codec.MAGIC[: len(data)]:
+        head.short = True
+        return head
+    else:
+        try:
+            head.header = codec.decode_header(data)
+        except CorruptionError as error:
+            head.damage.append(Damage(file.path, error.offset, 4, error.what, error.expected, error.found))
+            head.header = codec.EntryLogHeader(direct=codec.is_direct(data))
+            return head
+    if head.header.has_map:
+        _read_map(file, head)
+    return head
+
+
+def _read_map(file: SteadyFile, head: EntryLogHead) -> None:
+    offset = head.header.map_offset
+    room = file.size_bytes - offset
+    if offset < codec.HEADER_BYTES or room < 24:
+        head.damage.append(
+            Damage(
+                file.path,
+                8,
+                8,
+                "ledgers map offset",
+                f"an offset inside the log of {file.size_bytes} bytes, as its map was written last",
+                str(offset),
+            )
+        )
+        return
+    try:
+        head.ledgers_map = codec.decode_map(
+            file.read_at(offset, min(room, _MAP_BYTES_MAX)), head.header, offset
+        )
+    except CorruptionError as error:
+        head.damage.append(Damage(file.path, error.offset, 4, error.what, error.expected, error.found))
+
+
+class EntryLogScan:
+    """One entry log, opened for reading.
+
+    Iterating yields entry batches, map batches and filler, damage of the records, and a ``Tail`` at the end;
+    damage of header and map is in ``head.damage`` beforehand. Closes the file at the end of a ``with``.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: str,
+        evidence: Evidence | None = None,
+        size_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        self.file = SteadyFile(filesystem.open(path))
+        self.head = read_head(self.file)
+        self.evidence = evidence or Evidence()
+        self._size_max = size_max
+        if self.head.ledgers_map is not None:
+            self.evidence.ledgers.update(self.head.ledgers_map)
+        self.records = RecordScan(
+            self.file,
+            EntryLogDialect(self.head.header.direct),
+            codec.HEADER_BYTES,
+            self.evidence,
+            size_max,
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        if self.head.short:
+            kind = "torn" if self.file.size_bytes else "end"
+            yield Tail(0, kind, f"{self.file.size_bytes} bytes of a header" if kind == "torn" else "")
+            return
+        yield from self.records
+
+    def batches(self) -> Iterator[EntryBatch]:
+        """The entries alone."""
+        for item in self:
+            if isinstance(item, EntryBatch):
+                yield item
+
+    def __enter__(self) -> EntryLogScan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()

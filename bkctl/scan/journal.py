@@ -1,0 +1,214 @@
+"""Reading journals: header, entries, special records, padding, damage.
+
+Java takes a zero length word for the end of the file; this reader looks behind it. Whether what it finds
+there is damage or the trace of a power cut depends on the last mark, which :class:`JournalScan` is given.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from bkctl.codec import journal as codec
+from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.codec.journal import RecordKind
+from bkctl.codec.last_mark import LastMark
+from bkctl.errors import CorruptionError
+from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.proof import Evidence
+from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem
+
+_HEAD = struct.Struct(">iqq")
+_PADDING = struct.Struct(">ii")
+_SPECIAL_BODY_BYTES_MAX = 1 << 16
+
+
+class JournalDialect:
+    """Padding and special records of a journal of ``version``."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
+        """A padding record or a record with a reserved entry id at ``offset``."""
+        head = file.peek(offset, _HEAD.size)
+        if len(head) < 8:
+            return None
+        size, inner = _PADDING.unpack_from(head)
+        if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
+            if not 0 <= inner <= file.size_bytes - offset - 8:
+                return None
+            body = file.read_at(offset + 8, inner)
+            return MarkedRecord(offset, 8 + inner, RecordKind.PADDING, -1, -1, body)
+        if len(head) < _HEAD.size:
+            return None
+        _, ledger, entry = _HEAD.unpack(head)
+        if not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
+            return None
+        return self._special(file, offset, size)
+
+    def _special(self, file: SteadyFile, offset: int, size: int) -> MarkedRecord | Damage:
+        data = file.read_at(offset, 4 + size)
+        if file.refused(offset, offset + 4 + size):
+            return Damage(file.path, offset, 4 + size, "unreadable", "bytes", "a read error of the disk")
+        try:
+            record = codec.decode_record(data, self._version, size_max=size)
+        except CorruptionError as error:
+            return Damage(file.path, offset, 4 + size, error.what, error.expected, error.found)
+        return MarkedRecord(offset, 4 + size, record.kind, record.ledger, record.entry, record.body)
+
+    def _is_special(self, size: int, ledger: int, entry: int) -> bool:
+        kind = codec.kind_of(entry)
+        return (
+            ledger >= 0
+            and kind in codec.ENTRY_IDS
+            and self._version >= codec.KIND_SINCE.get(kind, codec.VERSION_MAX)
+            and codec.RECORD_BYTES_MIN <= size <= _SPECIAL_BODY_BYTES_MAX
+        )
+
+    def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
+        """A special record proves itself by its entry id and its inner length."""
+        if entry >= 0 or not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
+            return None
+        return offset + 4 + size if isinstance(self._special(file, offset, size), MarkedRecord) else None
+
+    def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
+        """The padding record that ends exactly at ``end``."""
+        if self._version < codec.PADDED_FROM:
+            return end
+        block = file.read_at(max(start, end - (1 << 16)), min(end - start, 1 << 16))
+        at = len(block)
+        while (at := block.rfind(b"\xff\xff\xff\x00", 0, at)) >= 0:
+            offset = end - len(block) + at
+            if len(block) - at >= 8 and _PADDING.unpack_from(block, at)[1] == end - offset - 8:
+                return offset
+        return end
+
+    def torn(self, head: bytes, room: int) -> bool:
+        """A header that is cut, or a plausible one with less than its length behind it."""
+        if len(head) >= 8:
+            size, inner = _PADDING.unpack_from(head)
+            if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
+                return bool(inner > room - 8)
+        if len(head) < _HEAD.size:
+            return True
+        size, ledger, entry = _HEAD.unpack(head)
+        plausible = ledger >= 0 and (entry >= 0 or self._is_special(size, ledger, entry))
+        return plausible and 16 <= size <= BODY_BYTES_MAX and 4 + size > room
+
+
+@dataclass(slots=True)
+class JournalHead:
+    """What the first bytes say; ``version`` is 6 when they say nothing, ``short`` a cut header."""
+
+    path: str
+    size_bytes: int
+    version: int
+    damage: list[Damage] = field(default_factory=list)
+    short: bool = False
+
+
+def read_head(file: SteadyFile) -> JournalHead:
+    """Header of a journal; never fails on what it reads."""
+    data = file.read_at(0, codec.HEADER_BYTES)
+    head = JournalHead(file.path, file.size_bytes, codec.VERSION_MAX)
+    if file.refused(0, codec.SHORT_HEADER_BYTES):
+        head.damage.append(Damage(file.path, 0, 8, "unreadable", "the header", "a read error of the disk"))
+        return head
+    try:
+        head.version = codec.decode_header(data).version
+    except CorruptionError as error:
+        if error.what == "journal version":
+            head.damage.append(Damage(file.path, 4, 4, error.what, error.expected, error.found))
+        else:
+            head.short = True
+        return head
+    if not data.startswith(codec.MAGIC) and not _starts_with_record(data, file):
+        head.version = codec.VERSION_MAX
+        head.damage.append(Damage(file.path, 0, 8, "journal header", codec.MAGIC.hex(), data[:4].hex()))
+    return head
+
+
+def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
+    """Whether a file without the magic can be a version 1 journal: it begins with a record, or is blank."""
+    if len(data) >= _HEAD.size:
+        size, ledger, entry = _HEAD.unpack_from(data)
+        if ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX:
+            return True
+    return file.first_nonzero(0) is None
+
+
+def _first_record(head: JournalHead, file: SteadyFile) -> int:
+    """Where records start; behind a damaged header that is a guess from the zeros that pad it."""
+    if not head.damage:
+        return codec.JournalHeader(head.version).first_record
+    rest = file.read_at(codec.SHORT_HEADER_BYTES, codec.HEADER_BYTES - codec.SHORT_HEADER_BYTES)
+    padded = len(rest) + codec.SHORT_HEADER_BYTES == codec.HEADER_BYTES and not any(rest)
+    return codec.HEADER_BYTES if padded else min(codec.SHORT_HEADER_BYTES, file.size_bytes)
+
+
+class JournalScan:
+    """One journal, opened for reading.
+
+    Iterating yields entry batches, ``MarkedRecord``s (special records and padding), damage and a ``Tail``.
+    ``unsynced_from`` is the offset from which a hole is what a power cut leaves (the newest journal behind
+    the last mark), None where every hole is damage. Closes the file at the end of a ``with``.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: str,
+        evidence: Evidence | None = None,
+        *,
+        unsynced_from: int | None = None,
+        size_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        self.file = SteadyFile(filesystem.open(path))
+        self.head = read_head(self.file)
+        self.evidence = evidence or Evidence()
+        self.unsynced_from = unsynced_from
+        self.records = RecordScan(
+            self.file,
+            JournalDialect(self.head.version),
+            _first_record(self.head, self.file),
+            self.evidence,
+            size_max,
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        if self.head.short:
+            yield Tail(0, "torn", f"{self.file.size_bytes} bytes of a header")
+            return
+        for item in self.records:
+            yield self._judge(item) if isinstance(item, Damage) else item
+
+    def _judge(self, damage: Damage) -> Damage:
+        if self.unsynced_from is None or damage.offset < self.unsynced_from:
+            return damage
+        return damage if damage.reason == "unreadable" else replace(damage, unsynced=True)
+
+    def batches(self) -> Iterator[EntryBatch]:
+        """The entries alone."""
+        for item in self:
+            if isinstance(item, EntryBatch):
+                yield item
+
+    def __enter__(self) -> JournalScan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def unsynced_from(journal_id: int, newest_id: int, mark: LastMark | None) -> int | None:
+    """From which offset a hole in a journal is explained by a power cut, None if nowhere.
+
+    ``mark`` None means that no last mark was found: then nothing explains a hole.
+    """
+    if mark is None or journal_id != newest_id or mark.journal_id > journal_id:
+        return None
+    return mark.offset if mark.journal_id == journal_id else 0

@@ -1,0 +1,58 @@
+"""Records that a wrong size word swallowed.
+
+A size word that is too large by exactly the length of the following records leaves the chain whole. The
+digest of the record does not check then, and it does check over the bytes up to the first record inside:
+that proves the size wrong and the records inside real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bkctl.codec.entry import EntryBatch, walk
+from bkctl.scan.damage import Damage
+from bkctl.scan.records import RecordScan
+
+
+def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> Iterator[EntryBatch | Damage]:
+    """The batch with every failing record that swallowed others taken apart; see the module."""
+    start = 0
+    for index in sorted(failing):
+        parts = _take_apart(scan, batch, index)
+        if parts is None:
+            continue
+        if index > start:
+            yield batch.select(list(range(start, index)))
+        yield from parts
+        start = index + 1
+    if start == 0:
+        yield batch
+    elif start < len(batch):
+        yield batch.select(list(range(start, len(batch))))
+
+
+def _take_apart(scan: RecordScan, batch: EntryBatch, index: int) -> list[EntryBatch | Damage] | None:
+    offset, size, ledger = batch.offset(index), batch.sizes[index], batch.ledgers[index]
+    end = offset + 4 + size
+    inside = scan.prover.find(offset + 20, end)
+    if inside is None:
+        return None
+    right = scan.first_size(offset, inside, ledger)
+    if right is None:
+        return None
+    relative, stop = inside - batch.base, end - batch.base
+    swallowed, reached = walk(batch.buffer, relative, stop, base=batch.base)
+    parts: list[EntryBatch | Damage] = [
+        scan.wrong_size(offset, right, size),
+        EntryBatch(
+            batch.buffer, batch.base, [batch.starts[index]], [right], [ledger], [batch.entries[index]]
+        ),
+        swallowed,
+    ]
+    if reached < stop:
+        parts.append(
+            Damage(
+                scan.path, batch.base + reached, stop - reached, "record", "a record", "bytes inside another"
+            )
+        )
+    return parts
