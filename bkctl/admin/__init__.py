@@ -1,0 +1,1 @@
+"""One function per operator verb; returns frozen dataclasses, never prints."""

@@ -1,0 +1,206 @@
+"""Journals: list, scan, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from bkctl.admin.offline.loss import LossTracker
+from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.codec.last_mark import LastMark
+from bkctl.errors import NotFoundError
+from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
+from bkctl.scan.damage import Damage, Tail, Verdict
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.journal import JournalScan, read_head, unsynced_from
+from bkctl.scan.proof import Evidence
+from bkctl.scan.records import MarkedRecord
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem
+
+Advance = Callable[[int], None]
+
+
+def nobody(_: int) -> None:
+    """Progress that nobody follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSummary:
+    """One row of ``journal list``; ``version`` None where the header cannot be read."""
+
+    dir: str
+    journal_id: int
+    path: str
+    bytes: int
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntries:
+    """Data entries of one journal with their digests."""
+
+    journal: JournalFile
+    entries: CheckedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class JournalMarked:
+    """A record of a journal that is not a data entry."""
+
+    journal: JournalFile
+    record: MarkedRecord
+
+
+def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> Iterator[JournalSummary]:
+    """One summary per journal; only headers are read."""
+    for journal in journals:
+        file = SteadyFile(filesystem.open(journal.path))
+        try:
+            head = read_head(file)
+        finally:
+            file.close()
+        known = not head.damage and not (head.short and file.size_bytes < 8)
+        yield JournalSummary(
+            journal.directory,
+            journal.journal_id,
+            journal.path,
+            file.size_bytes,
+            head.version if known else None,
+        )
+
+
+class MarkFinder:
+    """Where, in each journal, holes are explained by a power cut. ``mark`` given by the caller wins."""
+
+    def __init__(self, filesystem: FileSystem, mark: LastMark | None = None) -> None:
+        self._filesystem = filesystem
+        self._mark = mark
+        self._directories: dict[str, tuple[int, LastMark | None]] = {}
+
+    def unsynced_from(self, journal: JournalFile) -> int | None:
+        """Offset from which a hole in ``journal`` is a trace of a power cut, None if nowhere."""
+        directory = journal.directory
+        if directory not in self._directories:
+            here = inspect_directory(self._filesystem, directory)
+            newest = max((other.journal_id for other in here.journals), default=journal.journal_id)
+            mark = self._mark or last_mark_of(self._filesystem, here)
+            self._directories[directory] = (newest, mark)
+        newest, mark = self._directories[directory]
+        return unsynced_from(journal.journal_id, newest, mark)
+
+
+def survey_journals(
+    filesystem: FileSystem, journals: Iterable[JournalFile], book: DigestBook, wanted: Wanted = ALL
+) -> None:
+    """Let the book settle digest types from the journals' entries."""
+    if not book.needs_survey:
+        return
+    for journal in journals:
+        with JournalScan(filesystem, journal.path) as scan:
+            survey(scan, book, wanted)
+    book.close_survey()
+
+
+def scan_journals(
+    filesystem: FileSystem,
+    journals: list[JournalFile],
+    book: DigestBook,
+    wanted: Wanted = ALL,
+    *,
+    mark: LastMark | None = None,
+    advance: Advance = nobody,
+) -> Iterator[JournalEntries | JournalMarked | Damage]:
+    """Records of the journals, and their damage, in file order. Damage may carry ``unsynced``."""
+    survey_journals(filesystem, journals, book, wanted)
+    marks = MarkFinder(filesystem, mark)
+    for journal in journals:
+        try:
+            scan = _open(filesystem, journal, book, marks)
+        except NotFoundError:
+            continue  # a running bookie trimmed it since it was listed
+        with scan:
+            yield from scan.head.damage
+            for item in checked(scan, scan.records, book, wanted):
+                if isinstance(item, CheckedBatch):
+                    yield JournalEntries(journal, item)
+                elif isinstance(item, MarkedRecord):
+                    if wanted.entries is None and wanted.ledger in (None, item.ledger):
+                        yield JournalMarked(journal, item)
+                elif isinstance(item, Damage):
+                    yield item
+        advance(journal.size_bytes)
+
+
+def _open(filesystem: FileSystem, journal: JournalFile, book: DigestBook, marks: MarkFinder) -> JournalScan:
+    return JournalScan(
+        filesystem,
+        journal.path,
+        Evidence(digesters=book.digesters),
+        unsynced_from=marks.unsynced_from(journal),
+    )
+
+
+def verify_journals(
+    filesystem: FileSystem,
+    journals: list[JournalFile],
+    book: DigestBook,
+    *,
+    mark: LastMark | None = None,
+    advance: Advance = nobody,
+) -> Iterator[FileVerdict]:
+    """One verdict per journal."""
+    survey_journals(filesystem, journals, book)
+    marks = MarkFinder(filesystem, mark)
+    for journal in journals:
+        try:
+            scan = _open(filesystem, journal, book, marks)
+        except NotFoundError:
+            continue  # as in scan_journals
+        with scan:
+            yield _verify(scan, book)
+        advance(journal.size_bytes)
+
+
+def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
+    tracker = LossTracker(scan.file.path, unsynced_from=scan.unsynced_from)
+    for damage in scan.head.damage:
+        tracker.damaged(damage)
+    held: CheckedBatch | None = None
+    for item in checked(scan, scan.records, book):
+        if isinstance(item, Tail):
+            _judge_tail(tracker, held, item)
+            held = None
+            continue
+        if held is not None:
+            tracker.entries(held)
+            held = None
+        if isinstance(item, CheckedBatch):
+            held = item
+        elif isinstance(item, MarkedRecord):
+            tracker.salvaged(item.framed_bytes, records=0 if item.ledger < 0 else 1)
+        elif isinstance(item, Damage):
+            tracker.damaged(item)
+    return tracker.verdict()
+
+
+def _judge_tail(tracker: LossTracker, held: CheckedBatch | None, tail: Tail) -> None:
+    """The last entries and the end of the file.
+
+    An entry in front of preallocated zeros whose digest fails and whose own last bytes are zeros was being
+    written when the machine stopped: a torn tail.
+    """
+    if held is not None:
+        last = len(held.batch) - 1
+        torn = (
+            tail.kind == "zeros"
+            and last in held.check.failing
+            and not any(held.batch.body(last)[-4:])
+            and held.batch.offset(last) + 4 + held.batch.sizes[last] == tail.offset
+        )
+        tracker.entries(held, torn_last=torn)
+        if torn:
+            tracker.tail(Verdict.TORN_TAIL)
+    if tail.kind == "torn":
+        tracker.tail(Verdict.TORN_TAIL)

@@ -1,0 +1,175 @@
+"""What damage took: collects a file's records and damage while it is verified.
+
+An entry that is lost shows in up to four ways: its own ids may still be readable, the location index may
+point into the damage, the entries before and after it may be there, and the ledgers map may count more
+bytes than were found. Each is reported with the evidence named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.codec.entry import EntryBatch
+from bkctl.scan.checked import CheckedBatch
+from bkctl.scan.damage import Damage, MissingEntries, Verdict
+
+#: More damage than this is counted, not listed: the file is lost, and memory is bounded.
+DAMAGES_MAX = 10_000
+
+#: A gap can only be explained by damage that had room for its entries.
+_FRAMED_BYTES_MIN = 28
+
+LocatedIn = Callable[[list[tuple[int, int]]], "list[tuple[MissingEntries, ...]]"]
+
+
+class LossTracker:
+    """Fed with a file's items in file order; ``verdict`` at the end.
+
+    ``located_in`` gives, for each of some ranges, the entries whose records the index places in it. It is
+    asked once, at the end, and only when there is damage.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        located_in: LocatedIn | None = None,
+        *,
+        unsynced_from: int | None = None,
+    ) -> None:
+        self._path = path
+        self._unsynced_from = unsynced_from
+        self._located_in = located_in
+        self._holes: list[int] = []
+        self._records = 0
+        self._unchecked = 0
+        self._bytes = 0
+        self._verdict = Verdict.CLEAN
+        self._count = 0
+        self._first_bad: int | None = None
+        self.damages: list[Damage] = []
+        self._before: dict[int, int] = {}
+        self._open_gaps: list[int] = []
+
+    def entries(self, item: CheckedBatch, *, torn_last: bool = False) -> None:
+        """Entries that were read; those whose digest fails are damage, except a last one that is torn."""
+        batch, check = item.batch, item.check
+        lost = check.failing | check.strangers.keys()
+        self._records += len(batch) - len(lost)
+        self._bytes += sum(batch.sizes) + 4 * len(batch) - sum(batch.sizes[index] + 4 for index in lost)
+        if not check.checked:
+            self._unchecked += len(batch)
+        elif len(check.digesters) < len(set(batch.ledgers)):
+            self._unchecked += sum(1 for ledger in batch.ledgers if ledger not in check.digesters)
+        for index in sorted(check.failing - check.strangers.keys()):
+            if not (torn_last and index == len(batch) - 1):
+                self.digest_failed(batch, item, index)
+        if self._open_gaps:
+            self._close_gaps(batch)
+        self._before = dict(zip(batch.ledgers, batch.entries, strict=True))
+
+    def digest_failed(self, batch: EntryBatch, item: CheckedBatch, index: int) -> None:
+        """Record an entry whose bytes do not match its digest."""
+        ledger, entry = batch.ledgers[index], batch.entries[index]
+        digester = item.check.digesters[ledger]
+        self.damaged(
+            Damage(
+                self._path,
+                batch.offset(index),
+                batch.sizes[index] + 4,
+                "digest",
+                f"the {digester.type.value} digest of ledger {ledger} entry {entry}",
+                "bytes that do not match it",
+                (MissingEntries(ledger, entry, entry, None, "header"),),
+                unsynced=self._unsynced_from is not None and batch.offset(index) >= self._unsynced_from,
+            ),
+            gap=False,
+        )
+
+    def salvaged(self, framed_bytes: int, records: int = 0) -> None:
+        """Bytes of records that are not entries."""
+        self._bytes += framed_bytes
+        self._records += records
+
+    def damaged(self, damage: Damage, *, gap: bool = True) -> None:
+        """A damaged range; ``gap``: records may be lost in it, so look for gaps around it."""
+        self._count += 1
+        self._first_bad = damage.offset if self._first_bad is None else min(self._first_bad, damage.offset)
+        self.tail(Verdict.UNSYNCED_TAIL if damage.unsynced else Verdict.DAMAGED)
+        if len(self.damages) >= DAMAGES_MAX:
+            return
+        self.damages.append(damage)
+        if gap:
+            self._open_gaps.append(len(self.damages) - 1)
+            self._holes.append(len(self.damages) - 1)
+
+    def tail(self, verdict: Verdict) -> None:
+        """How the file ends; damage outweighs the rest."""
+        order = [Verdict.CLEAN, Verdict.TORN_TAIL, Verdict.UNSYNCED_TAIL, Verdict.DAMAGED]
+        self._verdict = max(self._verdict, verdict, key=order.index)
+
+    def attribute(self, missing: tuple[MissingEntries, ...]) -> None:
+        """Add what the whole file lacks to its first damage."""
+        if missing and self.damages:
+            self.damages[0] = replace(self.damages[0], missing=self.damages[0].missing + missing)
+
+    def _close_gaps(self, batch: EntryBatch) -> None:
+        """Entries missing between what was read before the damage and what comes right after it."""
+        after = dict(zip(reversed(batch.ledgers), reversed(batch.entries), strict=True))
+        for index in self._open_gaps:
+            damage = self.damages[index]
+            known = {(gap.ledger, gap.first_entry) for gap in damage.missing}
+            gaps = []
+            for ledger, first_after in after.items():
+                last_before = self._before.get(ledger)
+                if last_before is None or not first_after - last_before > 1:
+                    continue
+                fits = (first_after - last_before - 1) * _FRAMED_BYTES_MIN <= damage.size_bytes + 4
+                if fits and (ledger, last_before + 1) not in known:
+                    gaps.append(MissingEntries(ledger, last_before + 1, first_after - 1, None, "gap"))
+            self.damages[index] = replace(damage, missing=damage.missing + tuple(gaps))
+        self._open_gaps.clear()
+
+    def _ask_index(self) -> None:
+        if self._located_in is None or not self._holes:
+            return
+        holes = sorted(self._holes, key=lambda index: self.damages[index].offset)
+        ranges = [(self.damages[index].offset, self.damages[index].end) for index in holes]
+        for index, located in zip(holes, self._located_in(ranges), strict=True):
+            damage = self.damages[index]
+            self.damages[index] = replace(damage, missing=_merged(damage.missing, located))
+
+    def verdict(self) -> FileVerdict:
+        """The file's verdict."""
+        self._ask_index()
+        return FileVerdict(
+            self._path,
+            self._verdict,
+            self._records,
+            self._unchecked,
+            self._first_bad,
+            self._bytes,
+            self._count,
+            tuple(sorted(self.damages, key=lambda damage: damage.offset)),
+        )
+
+
+def _merged(
+    known: tuple[MissingEntries, ...], located: tuple[MissingEntries, ...]
+) -> tuple[MissingEntries, ...]:
+    """Both, without what the index names as well."""
+
+    def is_named(gap: MissingEntries) -> bool:
+        if gap.first_entry is None or gap.last_entry is None:
+            return False
+        return any(
+            other.ledger == gap.ledger
+            and other.first_entry is not None
+            and other.last_entry is not None
+            and other.first_entry <= gap.first_entry
+            and gap.last_entry <= other.last_entry
+            for other in located
+        )
+
+    return located + tuple(gap for gap in known if not is_named(gap))

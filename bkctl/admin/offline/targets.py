@@ -1,0 +1,117 @@
+"""From paths to the files they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from posixpath import basename, dirname, normpath
+
+from bkctl.codec.entrylog import MAGIC as ENTRY_LOG_MAGIC
+from bkctl.codec.entrylog import parse_log_name
+from bkctl.codec.journal import MAGIC as JOURNAL_MAGIC
+from bkctl.codec.journal import parse_journal_name
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.scan.directory import (
+    BookieDirectory,
+    JournalFile,
+    LogFile,
+    find_directories,
+    inspect_directory,
+)
+from bkctl.vfs import FileSystem
+
+
+def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
+    """The first bytes of a file."""
+    file = filesystem.open(path)
+    try:
+        return file.read_at(0, length)
+    finally:
+        file.close()
+
+
+def entry_logs(filesystem: FileSystem, paths: Iterable[str], log_id: int | None = None) -> list[LogFile]:
+    """The entry logs that ``paths`` stand for, each once, in the order of the paths and then by id.
+
+    Raises NotFoundError when there is no such path or no log ``log_id``, UsageError for a file that is no
+    entry log and for a directory without any.
+    """
+    found: dict[str, LogFile] = {}
+    for path in paths:
+        facts = filesystem.status(path)
+        if facts is not None and not facts.is_dir:
+            log = _one_log(filesystem, path, facts.size_bytes)
+            found.setdefault(normpath(log.path), log)
+            continue
+        logs = [
+            log
+            for directory in find_directories(filesystem, path)
+            for log in directory.logs
+            if not log.compaction
+        ]
+        if not logs:
+            raise UsageError(f"{path}: no entry log in it")
+        for log in logs:
+            found.setdefault(normpath(log.path), log)
+    chosen = [log for log in found.values() if log_id is None or log.log_id == log_id]
+    if not chosen:
+        raise NotFoundError(f"no entry log {log_id} (0x{log_id:x}) in {', '.join(paths)}")
+    return chosen
+
+
+def _one_log(filesystem: FileSystem, path: str, size_bytes: int) -> LogFile:
+    name = basename(path)
+    log_id = parse_log_name(name)
+    if log_id is None:
+        log_id = parse_log_name(".".join(name.split(".")[:2]))
+    if log_id is None:
+        if first_bytes(filesystem, path, 4) != ENTRY_LOG_MAGIC:
+            raise UsageError(f"{path}: is not an entry log (neither <hex id>.log nor starting with BKLO)")
+        log_id = 0
+    return LogFile(path, log_id, size_bytes)
+
+
+def journals(
+    filesystem: FileSystem, paths: Iterable[str], journal_id: int | None = None
+) -> list[JournalFile]:
+    """The journals that ``paths`` stand for; errors as :func:`entry_logs`."""
+    found: dict[str, JournalFile] = {}
+    for path in paths:
+        facts = filesystem.status(path)
+        if facts is not None and not facts.is_dir:
+            journal = _one_journal(filesystem, path, facts.size_bytes)
+            found.setdefault(normpath(path), journal)
+            continue
+        files = [
+            journal for directory in find_directories(filesystem, path) for journal in directory.journals
+        ]
+        if not files:
+            raise UsageError(f"{path}: no journal in it")
+        for journal in files:
+            found.setdefault(normpath(journal.path), journal)
+    chosen = [journal for journal in found.values() if journal_id is None or journal.journal_id == journal_id]
+    if not chosen:
+        raise NotFoundError(f"no journal {journal_id} (0x{journal_id:x}) in {', '.join(paths)}")
+    return chosen
+
+
+def _one_journal(filesystem: FileSystem, path: str, size_bytes: int) -> JournalFile:
+    journal_id = parse_journal_name(basename(path))
+    if journal_id is None:
+        if first_bytes(filesystem, path, 4) != JOURNAL_MAGIC:
+            raise UsageError(f"{path}: is not a journal (neither <hex id>.txn nor starting with BKLG)")
+        journal_id = 0
+    return JournalFile(path, journal_id, size_bytes)
+
+
+def directories(filesystem: FileSystem, paths: Iterable[str]) -> list[BookieDirectory]:
+    """The bookie directories that ``paths`` stand for, each once; a file stands for its directory."""
+    found: dict[str, BookieDirectory] = {}
+    for path in paths:
+        facts = filesystem.status(path)
+        if facts is not None and not facts.is_dir:
+            here = [inspect_directory(filesystem, dirname(path) or ".")]
+        else:
+            here = find_directories(filesystem, path)
+        for directory in here:
+            found.setdefault(normpath(directory.path), directory)
+    return list(found.values())

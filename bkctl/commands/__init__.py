@@ -1,0 +1,1 @@
+"""Thin typer verbs, one module per noun."""

@@ -1,0 +1,40 @@
+"""Options of the commands that list entries, from entry logs or from journals."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Digest(StrEnum):
+    """Values of ``--digest``."""
+
+    AUTO = "auto"
+    OFF = "off"
+    CRC32C = "crc32c"
+    CRC32 = "crc32"
+    MAC = "mac"
+    DUMMY = "dummy"
+
+
+class Payload(StrEnum):
+    """Values of ``--payload``."""
+
+    NONE = "none"
+    SHA256 = "sha256"
+    HEX = "hex"
+    BASE64 = "base64"
+    TEXT = "text"
+
+
+DigestOption = Annotated[
+    Digest,
+    typer.Option(
+        "--digest",
+        help="Check entries: auto takes the type from the ledgers' metadata or else from the entries.",
+    ),
+]
+
+PayloadOption = Annotated[Payload, typer.Option("--payload", help="Add the payload in this form.")]

@@ -1,0 +1,282 @@
+"""``bkctl entrylog``: what is in entry logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.admin.offline import entrylogs
+from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.targets import entry_logs
+from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
+from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
+from bkctl.commands.findings import (
+    VERDICT_SCHEMA,
+    damage_row,
+    exit_code_of,
+    tell,
+    write_verdicts,
+)
+from bkctl.commands.options import (
+    EntryOption,
+    LedgerMetadataOption,
+    LedgerOption,
+    LogOption,
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    PathsArgument,
+    noun_app,
+    parse_log_id,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.output import (
+    Format,
+    Key,
+    Schema,
+    chosen_format,
+    write_lines,
+    write_one,
+    write_rows,
+)
+from bkctl.commands.progress import progress
+from bkctl.commands.targets import paths_or_default, split_targets
+from bkctl.errors import UsageError
+from bkctl.scan.checked import Wanted
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import LogFile
+from bkctl.vfs import PosixFileSystem
+
+app = noun_app("[offline] [reads] What is in the entry logs of a bookie, running or not.")
+
+
+LIST_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the log; a log id means something only with it"),
+    Key("log_id", "int", "id, decimal"),
+    Key("path", "string", "the file"),
+    Key("bytes", "int", "length of the file"),
+    Key("version", "int or null", "format version, null when the header cannot be read"),
+    Key("has_ledgers_map", "bool", "whether the log was rolled and has its map of ledgers"),
+    Key("ledgers", "int or null", "ledgers in the map"),
+)
+
+SCAN_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the log"),
+    Key("log_id", "int", "id, decimal"),
+    Key("path", "string", "the file"),
+    Key("offset", "int", "offset of the entry's body, as the index stores it"),
+    Key("size", "int", "bytes of the body"),
+    *ENTRY_KEYS,
+)
+
+SHOW_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the log"),
+    Key("log_id", "int", "id, decimal"),
+    Key("path", "string", "the file"),
+    Key("bytes", "int", "length of the file"),
+    Key("entries", "int or null", "entries, null when only the map was read"),
+    Key("ledgers", "array", "of {ledger, bytes, entries}; bytes count the size words"),
+    Key("source", "string", "map (the ledgers map) or walk (every record)"),
+    Key("damage", "array", "of {offset, bytes, reason, expected, found, missing}"),
+)
+
+
+@app.command("list")
+def list_command(
+    paths: PathsArgument,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] List entry logs: id, length, version, ledgers map.
+
+    Examples:
+
+      bkctl entrylog list /data/bookie/ledgers
+
+      bkctl entrylog list /data/bookie -o csv
+    """
+    filesystem = PosixFileSystem()
+    write_rows(entrylogs.list_logs(filesystem, entry_logs(filesystem, paths)), LIST_SCHEMA, output)
+
+
+@app.command("show")
+def show_command(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="[ID] [PATH...]", help="A log id (28, 0x1c, 1c.log) and where it is."),
+    ],
+    log: LogOption = None,
+    walk: Annotated[bool, typer.Option("--walk", help="Read every record even when there is a map.")] = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Show which ledgers an entry log holds, and their bytes and entries.
+
+    Examples:
+
+      bkctl entrylog show 1c.log /data/bookie/ledgers
+
+      bkctl entrylog show /data/bookie/ledgers/current/1c.log --walk -o json
+    """
+    filesystem = PosixFileSystem()
+    found = _one_log(filesystem, targets, log)
+    with progress("walking", found.size_bytes) as advance:
+        contents = entrylogs.show_log(filesystem, found, walk=walk, advance=_absolute(advance))
+    if chosen_format(output, one=True) is Format.TABLE:
+        _show_table(contents)
+    else:
+        row = {key.key: getattr(contents, key.key) for key in SHOW_SCHEMA}
+        row["damage"] = [damage_row(damage) for damage in contents.damage]
+        write_one(row, SHOW_SCHEMA, output)
+    for damage in contents.damage:
+        tell(damage)
+    if contents.damage:
+        raise typer.Exit(1)
+
+
+def _one_log(filesystem: PosixFileSystem, targets: list[str], log: int | None) -> LogFile:
+    paths, ids = split_targets(targets, parse_log_id)
+    if log is not None:
+        ids.append(log)
+    if len(ids) > 1:
+        raise UsageError("name one log")
+    logs = entry_logs(filesystem, paths_or_default(paths), ids[0] if ids else None)
+    if len(logs) > 1:
+        listed = ", ".join(found.path for found in logs[:5]) + (", ..." if len(logs) > 5 else "")
+        raise UsageError(f"{len(logs)} logs fit, name one by its id or its path: {listed}")
+    return logs[0]
+
+
+def _absolute(advance: Any) -> Any:
+    """Turns positions into steps."""
+    done = 0
+
+    def at(position: int) -> None:
+        nonlocal done
+        advance(position - done)
+        done = position
+
+    return at
+
+
+def _show_table(contents: entrylogs.EntryLogContents) -> None:
+    entries = "" if contents.entries is None else f", {contents.entries} entries"
+    typer.echo(
+        f"{contents.path}: log {contents.log_id} (0x{contents.log_id:x}), {contents.bytes} bytes{entries}, "
+        f"{len(contents.ledgers)} ledgers by {contents.source}"
+    )
+    schema = (Key("ledger", "int", ""), Key("bytes", "int", ""), Key("entries", "int or null", ""))
+    write_rows(contents.ledgers, schema, Format.TABLE)
+
+
+@app.command("scan")
+def scan_command(
+    paths: PathsArgument,
+    log: LogOption = None,
+    ledger: LedgerOption = None,
+    entry: EntryOption = None,
+    payload: PayloadOption = Payload.NONE,
+    digest: DigestOption = Digest.AUTO,
+    ledger_metadata: LedgerMetadataOption = None,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCAN_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Every entry in entry logs, with its place, its header and its digest's verdict.
+
+    Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
+    digest does not check.
+
+    Examples:
+
+      bkctl entrylog scan /data/bookie/ledgers --log 1c.log
+
+      bkctl entrylog scan /data/bookie --ledger 42 --entry 0-99 --payload text -o ndjson
+    """
+    filesystem = PosixFileSystem()
+    logs = entry_logs(filesystem, paths, log)
+    secret = read_password(password, password_file, password_hex)
+    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    found = _Findings()
+    with progress("scanning", sum(log.size_bytes for log in logs), streams_rows=True) as advance:
+        items = found.watch(entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance))
+        makers = _Makers(payload.value)
+        if chosen_format(output) is Format.NDJSON:
+            write_lines(makers.of(item.log).ndjson(item.entries) for item in items)
+        else:
+            write_rows(
+                (row for item in items for row in makers.of(item.log).rows(item.entries)), SCAN_SCHEMA, output
+            )
+    raise typer.Exit(found.exit_code)
+
+
+class _Findings:
+    """Tells damage as it comes and remembers what the exit code depends on."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+
+    def watch(self, items: Iterator[entrylogs.LogEntries | Damage]) -> Iterator[entrylogs.LogEntries]:
+        for item in items:
+            if isinstance(item, Damage):
+                tell(item)
+                self.exit_code = 1
+                continue
+            check = item.entries.check
+            if check.checked and (check.failing or check.strangers):
+                self.exit_code = 1
+            yield item
+
+
+class _Makers:
+    """One row maker per log."""
+
+    def __init__(self, payload: str) -> None:
+        self._payload = payload
+        self._log: LogFile | None = None
+        self._maker: EntryRows | None = None
+
+    def of(self, log: LogFile) -> EntryRows:
+        if self._maker is None or log is not self._log:
+            head = {"dir": log.directory, "log_id": log.log_id, "path": log.path}
+            self._log, self._maker = log, EntryRows(head, offset_shift=4, payload=self._payload)
+        return self._maker
+
+
+@app.command("verify")
+def verify_command(
+    paths: PathsArgument,
+    log: LogOption = None,
+    digest: DigestOption = Digest.AUTO,
+    ledger_metadata: LedgerMetadataOption = None,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(VERDICT_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Check entry logs: framing, ledgers map, every digest. Exit code 1 on damage.
+
+    A log without a map and a torn last record are normal. Damage is told with its byte range, what was
+    expected and found there, and the entries it took as far as the index, the map or their neighbours know.
+
+    Examples:
+
+      bkctl entrylog verify /data/bookie/ledgers
+
+      bkctl entrylog verify /data/bookie/ledgers/current/1c.log --ledger-metadata zk.json -o json
+    """
+    filesystem = PosixFileSystem()
+    logs = entry_logs(filesystem, paths, log)
+    secret = read_password(password, password_file, password_hex)
+    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    with progress("verifying", sum(log.size_bytes for log in logs)) as advance:
+        verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance))
+    write_verdicts(verdicts, output)
+    raise typer.Exit(exit_code_of(verdicts))

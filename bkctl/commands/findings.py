@@ -1,0 +1,110 @@
+"""Damage and verdicts, for people on stderr and as rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.scan.damage import Damage, MissingEntries, Verdict
+
+VERDICT_SCHEMA: Schema = (
+    Key("path", "string", "the file"),
+    Key("verdict", "string", "clean, torn_tail, unsynced_tail (both normal after a crash) or damaged"),
+    Key("records", "int", "records that can be read and whose digest does not contradict them"),
+    Key("unchecked", "int", "entries whose digest type is not known"),
+    Key("first_bad_offset", "int or null", "where the first damage begins"),
+    Key("bytes_salvageable", "int", "bytes of the records that can be read"),
+    Key("damages", "int", "number of damaged ranges"),
+    Key(
+        "damage",
+        "array",
+        "of {offset, bytes, reason, expected, found, missing}; "
+        "missing: of {ledger, first_entry, last_entry, bytes, evidence}",
+    ),
+)
+
+
+def missing_row(missing: MissingEntries) -> dict[str, Any]:
+    """Lost entries as JSON shows them."""
+    return {
+        "ledger": missing.ledger,
+        "first_entry": missing.first_entry,
+        "last_entry": missing.last_entry,
+        "bytes": missing.bytes,
+        "evidence": missing.evidence,
+    }
+
+
+def damage_row(damage: Damage) -> dict[str, Any]:
+    """A damaged range as JSON shows it."""
+    return {
+        "offset": damage.offset,
+        "bytes": damage.size_bytes,
+        "reason": damage.reason,
+        "expected": damage.expected,
+        "found": damage.found,
+        "missing": [missing_row(missing) for missing in damage.missing],
+    }
+
+
+def verdict_row(verdict: FileVerdict) -> dict[str, Any]:
+    """A verdict as JSON shows it."""
+    return {
+        "path": verdict.path,
+        "verdict": verdict.verdict.value,
+        "records": verdict.records,
+        "unchecked": verdict.unchecked,
+        "first_bad_offset": verdict.first_bad_offset,
+        "bytes_salvageable": verdict.bytes_salvageable,
+        "damages": verdict.damages,
+        "damage": [damage_row(damage) for damage in verdict.damage],
+    }
+
+
+def damage_line(damage: Damage) -> str:
+    """One damage in a sentence."""
+    what = "hole of an unsynced tail" if damage.unsynced else "damage"
+    text = f"{damage.path}: {what} at {damage.offset}, {damage.size_bytes} bytes: {damage.reason}"
+    if damage.expected:
+        text += f", expected {damage.expected}"
+    if damage.found:
+        text += f", found {damage.found}"
+    return text
+
+
+def missing_line(missing: MissingEntries) -> str:
+    """Lost entries in a phrase."""
+    if missing.first_entry is None:
+        return f"ledger {missing.ledger}: {missing.bytes} bytes of entries ({missing.evidence})"
+    entries = (
+        f"entry {missing.first_entry}"
+        if missing.first_entry == missing.last_entry
+        else f"entries {missing.first_entry} to {missing.last_entry}"
+    )
+    return f"ledger {missing.ledger} {entries} ({missing.evidence})"
+
+
+def tell(damage: Damage) -> None:
+    """A damage on stderr."""
+    sys.stderr.write(f"bkctl: {damage_line(damage)}\n")
+
+
+def exit_code_of(verdicts: Iterable[FileVerdict]) -> int:
+    """1 when one of the files is damaged."""
+    return int(any(verdict.verdict is Verdict.DAMAGED for verdict in verdicts))
+
+
+def write_verdicts(verdicts: list[FileVerdict], output: Format | None) -> None:
+    """Verdicts as rows; as a table without the damage, which is told on stderr."""
+    rows = [verdict_row(verdict) for verdict in verdicts]
+    if chosen_format(output) is Format.TABLE:
+        for row in rows:
+            del row["damage"]
+        for damage in (damage for verdict in verdicts for damage in verdict.damage):
+            tell(damage)
+            for missing in damage.missing:
+                sys.stderr.write(f"bkctl:   lost: {missing_line(missing)}\n")
+    write_rows(rows, VERDICT_SCHEMA, output)

@@ -1,0 +1,257 @@
+"""``bkctl journal``: what is in journals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.admin.offline import journals
+from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.targets import journals as find_journals
+from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.journal import RecordKind
+from bkctl.codec.last_mark import LastMark
+from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
+from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
+from bkctl.commands.findings import VERDICT_SCHEMA, exit_code_of, tell, write_verdicts
+from bkctl.commands.options import (
+    EntryOption,
+    JournalOption,
+    LedgerMetadataOption,
+    LedgerOption,
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    PathsArgument,
+    noun_app,
+    parse_journal_id,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
+from bkctl.commands.progress import progress
+from bkctl.errors import CorruptionError
+from bkctl.scan.checked import Wanted
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.records import MarkedRecord
+from bkctl.vfs import PosixFileSystem
+
+app = noun_app("[offline] [reads] What is in the journals of a bookie, running or not.")
+
+LIST_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the journal"),
+    Key("journal_id", "int", "id, decimal"),
+    Key("path", "string", "the file"),
+    Key("bytes", "int", "length of the file, preallocated space included"),
+    Key("version", "int or null", "format version, null when the header cannot be read"),
+)
+
+SCAN_SCHEMA: Schema = (
+    Key("journal_id", "int", "id, decimal"),
+    Key("path", "string", "the file"),
+    Key("offset", "int", "offset of the length word, as lastMark counts"),
+    Key("size", "int", "bytes behind the length word"),
+    Key("kind", "string", "entry, master_key, fence, explicit_lac, padding (with --padding)"),
+    *ENTRY_KEYS,
+    Key("master_key", "string", "of a master_key record, hexadecimal, with --show-secrets"),
+)
+
+
+def _parse_mark(text: str) -> LastMark:
+    journal, _, offset = text.partition(":")
+    return LastMark(parse_journal_id(journal), int(offset))
+
+
+MarkOption = Annotated[
+    LastMark | None,
+    typer.Option(
+        "--mark",
+        metavar="ID:OFFSET",
+        parser=_parse_mark,
+        help="Judge the tail by this last mark instead of the one found beside the journal.",
+    ),
+]
+
+
+@app.command("list")
+def list_command(
+    paths: PathsArgument,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] List journals: id, length, version.
+
+    Examples:
+
+      bkctl journal list /data/bookie/journal
+    """
+    filesystem = PosixFileSystem()
+    write_rows(journals.list_journals(filesystem, find_journals(filesystem, paths)), LIST_SCHEMA, output)
+
+
+@app.command("scan")
+def scan_command(
+    paths: PathsArgument,
+    journal: JournalOption = None,
+    ledger: LedgerOption = None,
+    entry: EntryOption = None,
+    payload: PayloadOption = Payload.NONE,
+    digest: DigestOption = Digest.AUTO,
+    padding: Annotated[bool, typer.Option("--padding", help="List padding records too.")] = False,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
+    mark: MarkOption = None,
+    ledger_metadata: LedgerMetadataOption = None,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCAN_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Every record in journals: entries, master keys, fences, explicit LACs.
+
+    Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
+    digest does not check. A hole in the newest journal behind the last mark is the trace of a power cut
+    and no damage.
+
+    Examples:
+
+      bkctl journal scan /data/bookie --ledger 42
+
+      bkctl journal scan /data/bookie/journal/current/1a1fe14808f.txn -o ndjson
+    """
+    filesystem = PosixFileSystem()
+    files = find_journals(filesystem, paths, journal)
+    secret = read_password(password, password_file, password_hex)
+    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    work = _Scan(payload.value, padding, show_secrets)
+    with progress("scanning", sum(file.size_bytes for file in files), streams_rows=True) as advance:
+        items = journals.scan_journals(
+            filesystem, files, book, Wanted(ledger, entry), mark=mark, advance=advance
+        )
+        if chosen_format(output) is Format.NDJSON:
+            write_lines(work.lines(items))
+        else:
+            write_rows(work.rows(items), SCAN_SCHEMA, output)
+    raise typer.Exit(work.exit_code)
+
+
+ScanItem = journals.JournalEntries | journals.JournalMarked | Damage
+
+
+class _Scan:
+    """Turns what a scan finds into rows; tells damage and remembers the exit code."""
+
+    def __init__(self, payload: str, padding: bool, show_secrets: bool) -> None:
+        self.exit_code = 0
+        self._payload = payload
+        self._padding = padding
+        self._show_secrets = show_secrets
+        self._journal: JournalFile | None = None
+        self._maker: EntryRows | None = None
+
+    def lines(self, items: Iterator[ScanItem]) -> Iterator[str]:
+        for item in self._watched(items):
+            if isinstance(item, journals.JournalEntries):
+                yield self._maker_of(item.journal).ndjson(item.entries)
+            else:
+                yield row_line(self._marked(item))
+
+    def rows(self, items: Iterator[ScanItem]) -> Iterator[dict[str, Any]]:
+        for item in self._watched(items):
+            if isinstance(item, journals.JournalEntries):
+                yield from self._maker_of(item.journal).rows(item.entries)
+            else:
+                yield self._marked(item)
+
+    def _watched(
+        self, items: Iterator[ScanItem]
+    ) -> Iterator[journals.JournalEntries | journals.JournalMarked]:
+        for item in items:
+            if isinstance(item, Damage):
+                tell(item)
+                if not item.unsynced:
+                    self.exit_code = 1
+            elif isinstance(item, journals.JournalEntries):
+                check = item.entries.check
+                if check.failing or check.strangers:
+                    self.exit_code = 1
+                yield item
+            elif self._padding or item.record.kind is not RecordKind.PADDING:
+                yield item
+
+    def _maker_of(self, journal: JournalFile) -> EntryRows:
+        if self._maker is None or journal is not self._journal:
+            head = {"journal_id": journal.journal_id, "path": journal.path}
+            self._journal = journal
+            self._maker = EntryRows(head, kind=RecordKind.ENTRY.value, payload=self._payload)
+        return self._maker
+
+    def _marked(self, item: journals.JournalMarked) -> dict[str, Any]:
+        record = item.record
+        kind = record.kind or RecordKind.UNKNOWN
+        padding = kind is RecordKind.PADDING
+        row: dict[str, Any] = {
+            "journal_id": item.journal.journal_id,
+            "path": item.journal.path,
+            "offset": record.offset,
+            "size": len(record.body),
+            "kind": kind.value,
+            "ledger": None if padding else record.ledger,
+            "entry": None if padding else record.entry,
+            "lac": _lac(record) if kind is RecordKind.EXPLICIT_LAC else None,
+            "ledger_length": None,
+            "payload_bytes": None,
+            "digest": None,
+            "digest_ok": None,
+        }
+        if self._payload != Payload.NONE:
+            row["payload"] = None
+        if kind is RecordKind.MASTER_KEY and self._show_secrets:
+            row["master_key"] = record.body[20:].hex()
+        return row
+
+
+def _lac(record: MarkedRecord) -> int | None:
+    try:
+        return decode_explicit_lac(record.body[20:]).lac
+    except CorruptionError:
+        return None
+
+
+@app.command("verify")
+def verify_command(
+    paths: PathsArgument,
+    journal: JournalOption = None,
+    digest: DigestOption = Digest.AUTO,
+    mark: MarkOption = None,
+    ledger_metadata: LedgerMetadataOption = None,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(VERDICT_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Check journals: framing, every digest, what lies behind the first zeros.
+
+    Exit code 1 on damage. A torn last record is normal, and so is a hole in the newest journal behind the
+    last mark (an unsynced tail). The last mark is looked for in the ledger directories beside the journal
+    and in those that its cookie names. The bytes cannot tell bit rot in that tail from a power cut.
+
+    Examples:
+
+      bkctl journal verify /data/bookie
+
+      bkctl journal verify saved/1a1fe14808f.txn --mark 1a1fe14808f.txn:4608 -o json
+    """
+    filesystem = PosixFileSystem()
+    files = find_journals(filesystem, paths, journal)
+    secret = read_password(password, password_file, password_hex)
+    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    with progress("verifying", sum(file.size_bytes for file in files)) as advance:
+        verdicts = list(journals.verify_journals(filesystem, files, book, mark=mark, advance=advance))
+    write_verdicts(verdicts, output)
+    raise typer.Exit(exit_code_of(verdicts))

@@ -1,0 +1,57 @@
+"""``bkctl lastmark``: from where a bookie would replay its journals."""
+
+from __future__ import annotations
+
+from posixpath import basename
+from typing import Annotated
+
+from bkctl.admin.offline.cookies import counting_mark, find_marks
+from bkctl.commands.options import OutputOption, PathsArgument, noun_app, schema_option
+from bkctl.commands.output import Key, Schema, write_rows
+from bkctl.vfs import PosixFileSystem
+
+app = noun_app("[offline] [reads] The last marks of a bookie: everything journaled before is in its logs.")
+
+SCHEMA: Schema = (
+    Key("path", "string", "the lastMark file"),
+    Key("journal_id", "int or null", "journal, null when the file cannot be read"),
+    Key("journal", "string or null", "its file name"),
+    Key("offset", "int or null", "offset in that journal"),
+    Key("counts", "bool", "whether replay starts here: the highest mark of all ledger directories"),
+    Key("error", "string or null", "why the file does not count"),
+)
+
+
+@app.callback()
+def noun() -> None:
+    """[offline] [reads] The last marks of a bookie: everything journaled before is in its logs."""
+
+
+@app.command("show")
+def show_command(
+    paths: PathsArgument,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Show every lastMark file, and which of them counts.
+
+    A bookie writes its marks into all ledger directories and replays from the highest.
+
+    Examples:
+
+      bkctl lastmark show /data/bookie
+    """
+    marks = find_marks(PosixFileSystem(), paths)
+    best = counting_mark(marks)
+    rows = (
+        {
+            "path": mark.path,
+            "journal_id": mark.journal_id,
+            "journal": mark.journal,
+            "offset": mark.offset,
+            "counts": mark.error is None and best[basename(mark.path)].place == mark.place,
+            "error": mark.error,
+        }
+        for mark in marks
+    )
+    write_rows(rows, SCHEMA, output)

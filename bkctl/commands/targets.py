@@ -1,0 +1,37 @@
+"""Arguments that may be a path or an id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bkctl.errors import UsageError
+
+DEFAULT_DATA = "./bkctl-data"
+
+
+def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[list[str], list[int]]:
+    """Paths and ids among ``arguments``: what exists is a path, what ``parse`` takes is an id.
+
+    Raises UsageError for what is neither.
+    """
+    paths: list[str] = []
+    ids: list[int] = []
+    for argument in arguments:
+        if os.path.lexists(argument):
+            paths.append(argument)
+            continue
+        try:
+            ids.append(parse(argument))
+        except ValueError:
+            paths.append(argument)  # the command says that there is no such path
+    return paths, ids
+
+
+def paths_or_default(paths: list[str]) -> list[str]:
+    """``paths``, or ``./bkctl-data`` when there are none and it exists. Raises UsageError otherwise."""
+    if paths:
+        return paths
+    if os.path.isdir(DEFAULT_DATA):
+        return [DEFAULT_DATA]
+    raise UsageError("name a PATH: a file, a ledger or journal directory, or a folder that holds several")

@@ -1,0 +1,44 @@
+"""``bkctl version``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Annotated
+
+from bkctl import __version__
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Key, Schema, write_one
+
+app = noun_app("Show versions.")
+
+KEYS: Schema = (
+    Key("bkctl", "string", "version of bkctl"),
+    Key("python", "string", "version of the Python it runs on"),
+    Key("rocksdict", "string", "version of the RocksDB binding"),
+    Key("crc32c", "string", "version of the CRC32C package"),
+    Key("crc32c_implementation", "string", "hardware or software"),
+    Key("platform", "string", "operating system and processor"),
+)
+
+
+@app.command()
+def version(output: OutputOption = None, schema: Annotated[bool, schema_option(KEYS)] = False) -> None:
+    """[offline] [reads] Show the versions of bkctl and of what it runs on.
+
+    \b
+    Examples:
+      bkctl version
+      bkctl version -o json
+    """
+    import crc32c
+
+    row = {
+        "bkctl": __version__,
+        "python": platform.python_version(),
+        "rocksdict": importlib.metadata.version("rocksdict"),
+        "crc32c": importlib.metadata.version("crc32c"),
+        "crc32c_implementation": "hardware" if crc32c.hardware_based else "software",
+        "platform": f"{platform.system().lower()} {platform.machine()}",
+    }
+    write_one(row, KEYS, output)

@@ -1,0 +1,188 @@
+"""Write man/bkctl.1 and man/bkctl-NOUN.1 from the commands themselves.
+
+    python man/make.py           write the pages
+    python man/make.py --check   exit 1 when a committed page is not what would be written
+
+The text of a page is the help text: what a docstring says before ``Examples:`` is the description, the
+indented lines below it are the examples.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bkctl import __version__
+from bkctl.commands.nouns import ENVIRONMENT, EXIT_CODES, GLOBAL_OPTIONS, NOUNS, WHAT_IT_IS, Noun
+from bkctl.commands.root import app, load
+
+HERE = Path(__file__).resolve().parent
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file name."""
+    made = {"bkctl.1": top_page()}
+    for noun in NOUNS.values():
+        made[f"bkctl-{noun.name}.1"] = noun_page(noun)
+    return made
+
+
+def top_page() -> str:
+    """bkctl(1): what it is, its nouns, exit codes and environment."""
+    lines = [
+        *_head("bkctl", "read, check, repair and administer Apache BookKeeper storage"),
+        *_section("SYNOPSIS", [r"\fBbkctl\fR [\fIOPTIONS\fR] \fICOMMAND\fR [\fIARGS\fR]..."]),
+        *_section("DESCRIPTION", _paragraphs(WHAT_IT_IS)),
+        ".SH OPTIONS",
+        *_terms(GLOBAL_OPTIONS),
+        ".SH COMMANDS",
+        *_terms((noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()),
+        *_tail([f"bkctl-{noun}" for noun in NOUNS]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def noun_page(noun: Noun) -> str:
+    """bkctl-NOUN(1): each verb with its synopsis, description, arguments, options and examples."""
+    command = load(noun)
+    name = f"bkctl-{noun.name}"
+    lines = [*_head(name, f"{noun.safety} {noun.summary}".rstrip("."))]
+    verbs = verbs_of(command)
+    lines += [".SH SYNOPSIS"]
+    for index, (words, verb) in enumerate(verbs):
+        lines += [".br"] if index else []
+        lines += [_synopsis(" ".join(["bkctl", noun.name, *words]), verb)]
+    for words, verb in verbs:
+        lines += _verb(" ".join(["bkctl", noun.name, *words]), verb)
+    lines += _tail(["bkctl"])
+    return "\n".join(lines) + "\n"
+
+
+def verbs_of(command: Any) -> list[tuple[list[str], Any]]:
+    """The commands below a command with the words that lead to them; itself where there are none."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        return [([], command)]
+    return [
+        ([child.name, *words], verb)
+        for child in children.values()
+        if not child.hidden
+        for words, verb in verbs_of(child)
+    ]
+
+
+def _verb(line: str, command: Any) -> Iterator[str]:
+    description, examples = _split_help(command)
+    yield f".SH {_roff(line.upper())}"
+    yield from description
+    rows = list(_parameters(command))
+    if rows:
+        yield ".PP"
+        yield from _terms(rows)
+    if examples:
+        yield ".PP"
+        yield "Examples:"
+        yield from (".PP", ".nf", ".RS 4", *map(_roff, examples), ".RE", ".fi")
+
+
+def _split_help(command: Any) -> tuple[list[str], list[str]]:
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    description, _, examples = text.partition("Examples:")
+    shown = inspect.cleandoc(examples).splitlines() if examples.strip() else []
+    return _paragraphs(description.strip()), [line.strip() for line in shown]
+
+
+def _parameters(command: Any) -> Iterator[tuple[str, str]]:
+    context = app_context(command)
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None:
+            continue
+        term, meaning = record
+        if parameter.param_type_name == "argument":  # typer adds the Python type
+            term = parameter.display_name_raw + ("" if parameter.nargs == 1 else "...")
+        yield term, meaning
+
+
+def app_context(command: Any) -> Any:
+    """A parsing context with the help options of the real application."""
+    return command.context_class(command, help_option_names=app.info.context_settings["help_option_names"])
+
+
+def _synopsis(line: str, command: Any) -> str:
+    pieces = " ".join(command.collect_usage_pieces(app_context(command)))
+    return rf"\fB{_roff(line)}\fR {_roff(pieces.replace('{', '').replace('}', ''))}"
+
+
+def _head(name: str, summary: str) -> list[str]:
+    summary = summary[0].lower() + summary[1:] if summary[:1].isalpha() else summary
+    return [
+        '.\\" Written by man/make.py from the commands; change those.',
+        f'.TH {name.upper()} 1 "" "bkctl {__version__}" "User Commands"',
+        ".SH NAME",
+        rf"{_roff(name)} \- {_roff(summary)}",
+    ]
+
+
+def _tail(see_also: list[str]) -> list[str]:
+    return [
+        ".SH EXIT STATUS",
+        *_terms((str(code), meaning) for code, meaning in EXIT_CODES),
+        "Of several, the worst in the order 7, 4, 5, 3, 1.",
+        ".SH ENVIRONMENT",
+        *_terms(ENVIRONMENT),
+        *_section("SEE ALSO", [", ".join(rf"\fB{_roff(name)}\fR(1)" for name in see_also)]),
+    ]
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [f".SH {title}", *lines]
+
+
+def _terms(rows: Any) -> Iterator[str]:
+    for term, meaning in rows:
+        yield from (".TP", rf"\fB{_roff(term)}\fR", _roff(" ".join(meaning.split())))
+    yield ".PP"
+
+
+def _paragraphs(text: str) -> list[str]:
+    lines: list[str] = []
+    for paragraph in text.split("\n\n"):
+        lines += [".PP"] if lines else []
+        lines += [_roff(line.strip()) for line in paragraph.splitlines()]
+    return lines
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
+
+
+def main() -> int:
+    """Write the pages, or compare them with --check."""
+    wrong = 0
+    made = pages()
+    stale = {path.name for path in HERE.glob("*.1")} - made.keys()
+    for name in sorted(stale):
+        print(f"{name}: no such command any more")
+        wrong += 1
+    for name, text in made.items():
+        path = HERE / name
+        if path.is_file() and path.read_text() == text:
+            continue
+        print(f"{name}: {'differs' if '--check' in sys.argv else 'written'}")
+        wrong += 1
+        if "--check" not in sys.argv:
+            path.write_text(text)
+    if "--check" not in sys.argv:
+        for name in stale:
+            (HERE / name).unlink()
+        return 0
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

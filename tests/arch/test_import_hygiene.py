@@ -1,0 +1,65 @@
+"""What a start of the program, or an import of the codec, must not load: a cold start is felt."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bkctl.commands.nouns import NOUNS
+
+HEAVY = (
+    "pyspark", "textual", "pyarrow", "aiohttp", "pandas", "numpy", "kazoo", "duckdb", "asyncio", "pydantic",
+    "rich", "rocksdict",
+)  # fmt: skip
+
+RUN = """
+import sys
+try:
+    {statement}
+except SystemExit as stop:
+    assert stop.code == 0, stop.code
+print("|".join(sorted(name for name in sys.modules if "." not in name)), file=sys.stderr)
+"""
+
+
+def modules_after(statement: str) -> set[str]:
+    """Top-level names in ``sys.modules`` of a fresh interpreter that ran the statement."""
+    command = [sys.executable, "-W", "error", "-c", RUN.format(statement=statement)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split("|"))
+
+
+def running(*arguments: str) -> str:
+    return f"import bkctl.cli; sys.argv = ['bkctl', *{arguments!r}]; bkctl.cli.main()"
+
+
+def test_top_level_help_does_not_even_load_typer() -> None:
+    assert not modules_after(running("--help")) & {*HEAVY, "typer"}
+    assert not modules_after(running("--version")) & {*HEAVY, "typer"}
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_help_of_a_noun_loads_nothing_heavy(noun: str) -> None:
+    assert not modules_after(running(noun, "--help")) & set(HEAVY)
+
+
+def test_a_command_that_draws_no_table_loads_neither_rich_nor_pydantic() -> None:
+    assert not modules_after(running("version", "-o", "json")) & set(HEAVY)
+    assert "rich" in modules_after(running("version", "-o", "table"))
+
+
+# asyncio may come with the protobuf runtime, rocksdict is where scan reads indexes.
+@pytest.mark.parametrize(
+    ("package", "own"), [("bkctl.codec", {"asyncio"}), ("bkctl.scan", {"asyncio", "rocksdict"})]
+)
+def test_layers_below_load_nothing_heavy(package: str, own: set[str]) -> None:
+    statement = (
+        "import importlib, pkgutil; "
+        f"package = importlib.import_module({package!r}); "
+        "[importlib.import_module(found.name) for found in "
+        "pkgutil.iter_modules(package.__path__, package.__name__ + '.')]"
+    )
+    assert not modules_after(statement) & {*HEAVY, "typer"} - own

@@ -1,0 +1,198 @@
+"""The frame of the command line: help, nouns, errors and exit codes, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+from bkctl import __version__, errors
+from bkctl.commands.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
+from bkctl.commands.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
+
+BKCTL = [sys.executable, "-m", "bkctl"]
+
+KINDS: dict[str, Callable[[], BaseException]] = {
+    "usage": lambda: errors.UsageError("give a PATH"),
+    "corruption": lambda: errors.CorruptionError("record size", offset=1024, path="0.log"),
+    "partial": lambda: errors.PartialError("two of three"),
+    "refused": lambda: errors.RefusedError("a bookie holds it"),
+    "connection": lambda: errors.ConnectionFailedError("no answer"),
+    "missing": lambda: errors.NotFoundError("no ledger 7"),
+    "storage": lambda: errors.StorageError("x: Input/output error"),
+    "permission": lambda: PermissionError(13, "Permission denied", "0.log"),
+    "bug": lambda: KeyError("boom"),
+    "interrupt": KeyboardInterrupt,
+    "pipe": lambda: BrokenPipeError(32, "Broken pipe"),
+    "findings": lambda: typer.Exit(1),
+}
+
+CODES = {
+    "usage": 2, "corruption": 1, "partial": 3, "refused": 4, "connection": 5, "missing": 6, "storage": 7,
+    "permission": 7, "bug": 7, "interrupt": 130, "pipe": 141, "findings": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A noun ``probe`` whose verbs fail, or show what their options became."""
+    app = noun_app("Probe.")
+
+    @app.command()
+    def fail(kind: str) -> None:
+        raise KINDS[kind]()
+
+    @app.command()
+    def options(
+        paths: PathsArgument, log: LogOption = None, entry: EntryOption = None, output: OutputOption = None,
+        flag: Annotated[bool, typer.Option("--flag")] = False, number: int = 3,
+    ) -> None:  # fmt: skip
+        typer.echo(repr((paths, log, entry and tuple(entry), output and output.value, flag, number)))
+
+    module: Any = types.ModuleType("tests_probe_noun")
+    module.app = app
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(NOUNS, "probe", Noun("probe", module.__name__, "[offline] [reads]", "Probe."))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_become_one_line_and_an_exit_code(probe: None, run_cli: Any, kind: str) -> None:
+    done = run_cli("probe", "fail", kind)
+    assert done.exit_code == CODES[kind]
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if kind in ("pipe", "findings"):
+        assert done.stderr == ""
+    elif kind == "interrupt":
+        assert done.stderr == "bkctl: interrupted\n"
+    else:
+        assert done.stderr.startswith("bkctl: error: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_messages_name_file_offset_and_next_step(probe: None, run_cli: Any) -> None:
+    assert "0.log: record size at offset 1024" in run_cli("probe", "fail", "corruption").stderr
+    assert "0.log: Permission denied" in run_cli("probe", "fail", "permission").stderr
+    assert "KeyError: 'boom'" in run_cli("probe", "fail", "bug").stderr
+    assert "--debug" in run_cli("probe", "fail", "bug").stderr
+
+
+@pytest.mark.parametrize("line", [["--debug", "probe", "fail", "bug"], ["probe", "fail", "bug", "--debug"]])
+def test_debug_shows_the_traceback_wherever_it_stands(probe: None, run_cli: Any, line: list[str]) -> None:
+    done = run_cli(*line)
+    assert done.exit_code == 7
+    assert "Traceback" in done.stderr
+    assert "bkctl: error: unexpected KeyError" in done.stderr
+
+
+def test_debug_after_two_dashes_is_an_argument(probe: None, run_cli: Any) -> None:
+    assert run_cli("probe", "options", "--", "--debug").stdout.startswith("(['--debug'], ")
+
+
+def test_every_error_class_ends_with_a_documented_code() -> None:
+    documented = {code for code, _ in EXIT_CODES}
+    classes = [errors.BkctlError, *errors.BkctlError.__subclasses__()]
+    assert {kind.exit_code for kind in classes} <= documented
+    assert set(CODES.values()) <= documented
+
+
+def test_option_values_are_converted(probe: None, run_cli: Any) -> None:
+    words = ["a", "b", "--log", "1c.log", "--entry", "3-5", "-o", "csv", "--flag", "--number", "7"]
+    assert run_cli("probe", "options", *words).stdout == "(['a', 'b'], 28, (3, 5), 'csv', True, 7)\n"
+    assert run_cli("probe", "options", "a").stdout == "(['a'], None, None, None, False, 3)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["probe"], "Usage: bkctl probe"),
+        (["probe", "options"], "Missing argument 'PATH'"),
+        (["probe", "options", "a", "-o", "xml"], "'xml' is not one of table, json, ndjson, csv"),
+        (["probe", "options", "a", "--log", "zz"], "'zz' is none of 28, 0x1c, 1c.log"),
+        (["probe", "options", "a", "--entry", "5-3"], "ends before it begins"),
+        (["probe", "options", "a", "--number", "x"], "not a whole number"),
+        (["probe", "nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["versoin"], "Did you mean version?"),
+        (["--nonsense"], "No such option: --nonsense"),
+        ([], "Usage: bkctl"),
+        (["--show-completion", "tcsh"], "'tcsh' is not one of bash, zsh, fish"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_why(
+    probe: None, run_cli: Any, words: list[str], reason: str
+) -> None:
+    done = run_cli(*words)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_version(run_cli: Any) -> None:
+    assert run_cli("--version") == (0, f"bkctl {__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_is_the_same_with_and_without_typer(run_cli: Any, words: list[str]) -> None:
+    at_once = subprocess.run([*BKCTL, *words], capture_output=True, text=True, check=True)
+    through_typer = run_cli(*words)
+    assert through_typer.exit_code == 0
+    assert at_once.stdout == through_typer.stdout == top_level_help() + "\n"
+
+
+def test_help_says_what_it_is_not_and_how_it_ends() -> None:
+    text = top_level_help()
+    assert "not the bkctl that Apache BookKeeper ships" in text
+    assert all(f"  {code} " in text for code, _ in EXIT_CODES)
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_help_of_a_noun_and_its_verbs(run_cli: Any, noun: str) -> None:
+    done = run_cli("help", noun)
+    assert done.exit_code == 0
+    assert done.stdout == run_cli(noun, "--help").stdout
+    assert "[reads]" in done.stdout or "[writes]" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_is_shown(run_cli: Any, shell: str) -> None:
+    named = run_cli("--show-completion", shell)
+    assert named.exit_code == 0
+    assert "_BKCTL_COMPLETE" in named.stdout
+    assert run_cli("--show-completion", env={"SHELL": f"/bin/{shell}"}) == named
+
+
+def test_completion_offers_nouns_and_verbs() -> None:
+    assert complete("bkctl ver") == ["version"]
+    assert set(complete("bkctl ")) >= set(NOUNS)
+    assert complete("bkctl version --sch") == ["--schema"]
+
+
+def complete(line: str) -> list[str]:
+    """What bash would offer at the end of the line."""
+    words = line.split(" ")
+    variables = {"_BKCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(BKCTL, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_completion_is_installed_for_a_named_shell(run_cli: Any, tmp_path: Path) -> None:
+    done = run_cli("--install-completion", "fish", env={"HOME": str(tmp_path)})
+    assert done.exit_code == 0
+    assert "_BKCTL_COMPLETE" in (tmp_path / ".config/fish/completions/bkctl.fish").read_text()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    script = f"set -o pipefail; '{sys.executable}' -m bkctl --help | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout in ("0\n", "141\n")

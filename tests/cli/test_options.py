@@ -1,0 +1,117 @@
+"""Values of shared options, and progress."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from bkctl.commands import progress as progress_module
+from bkctl.commands.options import parse_entry_range, parse_journal_id, parse_log_id, read_password
+from bkctl.commands.progress import progress
+from bkctl.errors import NotFoundError, StorageError, UsageError
+
+
+@pytest.mark.parametrize(
+    "text", ["28", "0x1c", "0X1C", "1c.log", "1C.LOG", "some/current/1c.log", "001c.log"]
+)
+def test_a_log_has_several_spellings(text: str) -> None:
+    assert parse_log_id(text) == 28
+
+
+def test_a_journal_too() -> None:
+    assert parse_journal_id("19abc.txn") == parse_journal_id("0x19abc") == parse_journal_id("105148")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1c", "-1", "0x", ".log", "1c.txn", "1_0", "٣", "2147483648", "0x80000000"]
+)
+def test_what_is_no_log_id(text: str) -> None:
+    with pytest.raises(ValueError, match=r"28, 0x1c|largest id"):
+        parse_log_id(text)
+
+
+def test_entry_ranges() -> None:
+    assert parse_entry_range("7") == (7, 7)
+    assert parse_entry_range("7-12") == (7, 12)
+    for text in ("", "-1", "7-", "7-6", "a", "7-8-9"):
+        with pytest.raises(ValueError, match=r"neither|ends before"):
+            parse_entry_range(text)
+
+
+def test_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BKCTL_LEDGER_PASSWORD", raising=False)
+    file = tmp_path / "password"
+    file.write_bytes(b"from file\n\n")
+    assert read_password(None, None, None) is None
+    assert read_password("päss", None, None) == "päss".encode()
+    assert read_password("", None, None) == b""
+    assert read_password(None, str(file), None) == b"from file\n"
+    assert read_password(None, None, "00ff") == b"\x00\xff"
+    monkeypatch.setenv("BKCTL_LEDGER_PASSWORD", "from environment")
+    assert read_password(None, None, None) == b"from environment"
+    assert read_password("x", None, None) == b"x"
+
+
+def test_passwords_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only one of"):
+        read_password("a", None, "00")
+    with pytest.raises(UsageError, match="--password-hex"):
+        read_password(None, None, "xyz")
+    with pytest.raises(NotFoundError, match="no such file"):
+        read_password(None, str(tmp_path / "none"), None)
+    with pytest.raises(StorageError, match="directory"):
+        read_password(None, str(tmp_path), None)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_silent_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress("scanning", 100) as advance:
+        advance(50)
+    assert sys.stderr.getvalue() == ""
+
+
+def test_progress_gives_way_to_rows_on_the_same_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", Screen())
+    monkeypatch.setattr(sys, "stdout", Screen())
+    with progress("scanning", 100, streams_rows=True) as advance:
+        advance(50)
+    assert sys.stderr.getvalue() == ""
+
+
+def test_short_work_shows_no_bar_and_long_work_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys, "stderr", Screen())
+    with progress("scanning", 100) as advance:
+        advance(50)
+    assert sys.stderr.getvalue() == ""
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.0)
+    with progress("scanning", 100) as advance:
+        advance(50)
+        advance(50)
+    assert "scanning" in sys.stderr.getvalue()
+
+
+def test_progress_restores_the_terminal_on_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", Screen())
+
+    def interrupted() -> None:
+        with progress("scanning", 100) as advance:
+            advance(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    shown = sys.stderr.getvalue()
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")

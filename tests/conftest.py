@@ -1,0 +1,101 @@
+"""Options, hypothesis profiles, and the fixtures that every suite shares."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Both stay random: a run that finds something prints the seed and a blob that repeats it.
+_slow_machine = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", max_examples=200, **_slow_machine)
+settings.register_profile("soak", max_examples=20_000, **_slow_machine)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--corpora",
+        metavar="DIR",
+        default=os.environ.get("BKCTL_CORPORA", str(REPOSITORY.parent / "shared" / "corpora")),
+        help="directory of the full corpora (NAME.tar.xz); tests that need them are skipped without it",
+    )
+
+
+class CliResult(NamedTuple):
+    """What one command line did."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run_cli() -> Callable[..., CliResult]:
+    """``run_cli("entrylog", "list", path)`` runs the real application in this process."""
+    from typer.testing import CliRunner
+
+    from bkctl.commands.root import app
+
+    def run(*arguments: object, env: dict[str, str | None] | None = None) -> CliResult:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return CliResult(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def corpora(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """``corpora("db")`` is the unpacked archive ``db.tar.xz``; the test is skipped where there is none.
+
+    Unpacked once per machine, under the directory for temporary files, and never written to by a test.
+    """
+    source = Path(request.config.getoption("--corpora"))
+
+    def unpacked(name: str) -> Path:
+        archive = source / f"{name}.tar.xz"
+        if not archive.is_file():
+            pytest.skip(f"{archive} is not there (--corpora DIR or BKCTL_CORPORA names another place)")
+        status = archive.stat()
+        cache = Path(tempfile.gettempdir()) / f"bkctl-corpora-{os.getuid()}"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        target = cache / f"{name}-{status.st_size}-{status.st_mtime_ns}"
+        with _locked(cache / f"{name}.lock"):
+            if not target.is_dir():
+                _unpack(archive, target)
+        return target
+
+    return unpacked
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time; the system drops the lock of a process that dies."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Whole or not at all: beside the target, then renamed."""
+    half = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        with tarfile.open(archive) as bundle:
+            bundle.extractall(half, filter="data")
+        half.rename(target)
+    except BaseException:
+        shutil.rmtree(half, ignore_errors=True)
+        raise
