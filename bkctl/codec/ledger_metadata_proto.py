@@ -70,7 +70,7 @@ def decode_binary(body: bytes, base: int) -> LedgerMetadata:
     message = LedgerMetadataFormat()
     try:
         message.ParseFromString(body[start:])
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):
         raise CorruptionError(
             "ledger metadata", offset=base + start, expected="a protobuf message", found="other bytes"
         ) from None
@@ -91,11 +91,6 @@ def from_message(message: LedgerMetadataFormat, *, version: int, base: int) -> L
         raise CorruptionError(
             "ledger metadata", offset=base, expected="lastEntryId", found="CLOSED without it"
         )
-    try:
-        segments = tuple(_segment(segment) for segment in message.segment)
-        custom = tuple((pair.key, pair.value) for pair in message.customMetadata)
-    except UnicodeDecodeError:
-        raise CorruptionError("ledger metadata", offset=base, expected="UTF-8 strings") from None
     has_ack_quorum = message.HasField("ackQuorumSize")
     has_last_entry = message.HasField("lastEntryId")
     return LedgerMetadata(
@@ -106,11 +101,11 @@ def from_message(message: LedgerMetadataFormat, *, version: int, base: int) -> L
         length=message.length,
         last_entry=message.lastEntryId if has_last_entry else NO_ENTRY,
         state=_STATES[message.state],
-        segments=segments,
+        segments=tuple(_segment(segment, base) for segment in message.segment),
         digest_type=_DIGESTS[message.digestType] if message.HasField("digestType") else None,
         password=message.password if message.HasField("password") else None,
         ctime_ms=message.ctime if message.HasField("ctime") else None,
-        custom_metadata=custom,
+        custom_metadata=tuple((_text(pair.key, base), pair.value) for pair in message.customMetadata),
         c_token=message.cToken if message.HasField("cToken") else None,
         ack_quorum_stored=has_ack_quorum,
         last_entry_stored=has_last_entry,
@@ -169,8 +164,16 @@ def _check_required(message: LedgerMetadataFormat, base: int) -> None:
         )
 
 
-def _segment(segment: LedgerMetadataFormat.Segment) -> Segment:
-    return Segment(segment.firstEntryId, tuple(segment.ensembleMember), _unknown_fields(segment))
+def _segment(segment: LedgerMetadataFormat.Segment, base: int) -> Segment:
+    bookies = tuple(_text(bookie, base) for bookie in segment.ensembleMember)
+    return Segment(segment.firstEntryId, bookies, _unknown_fields(segment))
+
+
+def _text(value: str | bytes, base: int) -> str:
+    """A string field; protobuf's C runtime hands out the bytes of one that is not UTF-8."""
+    if isinstance(value, bytes):
+        raise CorruptionError("ledger metadata", offset=base, expected="UTF-8 strings", found="other bytes")
+    return value
 
 
 def _unknown_fields(message: Message) -> bytes:

@@ -15,11 +15,11 @@ Any spelling that Java reads is read: either quote, adjacent literals, ``\x`` an
 ``#`` comments, ``;`` and ``,`` between fields, lists, ``<>`` for ``{}``, a repeated singular field (the last
 one counts). A field that the message does not have is skipped, as 4.18.0 does; 4.17.3 refuses it.
 
-The text goes to protobuf's parser only after every literal with an escape or a non-ASCII character has been
-rewritten with plain octal escapes, comments have gone, and nesting has been bounded: the parser itself
-recurses without a limit in unknown fields, needs quadratic time for runs of backslashes, and lets escapes
-pass that do not exist. An error tells the offset of a line or of a literal and never repeats the text,
-because text may hold passwords.
+The text goes to protobuf's parser one word per line, without comments, and with every literal that has an
+escape or a non-ASCII character rewritten in plain octal escapes. The parser itself takes quadratic time for
+long lines and for runs of backslashes, recurses without a limit in unknown fields, and lets escapes pass
+that do not exist; words and nesting are therefore bounded here. An error tells the offset of a word or a
+literal and never repeats the text, because text may hold passwords.
 
 Source: protobuf-java 3.25 ``com.google.protobuf.TextFormat`` and ``TextFormatEscaper``.
 """
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 #: Bound on messages and lists within each other; what is stored needs two.
 NESTING_MAX = 32
+
+#: Bound on the characters of one literal; unescaping takes some 200 bytes of memory for each.
+LITERAL_CHARACTERS_MAX = 1 << 20
+
+#: Bound on words, literals and signs in one text; a segment of three bookies takes a dozen. At some 20 us
+#: each the bound is five seconds.
+WORDS_MAX = 1 << 18
 
 _SHORT_ESCAPES = {
     0x07: r"\a",
@@ -59,8 +66,8 @@ _SHORT_UNESCAPES = {text[1:].encode(): bytes([byte]) for byte, text in _SHORT_ES
 
 _PIECE = re.compile(
     r"""
-    (?P<plain>    [^"'\#{}<>\[\]]++ )
-  | (?P<comment>  \#[^\n]*+ )
+    (?P<space>    [ \t\r\n\f\v]++ | \#[^\n]*+ )
+  | (?P<word>     [^ \t\r\n\f\v"'\#{}<>\[\];,]++ | [;,] )
   | (?P<literal>  "(?:[^"\\\n]++|\\[^\n])*+" | '(?:[^'\\\n]++|\\[^\n])*+' )
   | (?P<open>     [{<\[] )
   | (?P<close>    [}>\]] )
@@ -87,55 +94,79 @@ def merge_text(message: Message, text: bytes, *, what: str, base: int = 0) -> No
         characters = text.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptionError(what, offset=base + error.start, expected="UTF-8 text") from None
-    plain = _plain_text(characters, what, base)
+    pieces, positions = _plain_pieces(characters, what, base)
 
     from google.protobuf import text_format
 
     try:
-        text_format.Merge(plain, message, allow_unknown_field=True)
+        text_format.Merge("\n".join(pieces), message, allow_unknown_field=True)
     except text_format.ParseError as error:
+        line = error.GetLine() or 1
+        position = positions[line - 1] if line <= len(positions) else len(characters)
         raise CorruptionError(
             what,
-            offset=base + _line_offset(text, error.GetLine()),
+            offset=_byte_offset(characters, position, base),
             expected="protobuf text",
-            found="a line that does not parse",
+            found="what does not parse",
         ) from None
 
 
-def _plain_text(text: str, what: str, base: int) -> str:
-    """The same text with plain literals and without comments, line by line where it was."""
+def _plain_pieces(text: str, what: str, base: int) -> tuple[list[str], list[int]]:
+    """Words, plain literals and signs, each with its position in the text."""
     pieces: list[str] = []
+    positions: list[int] = []
     position = depth = 0
     while position < len(text):
-        piece = _PIECE.match(text, position)
-        if piece is None:
-            offset = base + len(text[:position].encode())
-            raise CorruptionError(what, offset=offset, expected="a closing quote", found="end of line")
-        kind = piece.lastgroup
+        found = _PIECE.match(text, position)
+        if found is None:
+            raise CorruptionError(
+                what,
+                offset=_byte_offset(text, position, base),
+                expected="a closing quote",
+                found="end of line",
+            )
+        kind, piece = found.lastgroup, found[0]
         if kind == "literal":
-            offset = position
-            pieces.append(_plain_literal(piece[0], text, offset, what, base))
-        elif kind != "comment":
-            depth += (kind == "open") - (kind == "close")
-            if depth > NESTING_MAX:
-                offset = base + len(text[:position].encode())
-                raise CorruptionError(what, offset=offset, expected=f"at most {NESTING_MAX} levels")
-            pieces.append(piece[0])
-        position = piece.end()
-    return "".join(pieces)
+            if len(piece) > LITERAL_CHARACTERS_MAX:
+                raise CorruptionError(
+                    what,
+                    offset=_byte_offset(text, position, base),
+                    expected=f"at most {LITERAL_CHARACTERS_MAX} characters in a literal",
+                    found=str(len(piece)),
+                )
+            try:
+                piece = _plain_literal(piece)
+            except ValueError:
+                raise CorruptionError(
+                    what,
+                    offset=_byte_offset(text, position, base),
+                    expected="escapes of protobuf text",
+                    found="another escape",
+                ) from None
+        depth += (kind == "open") - (kind == "close")
+        if depth > NESTING_MAX or len(pieces) >= WORDS_MAX:
+            raise CorruptionError(
+                what,
+                offset=_byte_offset(text, position, base),
+                expected=f"at most {NESTING_MAX} levels and {WORDS_MAX} words",
+            )
+        if kind != "space":
+            pieces.append(piece)
+            positions.append(position)
+        position = found.end()
+    return pieces, positions
 
 
-def _plain_literal(literal: str, text: str, position: int, what: str, base: int) -> str:
+def _plain_literal(literal: str) -> str:
+    """The same literal with plain octal escapes; ValueError for an escape that stands for nothing."""
     if "\\" not in literal and literal.isascii():
         return literal
-    try:
-        value = _ESCAPE.sub(_unescape, literal[1:-1].encode())
-    except ValueError:
-        offset = base + len(text[:position].encode())
-        raise CorruptionError(
-            what, offset=offset, expected="escapes of protobuf text", found="another escape"
-        ) from None
+    value = _ESCAPE.sub(_unescape, literal[1:-1].encode())
     return '"' + "".join([_PLAIN_OCTAL[byte] for byte in value]) + '"'
+
+
+def _byte_offset(text: str, position: int, base: int) -> int:
+    return base + len(text[:position].encode())
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
@@ -152,14 +183,3 @@ def _unescape(found: re.Match[bytes]) -> bytes:
         return _SHORT_UNESCAPES[other]
     except KeyError:
         raise ValueError from None
-
-
-def _line_offset(text: bytes, line: int | None) -> int:
-    """Offset of a line counted from 1; zero when the line is not known."""
-    offset = 0
-    for _ in range((line or 1) - 1):
-        end = text.find(b"\n", offset)
-        if end < 0:
-            break
-        offset = end + 1
-    return offset

@@ -143,6 +143,8 @@ def _znode(path: str, value: object) -> Znode:
 def _root(paths: Iterable[str]) -> str:
     """The ledgers root: the path above all others, else what stands before the ledgers."""
     shortest = min(paths, key=len, default="")
+    if not shortest:
+        raise CorruptionError("metadata dump", expected="znodes", found="none")
     if split_ledger_path(shortest) is None and all(
         path == shortest or path.startswith(shortest.rstrip("/") + "/") for path in paths
     ):
