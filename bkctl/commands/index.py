@@ -21,7 +21,7 @@ from bkctl.commands.options import (
 from bkctl.commands.output import Key, Schema, write_one, write_rows
 from bkctl.commands.progress import progress
 from bkctl.commands.targets import paths_or_default, split_targets
-from bkctl.errors import UsageError
+from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
@@ -94,7 +94,7 @@ def scan_command(
 def _found(paths: list[str]) -> list[str]:
     found = [directory.path for directory in directories(PosixFileSystem(), paths) if directory.indexes]
     if not found:
-        raise UsageError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
+        raise NotFoundError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
     return found
 
 

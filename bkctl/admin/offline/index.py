@@ -16,6 +16,7 @@ from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ID_MAX
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.scan.index import DirectoryIndex, IndexDamage, LedgerRow, open_index
+from bkctl.scan.index_rows import reason_of
 from bkctl.vfs import FileSystem
 
 
@@ -90,7 +91,8 @@ def list_index_ledgers(
                 try:
                     lac = decode_explicit_lac(row.data.explicit_lac).lac
                 except CorruptionError as error:
-                    yield IndexDamage(source.path, encode_ledger_key(row.ledger).hex(), str(error))
+                    key = encode_ledger_key(row.ledger).hex()
+                    yield IndexDamage(source.path, key, reason_of(error))
             yield _ledger_row(index.path, row, lac)
 
 
