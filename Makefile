@@ -13,7 +13,7 @@ ARGS ?=
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak lint types bench data proto man fmt clean
+.PHONY: help env demo test soak lint types bench data proto man docs fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ proto: $(STAMP) ## Regenerate the protobuf code
 
 man: $(STAMP) ## Regenerate the man pages from the commands
 	$(PY) man/make.py
+
+docs: $(STAMP) ## Regenerate docs/cli.md, the JSON keys of every command
+	$(PY) docs/make_cli.py
 
 fmt: $(STAMP) ## Format the code and mend what ruff can mend
 	$(VENV)/bin/ruff check --fix .

@@ -168,7 +168,8 @@ def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> dict[int, 
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         if size <= 0:
             break
-        for ledger, size_bytes in decode_map_batch(data[position:], base + position):
+        batch = data[position : position + 4 + size]
+        for ledger, size_bytes in decode_map_batch(batch, base + position):
             totals[ledger] = totals.get(ledger, 0) + size_bytes
         position += 4 + size
     if len(totals) != header.ledgers:
