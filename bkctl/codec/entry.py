@@ -130,18 +130,22 @@ class EntryBatch:
             [self.entries[i] for i in indices],
         )
 
-    def split_last(self) -> tuple[EntryBatch, int]:
-        """All but the last record, and where the last one starts in ``buffer``."""
-        return (
-            EntryBatch(
-                self.buffer,
-                self.base,
-                self.starts[:-1],
-                self.sizes[:-1],
-                self.ledgers[:-1],
-                self.entries[:-1],
-            ),
-            self.starts[-1],
+    def split(self, count: int) -> tuple[EntryBatch, EntryBatch]:
+        """The first ``count`` records, and the others."""
+        return self._slice(0, count), self._slice(count, len(self.starts))
+
+    def split_last(self) -> tuple[EntryBatch, EntryBatch]:
+        """All but the last record, and the last."""
+        return self.split(len(self.starts) - 1)
+
+    def _slice(self, first: int, stop: int) -> EntryBatch:
+        return EntryBatch(
+            self.buffer,
+            self.base,
+            self.starts[first:stop],
+            self.sizes[first:stop],
+            self.ledgers[first:stop],
+            self.entries[first:stop],
         )
 
 

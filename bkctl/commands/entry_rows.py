@@ -14,7 +14,7 @@ from typing import Any
 
 from bkctl.codec.digest import DIGEST_BYTES
 from bkctl.codec.entry import HEADER_BYTES
-from bkctl.commands.output import Key, Schema
+from bkctl.commands.output import Key, Schema, row_line
 from bkctl.scan.checked import CheckedBatch
 
 PAYLOAD_FORMS: dict[str, Callable[[bytes], str]] = {
@@ -62,6 +62,8 @@ class EntryRows:
     def ndjson(self, entries: CheckedBatch) -> str:
         """All rows of a batch as lines of JSON."""
         batch, check = entries.batch, entries.check
+        if check.others:
+            return "".join(map(row_line, self.rows(entries)))
         template = self._template
         shift = batch.base + self._shift
         facts = {
@@ -104,7 +106,7 @@ class EntryRows:
         batch, check = entries.batch, entries.check
         assert self._form is not None
         for index, ledger in enumerate(batch.ledgers):
-            digester = check.digesters.get(ledger)
+            digester = check.digester(index, ledger)
             front = None if digester is None else HEADER_BYTES + digester.size_bytes
             if front is None or batch.sizes[index] < front:
                 yield None
@@ -117,7 +119,7 @@ class EntryRows:
         payloads = self._payloads(entries) if self._form is not None else None
         for index, (lac, length) in enumerate(batch.headers()):
             ledger, size = batch.ledgers[index], batch.sizes[index]
-            digester = check.digesters.get(ledger)
+            digester = check.digester(index, ledger)
             front = None if digester is None else HEADER_BYTES + digester.size_bytes
             row = {**self._head, "offset": batch.offset(index) + self._shift, "size": size}
             if self._kind:

@@ -14,6 +14,7 @@ from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadO
 from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
 from bkctl.commands.findings import (
     VERDICT_SCHEMA,
+    Unopened,
     damage_row,
     exit_code_of,
     tell,
@@ -45,7 +46,7 @@ from bkctl.commands.output import (
 )
 from bkctl.commands.progress import progress
 from bkctl.commands.targets import paths_or_default, split_targets
-from bkctl.errors import UsageError
+from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
@@ -145,6 +146,8 @@ def _one_log(filesystem: PosixFileSystem, targets: list[str], log: int | None) -
     if len(ids) > 1:
         raise UsageError("name one log")
     logs = entry_logs(filesystem, paths_or_default(paths), ids[0] if ids else None)
+    if not logs:
+        raise NotFoundError(f"no entry log in {', '.join(paths)}")
     if len(logs) > 1:
         listed = ", ".join(found.path for found in logs[:5]) + (", ..." if len(logs) > 5 else "")
         raise UsageError(f"{len(logs)} logs fit, name one by its id or its path: {listed}")
@@ -204,8 +207,11 @@ def scan_command(
     secret = read_password(password, password_file, password_hex)
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     found = _Findings()
+    unopened = Unopened()
     with progress("scanning", sum(log.size_bytes for log in logs), streams_rows=True) as advance:
-        items = found.watch(entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance))
+        items = found.watch(
+            entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance, unopened.add)
+        )
         makers = _Makers(payload.value)
         if chosen_format(output) is Format.NDJSON:
             write_lines(makers.of(item.log).ndjson(item.entries) for item in items)
@@ -213,6 +219,7 @@ def scan_command(
             write_rows(
                 (row for item in items for row in makers.of(item.log).rows(item.entries)), SCAN_SCHEMA, output
             )
+    unopened.check()
     raise typer.Exit(found.exit_code)
 
 
@@ -228,8 +235,7 @@ class _Findings:
                 tell(item)
                 self.exit_code = 1
                 continue
-            check = item.entries.check
-            if check.checked and (check.failing or check.strangers):
+            if item.entries.check.suspicious:
                 self.exit_code = 1
             yield item
 
@@ -276,7 +282,9 @@ def verify_command(
     logs = entry_logs(filesystem, paths, log)
     secret = read_password(password, password_file, password_hex)
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    unopened = Unopened()
     with progress("verifying", sum(log.size_bytes for log in logs)) as advance:
-        verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance))
+        verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance, unopened.add))
     write_verdicts(verdicts, output)
+    unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

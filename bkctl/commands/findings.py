@@ -8,6 +8,7 @@ from typing import Any
 
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
 
 VERDICT_SCHEMA: Schema = (
@@ -108,3 +109,22 @@ def write_verdicts(verdicts: list[FileVerdict], output: Format | None) -> None:
             for missing in damage.missing:
                 sys.stderr.write(f"bkctl:   lost: {missing_line(missing)}\n")
     write_rows(rows, VERDICT_SCHEMA, output)
+
+
+class Unopened:
+    """Files that could not be opened: told at once, and the command's end when the others are done."""
+
+    def __init__(self) -> None:
+        self._first: StorageError | None = None
+
+    def add(self, error: StorageError) -> None:
+        """Remember the first, tell the others."""
+        if self._first is None:
+            self._first = error
+        else:
+            sys.stderr.write(f"bkctl: error: {error}\n")
+
+    def check(self) -> None:
+        """Raise the first error, which ends the command with its exit code."""
+        if self._first is not None:
+            raise self._first

@@ -15,7 +15,7 @@ from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
-from bkctl.commands.findings import VERDICT_SCHEMA, exit_code_of, tell, write_verdicts
+from bkctl.commands.findings import VERDICT_SCHEMA, Unopened, exit_code_of, tell, write_verdicts
 from bkctl.commands.options import (
     EntryOption,
     JournalOption,
@@ -128,14 +128,22 @@ def scan_command(
     secret = read_password(password, password_file, password_hex)
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     work = _Scan(payload.value, padding, show_secrets)
+    unopened = Unopened()
     with progress("scanning", sum(file.size_bytes for file in files), streams_rows=True) as advance:
         items = journals.scan_journals(
-            filesystem, files, book, Wanted(ledger, entry), mark=mark, advance=advance
+            filesystem,
+            files,
+            book,
+            Wanted(ledger, entry),
+            mark=mark,
+            advance=advance,
+            failed=unopened.add,
         )
         if chosen_format(output) is Format.NDJSON:
             write_lines(work.lines(items))
         else:
             write_rows(work.rows(items), SCAN_SCHEMA, output)
+    unopened.check()
     raise typer.Exit(work.exit_code)
 
 
@@ -176,8 +184,7 @@ class _Scan:
                 if not item.unsynced:
                     self.exit_code = 1
             elif isinstance(item, journals.JournalEntries):
-                check = item.entries.check
-                if check.failing or check.strangers:
+                if item.entries.check.suspicious:
                     self.exit_code = 1
                 yield item
             elif self._padding or item.record.kind is not RecordKind.PADDING:
@@ -251,7 +258,11 @@ def verify_command(
     files = find_journals(filesystem, paths, journal)
     secret = read_password(password, password_file, password_hex)
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+    unopened = Unopened()
     with progress("verifying", sum(file.size_bytes for file in files)) as advance:
-        verdicts = list(journals.verify_journals(filesystem, files, book, mark=mark, advance=advance))
+        verdicts = list(
+            journals.verify_journals(filesystem, files, book, mark=mark, advance=advance, failed=unopened.add)
+        )
     write_verdicts(verdicts, output)
+    unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

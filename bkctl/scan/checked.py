@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.digest_book import BatchCheck, DigestBook
 from bkctl.scan.records import Item, MarkedRecord, RecordScan
 from bkctl.scan.swallowed import unswallow
@@ -89,12 +89,14 @@ def checked(
             yield from _strangers(records, batch, check)
             continue
         for part in unswallow(records, batch, check.failing):
-            if isinstance(part, Damage):
+            if not isinstance(part, EntryBatch):
                 yield part
-            else:
-                again = check if part is batch else book.check(part, siblings)
-                yield CheckedBatch(part, again)
-                yield from _strangers(records, part, again)
+                continue
+            chosen = part if part is batch else wanted.of(part)
+            if len(chosen):
+                again = check if part is batch else book.check(chosen, siblings)
+                yield CheckedBatch(chosen, again)
+                yield from _strangers(records, chosen, again)
 
 
 def _strangers(records: RecordScan, batch: EntryBatch, check: BatchCheck) -> Iterator[Damage]:
@@ -106,4 +108,5 @@ def _strangers(records: RecordScan, batch: EntryBatch, check: BatchCheck) -> Ite
             "ledger id",
             f"{owner}, as the entry's digest proves",
             str(batch.ledgers[index]),
+            (MissingEntries(owner, batch.entries[index], batch.entries[index], None, "digest"),),
         )

@@ -23,9 +23,9 @@ class Verdict(enum.Enum):
 class MissingEntries:
     """Entries of one ledger that damage took, as far as ``evidence`` can tell.
 
-    ``evidence``: ``index`` (the location index points into the damage), ``header`` (the record's own ids
-    are readable), ``gap`` (the entries before and after are there), ``map`` (the ledgers map counts more
-    ``bytes`` than were found; the entries are not known).
+    ``evidence``: ``index`` (the location index points into the damage), ``header`` (the record's own ids are
+    readable), ``digest`` (it proves whose entry it is), ``gap`` (the entries before and after are there),
+    ``map`` (the ledgers map counts more ``bytes`` than were found; the entries are not known).
     """
 
     ledger: int
@@ -41,6 +41,7 @@ class Damage:
 
     ``offset`` and ``size_bytes`` give the range; ``expected`` and ``found`` are short phrases.
     ``unsynced`` marks a hole that a power cut explains (newest journal, past the last mark).
+    ``readable`` says that the record in it could be delivered all the same: a bookie cannot read it, we can.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Damage:
     found: str = ""
     missing: tuple[MissingEntries, ...] = ()
     unsynced: bool = False
+    readable: bool = False
 
     @property
     def end(self) -> int:

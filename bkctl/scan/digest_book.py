@@ -15,15 +15,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
+from bkctl.scan.damage import Verdict
 from bkctl.types import DigestType
 
 SETTLED_CHECKS = 3
 TRIES_MAX = 10_000
 SIBLING_LEDGERS_MAX = 1_000
 STRANGER_ENTRIES_MAX = 3
+#: Bound on trials with other ledgers' ids in one book: seconds, where a file has many tiny unknown ledgers.
+STRANGER_TRIALS_MAX = 1 << 18
 
 _LEDGER = struct.Struct(">q")
 
@@ -41,13 +45,37 @@ class BatchCheck:
     """Result for one batch.
 
     ``digesters`` has the batch's ledgers with a known digest; ``failing`` indices whose digest does not
-    check; ``strangers`` maps an index to the ledger that its digest proves instead of the one it names.
+    check; ``strangers`` maps an index to the ledger that its digest proves instead of the one it names;
+    ``others`` has entries that check under another type than the one their ledger was settled on.
+    ``excused`` tells which failing entries a crash explains, and how (``scan.journal``).
     """
 
     digesters: Mapping[int, Digester]
     failing: frozenset[int]
     strangers: Mapping[int, int]
+    others: Mapping[int, Digester] = field(default_factory=dict)
+    excused: Mapping[int, Verdict] = field(default_factory=dict)
     checked: bool = True
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether an entry contradicts its digest and no crash explains it."""
+        return bool(self.strangers) or any(index not in self.excused for index in self.failing)
+
+    def digester(self, index: int, ledger: int) -> Digester | None:
+        """The digest of an entry, None when it is not known."""
+        return self.others.get(index) or self.digesters.get(ledger)
+
+    @property
+    def checkable(self) -> set[int]:
+        """Ledgers of the batch whose digests were computed."""
+        if not self.checked:
+            return set()
+        return {
+            ledger
+            for ledger, digester in self.digesters.items()
+            if digester.type is not DigestType.MAC or digester.key
+        }
 
     def ok(self, index: int, ledger: int) -> bool | None:
         """True or false where the digest is known and can be computed, else None."""
@@ -81,6 +109,7 @@ class DigestBook:
         self._forced = forced
         self._settled: dict[int, Digester] = {}
         self._tallies: dict[int, _Tally] = {}
+        self._trials_left = STRANGER_TRIALS_MAX
         self._candidates = [Digester(DigestType.CRC32C), Digester(DigestType.CRC32)]
         if password is not None:
             self._candidates.append(Digester.of(DigestType.MAC, password))
@@ -152,14 +181,28 @@ class DigestBook:
                 strange.add(ledger)
         if not self.enabled:
             return BatchCheck(digesters, frozenset(), {}, checked=False)
-        failing = self._failing(batch, digesters)
+        failing = set(self._failing(batch, digesters))
+        others = self._others(batch, failing)
         strangers: dict[int, int] = {}
         for index, ledger in enumerate(batch.ledgers) if strange and siblings else ():
             if ledger in strange:
                 owner = self._owner(batch.body(index), siblings)
                 if owner is not None:
                     strangers[index] = owner
-        return BatchCheck(digesters, frozenset(failing), strangers)
+        return BatchCheck(digesters, frozenset(failing - others.keys()), strangers, others)
+
+    def _others(self, batch: EntryBatch, failing: set[int]) -> dict[int, Digester]:
+        """Failing entries that check under another type, where the type was only learned from entries."""
+        found: dict[int, Digester] = {}
+        for index in failing:
+            ledger = batch.ledgers[index]
+            if ledger in self._known or self._forced is not None:
+                continue
+            body = batch.body(index)
+            other = next((candidate for candidate in self._candidates if candidate.checks(body)), None)
+            if other is not None:
+                found[index] = other
+        return found
 
     @staticmethod
     def _failing(batch: EntryBatch, digesters: Mapping[int, Digester]) -> list[int]:
@@ -179,9 +222,10 @@ class DigestBook:
 
     def _owner(self, body: bytes, siblings: Collection[int]) -> int | None:
         """The ledger under whose id the entry checks, if it is one of ``siblings``."""
-        for count, ledger in enumerate(siblings):
-            if count >= SIBLING_LEDGERS_MAX:
+        for ledger in islice(siblings, SIBLING_LEDGERS_MAX):
+            if self._trials_left <= 0:
                 break
+            self._trials_left -= 1
             digester = self.digester(ledger)
             if digester is None or digester.type is DigestType.DUMMY:
                 continue

@@ -81,6 +81,11 @@ class BookieDirectory:
     dirty: bool = False
 
     @property
+    def holds_logs(self) -> bool:
+        """Whether it is a ledger directory, or has logs all the same."""
+        return bool(self.logs or self.last_marks)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing of a bookie's was found."""
         return not (self.logs or self.journals or self.last_marks or self.indexes or self.has_cookie)
@@ -132,7 +137,11 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
 
 
 def _size(filesystem: FileSystem, path: str) -> int:
-    facts = filesystem.status(path)
+    """Length of a file; 0 where the system does not say, opening it will tell why."""
+    try:
+        facts = filesystem.status(path)
+    except StorageError:
+        return 0
     return facts.size_bytes if facts else 0
 
 

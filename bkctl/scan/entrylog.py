@@ -29,12 +29,12 @@ class EntryLogDialect:
     def __init__(self, direct: bool) -> None:
         self._direct = direct
 
-    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | None:
+    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
         """A map batch, the DirectIO header mark or DirectIO filler at ``offset``."""
         head = file.peek(offset, _HEAD.size)
         if self._direct:
             if offset == codec.HEADER_BYTES and codec.is_direct(file.peek(0, codec.HEADER_BYTES + 12)):
-                return self._skip(offset, codec.DIRECT_HEADER_BYTES - offset)
+                return self._skip(offset, min(codec.DIRECT_HEADER_BYTES, file.size_bytes) - offset)
             filler = -offset % codec.DIRECT_ALIGNMENT
             if filler and head[:1] == b"\xf0" and file.peek(offset, filler) == codec.direct_filler(offset):
                 return self._skip(offset, filler)
@@ -44,6 +44,8 @@ class EntryLogDialect:
         if not codec.is_map_batch(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
         record = file.read_at(offset, 4 + size)
+        if file.refused(offset, offset + 4 + size):
+            return Damage(file.path, offset, 4 + size, "unreadable", "bytes", "a read error of the disk")
         try:
             codec.decode_map_batch(record, offset)
         except CorruptionError:
@@ -55,15 +57,18 @@ class EntryLogDialect:
         return MarkedRecord(offset, framed_bytes, None, codec.NOT_AN_ENTRY, codec.NOT_AN_ENTRY, b"")
 
     def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """A whole map batch proves itself by its two reserved ids."""
-        if ledger != codec.NOT_AN_ENTRY or not codec.is_map_batch(size, ledger, entry):
+        """A whole map batch proves itself by its two reserved ids and its count."""
+        if not codec.is_map_batch(size, ledger, entry):
             return None
         end = offset + 4 + size
-        return end if end <= file.size_bytes else None
+        if end > file.size_bytes or file.refused(offset, end):
+            return None
+        count = int.from_bytes(file.read_at(offset + _HEAD.size, 4), "big")
+        return end if size == 20 + 16 * count else None
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
-        """DirectIO filler that ends at ``end``."""
-        if not self._direct or end % codec.DIRECT_ALIGNMENT:
+        """DirectIO filler that ends at ``end``, or a part of it."""
+        if not self._direct:
             return end
         block = file.read_at(
             max(start, end - codec.DIRECT_ALIGNMENT), min(end - start, codec.DIRECT_ALIGNMENT)

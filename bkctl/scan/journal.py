@@ -7,7 +7,7 @@ there is damage or the trace of a power cut depends on the last mark, which :cla
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from bkctl.codec import journal as codec
@@ -15,7 +15,8 @@ from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
-from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.checked import CheckedBatch, CheckedItem
+from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, MarkedRecord, RecordScan
 from bkctl.scan.steady_file import SteadyFile
@@ -24,6 +25,10 @@ from bkctl.vfs import FileSystem
 _HEAD = struct.Struct(">iqq")
 _PADDING = struct.Struct(">ii")
 _SPECIAL_BODY_BYTES_MAX = 1 << 16
+_INNER = struct.Struct(">i")
+
+#: Padding that proves what stands in front of it, and that is looked for by its end: 64 KiB at most.
+_PADDING_BYTES_MAX = 1 << 16
 
 
 class JournalDialect:
@@ -39,16 +44,26 @@ class JournalDialect:
             return None
         size, inner = _PADDING.unpack_from(head)
         if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
-            if not 0 <= inner <= file.size_bytes - offset - 8:
-                return None
-            body = file.read_at(offset + 8, inner)
-            return MarkedRecord(offset, 8 + inner, RecordKind.PADDING, -1, -1, body)
+            return self._padding(file, offset, inner)
         if len(head) < _HEAD.size:
             return None
         _, ledger, entry = _HEAD.unpack(head)
         if not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
         return self._special(file, offset, size)
+
+    @staticmethod
+    def _padding(file: SteadyFile, offset: int, inner: int) -> MarkedRecord | Damage | None:
+        """Padding is zeros: where it is not, its length may be wrong and records may be inside."""
+        if not 0 <= inner <= file.size_bytes - offset - 8:
+            return None
+        zeros = file.is_zero(offset + 8, offset + 8 + inner)
+        if file.refused(offset, offset + 8 + inner):
+            return Damage(file.path, offset, 8 + inner, "unreadable", "bytes", "a read error of the disk")
+        if not zeros:
+            return Damage(file.path, offset, 8 + inner, "journal padding", f"{inner} zeros", "other bytes")
+        body = file.read_at(offset + 8, min(inner, _PADDING_BYTES_MAX))
+        return MarkedRecord(offset, 8 + inner, RecordKind.PADDING, -1, -1, body)
 
     def _special(self, file: SteadyFile, offset: int, size: int) -> MarkedRecord | Damage:
         data = file.read_at(offset, 4 + size)
@@ -70,16 +85,26 @@ class JournalDialect:
         )
 
     def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """A special record proves itself by its entry id and its inner length."""
+        """A special record proves itself by its entry id and its inner length, padding by its zeros."""
+        if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
+            inner = ledger >> 32
+            if not 0 <= inner <= _PADDING_BYTES_MAX:
+                return None
+            padding = self._padding(file, offset, inner)
+            return padding.end if isinstance(padding, MarkedRecord) else None
         if entry >= 0 or not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
+        if codec.kind_of(entry) is not RecordKind.FENCE:
+            inner_word = file.read_at(offset + _HEAD.size, _INNER.size)
+            if size < 20 or _INNER.unpack(inner_word)[0] != size - 20:
+                return None
         return offset + 4 + size if isinstance(self._special(file, offset, size), MarkedRecord) else None
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
         """The padding record that ends exactly at ``end``."""
         if self._version < codec.PADDED_FROM:
             return end
-        block = file.read_at(max(start, end - (1 << 16)), min(end - start, 1 << 16))
+        block = file.read_at(max(start, end - _PADDING_BYTES_MAX), min(end - start, _PADDING_BYTES_MAX))
         at = len(block)
         while (at := block.rfind(b"\xff\xff\xff\x00", 0, at)) >= 0:
             offset = end - len(block) + at
@@ -202,6 +227,42 @@ class JournalScan:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+
+def judged(items: Iterable[CheckedItem], unsynced_from: int | None) -> Iterator[CheckedItem]:
+    """The checked items of a journal, with failing digests that a crash explains excused.
+
+    Those are entries behind ``unsynced_from``, and a last entry in front of preallocated zeros whose own last
+    bytes are zeros: it was being written when the machine stopped.
+    """
+    held: CheckedBatch | None = None
+    for item in items:
+        if held is not None:
+            yield _excused(held, unsynced_from, item if isinstance(item, Tail) else None)
+            held = None
+        if isinstance(item, CheckedBatch) and item.check.failing:
+            held = item
+        else:
+            yield item
+
+
+def _excused(item: CheckedBatch, unsynced_from: int | None, tail: Tail | None) -> CheckedBatch:
+    batch, check = item.batch, item.check
+    excused = {
+        index: Verdict.UNSYNCED_TAIL
+        for index in check.failing
+        if unsynced_from is not None and batch.offset(index) >= unsynced_from
+    }
+    last = len(batch) - 1
+    if (
+        tail is not None
+        and tail.kind == "zeros"
+        and last in check.failing
+        and not any(batch.body(last)[-4:])
+        and batch.offset(last) + 4 + batch.sizes[last] == tail.offset
+    ):
+        excused[last] = Verdict.TORN_TAIL
+    return CheckedBatch(batch, replace(check, excused=excused)) if excused else item
 
 
 def unsynced_from(journal_id: int, newest_id: int, mark: LastMark | None) -> int | None:

@@ -1,29 +1,46 @@
 """Walking the records of an entry log or a journal, over damage.
 
 Both kinds of file are chains of ``i32 size, body``. The chain is followed window by window; where it
-breaks, the record before the break is put in doubt as well (its size word may be what is wrong), and the
+breaks, the records before the break are put in doubt as well (a size word may be what is wrong), and the
 next record that proves itself is looked for (``scan.proof``). What lies between is a ``Damage``.
 
 When the record at the break turns out to be whole except for its size word, because its digest checks over
 the bytes up to the next proven record, it is delivered and only the size word is damage.
 
-The record in front of a break is held back until the following one shows that its size is right.
+The last records are held back until the following ones show that their sizes are right; so is the padding
+of a journal.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
 from bkctl.scan.damage import Damage, MissingEntries, Tail
-from bkctl.scan.proof import Evidence, Prover
+from bkctl.scan.proof import DIGEST_BODY_BYTES_MAX, Evidence, Prover
 from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
 
 _HEAD = struct.Struct(">iqq")
+
+#: Records held back until what follows them shows that their sizes are right.
+HELD_RECORDS = 4
+
+#: What every record that is not an entry starts with before anything can be wrong inside.
+_MARK_BYTES = 8
+
+#: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
+_ZEROS_AT_THE_END = 8
+_ALIGNMENTS = (512, 4096)
+
+#: How many places a payload may hold that look like records before the next record is given up.
+_NEXT_TRIES = 64
+#: Bytes that searches may go over in a whole file: so many, and so many times what is in front.
+_SEARCH_FREE_BYTES = 1 << 19
+_SEARCH_FACTOR = 3
 
 #: Reasons of damage that leave the ids of the record readable.
 _HEADER_READABLE = ("record size", "record overlaps another")
@@ -44,6 +61,11 @@ class MarkedRecord:
     def end(self) -> int:
         """Where the next record starts."""
         return self.offset + self.framed_bytes
+
+    @property
+    def is_filler(self) -> bool:
+        """Whether it is filler of an entry log, into which any wrong size may lead."""
+        return self.kind is None and not self.body
 
 
 class Dialect(Protocol):
@@ -85,7 +107,9 @@ class RecordScan:
         self._size_max = size_max
         self._evidence = evidence or Evidence()
         self.prover = Prover(file, self._evidence, dialect.reserved, size_max)
-        self._held: EntryBatch | None = None
+        self._held: list[EntryBatch] = []
+        self._padding: MarkedRecord | None = None
+        self._searched = 0
 
     def __iter__(self) -> Iterator[Item]:
         position = self._start
@@ -98,8 +122,7 @@ class RecordScan:
 
     def _window(self, base: int) -> Generator[Item, None, int]:
         """Follow the chain from ``base`` through one window; the offset to go on from, -1 at the tail."""
-        size = self._whole_record(base)
-        buffer = self._file.read_at(base, max(WINDOW_BYTES, size))
+        buffer = self._file.read_at(base, self._window_bytes(base))
         relative = 0
         while True:
             batch, stop = walk(buffer, relative, base=base, size_max=self._size_max)
@@ -107,18 +130,77 @@ class RecordScan:
                 yield from self._hold_last(batch)
             at = base + stop
             marked = self._dialect.marked(self._file, at)
-            if marked is None:
-                break
-            yield from self._release()
-            yield marked
-            relative = marked.end - base
-            if relative >= len(buffer):
-                return marked.end
-        if at >= self._file.size_bytes or (at > base and self._whole_record(at)):
-            return at
-        if at > base and len(buffer) - stop < _HEAD.size and at + _HEAD.size <= self._file.size_bytes:
-            return at
-        return (yield from self._broken(at))
+            if isinstance(marked, MarkedRecord):
+                resumed = (yield from self._doubt()) if marked.is_filler else None
+                if resumed is not None:
+                    relative = resumed - base
+                    if not 0 <= relative < len(buffer):
+                        return resumed
+                    continue
+                yield from self._release()
+                if marked.kind is RecordKind.PADDING:
+                    self._padding = marked
+                else:
+                    yield marked
+                following = marked.end
+            elif marked is not None:
+                yield from self._release()
+                following = yield from self._wrong_inside(marked)
+            elif self._goes_on(at, base, len(buffer) - stop):
+                return at
+            else:
+                following = yield from self._broken(at)
+            relative = following - base
+            if not 0 <= relative < len(buffer):
+                return following
+
+    def _window_bytes(self, base: int) -> int:
+        """Bytes to read at ``base``: the record there whole.
+
+        A record that is large for a window gets a window behind it, so that sizes which contradict each
+        other (hostile or damaged) cannot make every few bytes a new large read.
+        """
+        size = self._whole_record(base)
+        return WINDOW_BYTES if size <= WINDOW_BYTES // 4 else size + WINDOW_BYTES
+
+    def _goes_on(self, at: int, base: int, left: int) -> bool:
+        """Whether the chain only stops at ``at`` because the window, with ``left`` bytes there, ends."""
+        if at >= self._file.size_bytes:
+            return True
+        if at == base:
+            return False
+        return bool(self._whole_record(at)) or (
+            left < _HEAD.size and at + _HEAD.size <= self._file.size_bytes
+        )
+
+    def _wrong_inside(self, damage: Damage) -> Generator[Item, None, int]:
+        """A marked record whose inside is wrong: its length may be, so records are looked for in it."""
+        found = self.prover.find(damage.offset + _MARK_BYTES, damage.end)
+        if found is None:
+            yield damage
+            return damage.end
+        yield replace(damage, size_bytes=found - damage.offset)
+        return found
+
+    def inside(self, buffer: bytes, base: int, start: int, stop: int) -> Iterator[Item]:
+        """What stands in ``[start, stop)``, where a record was swallowed at ``start``; ``buffer`` has it."""
+        at = start
+        while at < stop:
+            batch, relative = walk(buffer, at - base, stop - base, base=base, size_max=self._size_max)
+            if len(batch):
+                yield batch
+            at = base + relative
+            if at >= stop:
+                return
+            marked = self._dialect.marked(self._file, at)
+            if isinstance(marked, MarkedRecord) and marked.end <= stop:
+                yield marked
+                at = marked.end
+                continue
+            found = self.prover.find(at + 1, stop)
+            end = stop if found is None else found
+            yield self._damage(at, end - at, "record", "a record", "bytes inside another")
+            at = end
 
     def _whole_record(self, offset: int) -> int:
         """Framed bytes of the entry at ``offset`` if its header can be one and it ends in the file, or 0."""
@@ -131,20 +213,36 @@ class RecordScan:
         return 4 + size if offset + 4 + size <= self._file.size_bytes else 0
 
     def _hold_last(self, batch: EntryBatch) -> Iterator[Item]:
-        self._evidence.ledgers.update(set(batch.ledgers))
-        yield from self._release()
-        if len(batch) > 1:
-            front, _ = batch.split_last()
-            yield from self._readable(front)
-        self._held = batch.select([len(batch) - 1])
+        """Deliver all but the last ``HELD_RECORDS`` records."""
+        yield from self._release_padding()
+        self._held.append(batch)
+        spare = sum(map(len, self._held)) - HELD_RECORDS
+        while spare > 0:
+            first = self._held.pop(0)
+            if len(first) > spare:
+                front, rest = first.split(spare)
+                self._held.insert(0, rest)
+                first = front
+            spare -= len(first)
+            yield from self._readable(first)
 
     def _release(self) -> Iterator[Item]:
-        if self._held is not None:
-            held, self._held = self._held, None
-            yield from self._readable(held)
+        """Deliver what is held back."""
+        yield from self._release_padding()
+        held, self._held = self._held, []
+        for batch in held:
+            yield from self._readable(batch)
+
+    def _release_padding(self) -> Iterator[Item]:
+        if self._padding is not None:
+            padding, self._padding = self._padding, None
+            yield padding
 
     def _readable(self, batch: EntryBatch) -> Iterator[Item]:
         """The batch without records that touch sectors the disk refused."""
+        if not len(batch):
+            return
+        self._evidence.ledgers.update(set(batch.ledgers))
         if not self._file.unreadable:
             yield batch
             return
@@ -171,39 +269,174 @@ class RecordScan:
 
     def _broken(self, at: int) -> Generator[Item, None, int]:
         """The chain breaks at ``at``: report, find the next record; its offset, or -1 after the tail."""
-        held, self._held = self._held, None
-        doubtful = held is not None and not self._proved(held)
-        if held is not None and doubtful:
-            found = self.prover.find(held.offset(0) + _HEAD.size)
-            if found is not None and found < held.offset(0) + 4 + held.sizes[0]:
-                yield from self._mend(held.offset(0), found)
-                return found
-        else:
-            found = self.prover.find(at + 1)
+        if self._padding is not None:
+            found = self._in_padding(self._padding)
+            if found is not None:
+                return (yield from self._too_long(found))
+            yield from self._release()
+        resumed = yield from self._doubt()
+        if resumed is not None:
+            return resumed
+        found, size = self.next_record(at, at + 1)
         if found is None:
-            yield from self._tail(at, held)
+            end = yield from self._last_size(at)
+            if end is not None:
+                return end
+            yield from self._tail(at)
             return -1
-        if held is not None:
-            yield from self._readable(held)
-        yield from self._mend(at, found)
+        yield from self._release()
+        return (yield from self._mend(at, found, size))
+
+    def _doubt(self) -> Generator[Item, None, int | None]:
+        """Search behind the heads of the held records: is one longer or shorter than its size word says?
+
+        A wrong size may lead into the middle of another record, and what stands there may look like one.
+        So all records behind the last one that is proved are in doubt; those in front of the very last only
+        on certain evidence. Returns where to go on after a damage, None when there is no reason to doubt.
+        """
+        singles = [batch.select([index]) for batch in self._held for index in range(len(batch))]
+        first = len(singles)
+        while first and not self._proved(singles[first - 1]):
+            first -= 1
+        if self._is_tired(self._held[0].base if self._held else 0):
+            first = max(first, len(singles) - 1)
+        for number in range(first, len(singles)):
+            record = singles[number]
+            start, end = record.offset(0), record.offset(0) + 4 + record.sizes[0]
+            found, size = self.next_record(start, start + 1)
+            certain = self.prover.certain or number == len(singles) - 1
+            if found is None or (size is None and (found >= end or not certain)):
+                continue
+            self._held = singles[:number]
+            yield from self._release()
+            return (yield from self._mend(start, found, size))
+        return None
+
+    def _in_padding(self, padding: MarkedRecord) -> int | None:
+        """Padding that is a little too long takes the zeros in front of a size for its own."""
+        return self.prover.find(max(padding.offset + _MARK_BYTES, padding.end - 3), padding.end)
+
+    def _too_long(self, found: int) -> Generator[Item, None, int]:
+        padding, self._padding = self._padding, None
+        assert padding is not None
+        size = found - padding.offset
+        yield self._damage(
+            padding.offset,
+            size,
+            "journal padding",
+            f"{size - _MARK_BYTES} zeros, up to the next record",
+            str(padding.framed_bytes - _MARK_BYTES),
+        )
         return found
 
-    def _proved(self, held: EntryBatch) -> bool:
-        return self.prover.digest_checks(held.offset(0), held.sizes[0], held.ledgers[0])
+    def next_record(self, start: int, after: int, stop: int | None = None) -> tuple[int | None, int | None]:
+        """The next record from ``after`` on, and the size of the record at ``start`` when its digest proves
+        one in front of that.
 
-    def _mend(self, start: int, found: int) -> Iterator[Item]:
-        """Damage from ``start`` to ``found``; only the size word if the digest proves the rest."""
+        A next record that is only plausible may stand in the payload of the one at ``start``: then a few
+        more are tried.
+        """
+        first = found = self._find(after, stop)
+        head = self._file.peek(start, _HEAD.size)
+        if len(head) < _HEAD.size:
+            return first, None
+        _, ledger, entry = _HEAD.unpack(head)
+        if ledger < 0 or entry < 0:
+            return first, None
+        for _ in range(_NEXT_TRIES):
+            if found is None:
+                return first, None if first is None or stop else self._size_to_the_end(start, ledger)
+            if found - start > DIGEST_BODY_BYTES_MAX:
+                break
+            certain = self.prover.certain
+            size = self.first_size(start, found, ledger)
+            if size is not None:
+                return found, size
+            if certain or self._is_tired(start):
+                break
+            found = self._find(found + 1, stop)
+        return first, None
+
+    def _find(self, after: int, stop: int | None) -> int | None:
+        found = self.prover.find(after, stop)
+        end = found if found is not None else self._file.size_bytes if stop is None else stop
+        self._searched += end - after
+        return found
+
+    def _is_tired(self, at: int) -> bool:
+        """Whether a hostile file has made searches go over the same bytes again and again."""
+        return self._searched > _SEARCH_FREE_BYTES + _SEARCH_FACTOR * at
+
+    def _last_size(self, at: int) -> Generator[Item, None, int | None]:
+        """No record follows: if the last one is whole but for its size, deliver it; its end, else None."""
+        if self._held:
+            *front, last = self._held
+            number = len(last) - 1
+            offset, size, ledger, entry = (
+                last.offset(number),
+                last.sizes[number],
+                last.ledgers[number],
+                last.entries[number],
+            )
+            right = None
+            if not self._proved(last.select([number])):
+                right = self._size_to_the_end(offset, ledger)
+            if right is not None:
+                self._held = [*front, last.split(number)[0]]
+                yield from self._release()
+                yield from self._resized(offset, right, size, ledger, entry)
+                return offset + 4 + right
+        head = self._file.peek(at, _HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        size, ledger, entry = _HEAD.unpack(head)
+        right = self._size_to_the_end(at, ledger) if ledger >= 0 and entry >= 0 else None
+        if right is None or right == size:
+            return None
+        yield from self._release()
+        yield from self._resized(at, right, size, ledger, entry)
+        return at + 4 + right
+
+    def _size_to_the_end(self, offset: int, ledger: int) -> int | None:
+        """The size that the last record must have for its digest to check, None when none is proved.
+
+        It ends with the file, with the data, or a few zeros of its own behind that; or filler ends it.
+        """
+        data_end = self._file.end_of_data(offset)
+        if data_end - offset > DIGEST_BODY_BYTES_MAX or data_end <= offset:
+            return None
+        stops = [data_end + zeros for zeros in range(_ZEROS_AT_THE_END)]
+        stops += [data_end + -data_end % alignment for alignment in _ALIGNMENTS]
+        for stop in (*stops, self._file.size_bytes):
+            if offset < stop <= self._file.size_bytes and stop - offset <= DIGEST_BODY_BYTES_MAX:
+                size = self.first_size(offset, stop, ledger)
+                if size is not None:
+                    return size
+        return None
+
+    def _resized(self, offset: int, right: int, found: int, ledger: int, entry: int) -> Iterator[Item]:
+        """A record that is whole but for its size word."""
+        yield self.wrong_size(offset, right, found)
+        yield EntryBatch(self._file.read_at(offset, 4 + right), offset, [0], [right], [ledger], [entry])
+
+    def _proved(self, held: EntryBatch) -> bool:
+        return self.prover.digest_affordable(held.offset(0), held.sizes[0], held.ledgers[0])
+
+    def _mend(self, start: int, found: int, right: int | None) -> Generator[Item, None, int]:
+        """Damage from ``start`` to ``found``, or of the size word alone when the digest proves ``right``.
+
+        Returns where to go on.
+        """
         head = self._file.peek(start, _HEAD.size)
         size, ledger, entry = _HEAD.unpack(head)
-        right = self.first_size(start, found, ledger) if ledger >= 0 and entry >= 0 else None
         if right is not None and right != size:
-            yield self.wrong_size(start, right, size)
-            yield EntryBatch(self._file.read_at(start, 4 + right), start, [0], [right], [ledger], [entry])
-            return
+            yield from self._resized(start, right, size, ledger, entry)
+            return start + 4 + right
         reason, expected, what = self._explain(start, head, found)
         known = entry >= 0 and ledger in self._evidence.ledgers
         missing = (_one(ledger, entry),) if known and reason in _HEADER_READABLE else ()
         yield self._damage(start, found - start, reason, expected, what, missing)
+        return found
 
     def first_size(self, offset: int, following: int, ledger: int) -> int | None:
         """The size that the record at ``offset`` must have for its digest to check in front of ``following``.
@@ -213,13 +446,16 @@ class RecordScan:
         end = self._dialect.filler_before(self._file, offset + 4, following)
         for stop in dict.fromkeys((end, following)):
             size = stop - offset - 4
-            if BODY_BYTES_MIN <= size <= self._size_max and self.prover.digest_checks(offset, size, ledger):
+            if BODY_BYTES_MIN <= size <= self._size_max and self.prover.digest_affordable(
+                offset, size, ledger, guess=True
+            ):
                 return size
         return None
 
     def wrong_size(self, offset: int, right: int, found: int) -> Damage:
         """Damage of a size word alone."""
-        return self._damage(offset, 4, "record size", f"{right}, as the entry's digest proves", str(found))
+        damage = self._damage(offset, 4, "record size", f"{right}, as the entry's digest proves", str(found))
+        return replace(damage, readable=True)
 
     @property
     def path(self) -> str:
@@ -254,16 +490,19 @@ class RecordScan:
             )
         return "record overlaps another", f"at most {found - offset - 4} bytes", f"{size} bytes"
 
-    def _tail(self, at: int, held: EntryBatch | None) -> Iterator[Item]:
+    def _tail(self, at: int) -> Iterator[Item]:
         """Nothing behind ``at`` proves itself: zeros, a torn record, or damage up to the last byte."""
         data_end = self._file.end_of_data(at)
         head = self._file.peek(at, _HEAD.size)
         room = self._file.size_bytes - at
-        if data_end == at and held is not None and not any(held.body(0)):
-            yield Tail(held.offset(0), "torn", f"a record of {held.sizes[0]} bytes, all zeros")
+        if data_end == at and self._held and not any(self._held[-1].body(len(self._held[-1]) - 1)):
+            front, last = self._held.pop().split_last()
+            self._held.append(front)
+            yield from self._release()
+            start = last.offset(0)
+            yield Tail(start, "torn", f"a record of {last.sizes[0]} bytes, all zeros")
             return
-        if held is not None:
-            yield from self._readable(held)
+        yield from self._release()
         if data_end == at and not self._file.refused(at, self._file.size_bytes):
             yield Tail(at, "zeros")
         elif self._dialect.torn(head, room) and not self._file.refused(at, at + len(head)):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bkctl.codec.entry import EntryBatch, walk
-from bkctl.scan.damage import Damage
-from bkctl.scan.records import RecordScan
+from bkctl.codec.entry import EntryBatch
+from bkctl.scan.records import Item, RecordScan
 
 
-def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> Iterator[EntryBatch | Damage]:
+def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> Iterator[Item]:
     """The batch with every failing record that swallowed others taken apart; see the module."""
     start = 0
     for index in sorted(failing):
@@ -31,28 +30,18 @@ def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> I
         yield batch.select(list(range(start, len(batch))))
 
 
-def _take_apart(scan: RecordScan, batch: EntryBatch, index: int) -> list[EntryBatch | Damage] | None:
+def _take_apart(scan: RecordScan, batch: EntryBatch, index: int) -> list[Item] | None:
     offset, size, ledger = batch.offset(index), batch.sizes[index], batch.ledgers[index]
     end = offset + 4 + size
-    inside = scan.prover.find(offset + 20, end)
-    if inside is None:
-        return None
-    right = scan.first_size(offset, inside, ledger)
+    _, right = scan.next_record(offset, offset + 20, end)
     if right is None:
+        right = scan.first_size(offset, end, ledger)  # it swallowed nothing but filler
+    if right is None or right >= size:
         return None
-    relative, stop = inside - batch.base, end - batch.base
-    swallowed, reached = walk(batch.buffer, relative, stop, base=batch.base)
-    parts: list[EntryBatch | Damage] = [
+    return [
         scan.wrong_size(offset, right, size),
         EntryBatch(
             batch.buffer, batch.base, [batch.starts[index]], [right], [ledger], [batch.entries[index]]
         ),
-        swallowed,
+        *scan.inside(batch.buffer, batch.base, offset + 4 + right, end),
     ]
-    if reached < stop:
-        parts.append(
-            Damage(
-                scan.path, batch.base + reached, stop - reached, "record", "a record", "bytes inside another"
-            )
-        )
-    return parts

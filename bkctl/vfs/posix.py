@@ -22,7 +22,8 @@ class PosixFile:
         self._path = path
         self._descriptor = -1
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK opening a FIFO waits for a writer, before it can be refused below.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             facts = os.fstat(self._descriptor)
         except FileNotFoundError:
             raise NotFoundError(f"{path}: no such file") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bkctl.admin.offline.loss import LossTracker
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
-from bkctl.errors import NotFoundError
+from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
 from bkctl.scan.damage import Damage, MissingEntries, Tail, Verdict
 from bkctl.scan.digest_book import DigestBook
@@ -24,8 +24,16 @@ from bkctl.vfs import FileSystem
 Advance = Callable[[int], None]
 
 
+Failed = Callable[[StorageError], None]
+
+
 def nobody(_: int) -> None:
     """Progress that nobody follows."""
+
+
+def fail(error: StorageError) -> None:
+    """A file that cannot be opened ends the work, unless the caller collects such errors and goes on."""
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +153,18 @@ def add_sizes(sizes: dict[int, int], batch: EntryBatch) -> None:
 def survey_logs(
     filesystem: FileSystem, logs: Iterable[LogFile], book: DigestBook, wanted: Wanted = ALL
 ) -> None:
-    """Let the book settle digest types; logs whose map names only settled ledgers are not read."""
+    """Let the book settle digest types; logs whose map names only settled ledgers are not read.
+
+    A log that cannot be opened teaches nothing; reading it afterwards tells.
+    """
     if not book.needs_survey:
         return
     for log in logs:
-        with EntryLogScan(filesystem, log.path) as scan:
+        try:
+            scan = EntryLogScan(filesystem, log.path)
+        except (NotFoundError, StorageError):
+            continue
+        with scan:
             totals = scan.head.ledgers_map
             until = None if totals is None else {x for x in totals if wanted.ledger in (None, x)}
             if until is None or book.unsettled(until):
@@ -163,35 +178,40 @@ def scan_logs(
     book: DigestBook,
     wanted: Wanted = ALL,
     advance: Advance = nobody,
+    failed: Failed = fail,
 ) -> Iterator[LogEntries | Damage]:
     """Entries of the logs, and their damage, in file order.
 
-    A log whose good ledgers map does not name the wanted ledger is passed over.
+    A log whose good ledgers map does not name the wanted ledger is passed over. ``failed`` is told of logs
+    that cannot be opened.
     """
     survey_logs(filesystem, logs, book, wanted)
     for log in logs:
         with LogAnchors(filesystem, log) as anchors:
-            yield from _scan_one(filesystem, log, book, wanted, anchors)
+            try:
+                scan = EntryLogScan(filesystem, log.path, _evidence(book, anchors))
+            except NotFoundError:
+                continue  # a running bookie's GC removed it since it was listed
+            except StorageError as error:
+                failed(error)
+                continue
+            with scan:
+                yield from _scan_one(scan, log, book, wanted)
         advance(log.size_bytes)
 
 
 def _scan_one(
-    filesystem: FileSystem, log: LogFile, book: DigestBook, wanted: Wanted, anchors: LogAnchors
+    scan: EntryLogScan, log: LogFile, book: DigestBook, wanted: Wanted
 ) -> Iterator[LogEntries | Damage]:
-    try:
-        scan = EntryLogScan(filesystem, log.path, _evidence(book, anchors))
-    except NotFoundError:
-        return  # a running bookie's GC removed it since it was listed
-    with scan:
-        totals = scan.head.ledgers_map
-        yield from scan.head.damage
-        if totals is not None and wanted.ledger is not None and wanted.ledger not in totals:
-            return
-        for item in checked(scan, scan.records, book, wanted):
-            if isinstance(item, CheckedBatch):
-                yield LogEntries(log, item)
-            elif isinstance(item, Damage):
-                yield item
+    totals = scan.head.ledgers_map
+    yield from scan.head.damage
+    if totals is not None and wanted.ledger is not None and wanted.ledger not in totals:
+        return
+    for item in checked(scan, scan.records, book, wanted):
+        if isinstance(item, CheckedBatch):
+            yield LogEntries(log, item)
+        elif isinstance(item, Damage):
+            yield item
 
 
 def _evidence(book: DigestBook, anchors: LogAnchors) -> Evidence:
@@ -199,9 +219,16 @@ def _evidence(book: DigestBook, anchors: LogAnchors) -> Evidence:
 
 
 def verify_logs(
-    filesystem: FileSystem, logs: list[LogFile], book: DigestBook, advance: Advance = nobody
+    filesystem: FileSystem,
+    logs: list[LogFile],
+    book: DigestBook,
+    advance: Advance = nobody,
+    failed: Failed = fail,
 ) -> Iterator[FileVerdict]:
-    """One verdict per log: header, map against log, every record and every digest that can be checked."""
+    """One verdict per log: header, map against log, every record and every digest that can be checked.
+
+    ``failed`` is told of logs that cannot be opened.
+    """
     survey_logs(filesystem, logs, book)
     for log in logs:
         with LogAnchors(filesystem, log) as anchors:
@@ -209,6 +236,9 @@ def verify_logs(
                 scan = EntryLogScan(filesystem, log.path, _evidence(book, anchors))
             except NotFoundError:
                 continue  # as in scan_logs
+            except StorageError as error:
+                failed(error)
+                continue
             with scan:
                 yield _verify(scan, book, anchors)
         advance(log.size_bytes)

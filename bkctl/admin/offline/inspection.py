@@ -115,8 +115,9 @@ def _entry_log(filesystem: FileSystem, path: str) -> Facts:
         head = entrylog.read_head(file)
     finally:
         file.close()
+    known = not any(damage.offset < 8 for damage in head.damage)
     facts: Facts = {
-        "version": head.header.version,
+        "version": head.header.version if known else None,
         "layout": "direct" if head.header.direct else "default",
         "ledgers_map_offset": head.header.map_offset or None,
         "ledgers": head.header.ledgers if head.header.has_map else None,
@@ -135,7 +136,7 @@ def _journal(filesystem: FileSystem, path: str) -> Facts:
         head = journal.read_head(file)
     finally:
         file.close()
-    facts: Facts = {"version": head.version}
+    facts: Facts = {"version": None if head.damage else head.version}
     if head.short:
         facts = {"state": "cut inside its header"}
     if head.damage:

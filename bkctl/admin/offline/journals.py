@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from bkctl.admin.offline.loss import LossTracker
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.last_mark import LastMark
-from bkctl.errors import NotFoundError
+from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
-from bkctl.scan.damage import Damage, Tail, Verdict
+from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
-from bkctl.scan.journal import JournalScan, read_head, unsynced_from
+from bkctl.scan.journal import JournalScan, judged, read_head, unsynced_from
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import MarkedRecord
 from bkctl.scan.steady_file import SteadyFile
@@ -22,8 +22,16 @@ from bkctl.vfs import FileSystem
 Advance = Callable[[int], None]
 
 
+Failed = Callable[[StorageError], None]
+
+
 def nobody(_: int) -> None:
     """Progress that nobody follows."""
+
+
+def fail(error: StorageError) -> None:
+    """A file that cannot be opened ends the work, unless the caller collects such errors and goes on."""
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,15 @@ class MarkFinder:
 def survey_journals(
     filesystem: FileSystem, journals: Iterable[JournalFile], book: DigestBook, wanted: Wanted = ALL
 ) -> None:
-    """Let the book settle digest types from the journals' entries."""
+    """Let the book settle digest types from the journals' entries; one that cannot be opened tells later."""
     if not book.needs_survey:
         return
     for journal in journals:
-        with JournalScan(filesystem, journal.path) as scan:
+        try:
+            scan = JournalScan(filesystem, journal.path)
+        except (NotFoundError, StorageError):
+            continue
+        with scan:
             survey(scan, book, wanted)
     book.close_survey()
 
@@ -111,8 +123,12 @@ def scan_journals(
     *,
     mark: LastMark | None = None,
     advance: Advance = nobody,
+    failed: Failed = fail,
 ) -> Iterator[JournalEntries | JournalMarked | Damage]:
-    """Records of the journals, and their damage, in file order. Damage may carry ``unsynced``."""
+    """Records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
+
+    ``failed`` is told of journals that cannot be opened.
+    """
     survey_journals(filesystem, journals, book, wanted)
     marks = MarkFinder(filesystem, mark)
     for journal in journals:
@@ -120,9 +136,12 @@ def scan_journals(
             scan = _open(filesystem, journal, book, marks)
         except NotFoundError:
             continue  # a running bookie trimmed it since it was listed
+        except StorageError as error:
+            failed(error)
+            continue
         with scan:
             yield from scan.head.damage
-            for item in checked(scan, scan.records, book, wanted):
+            for item in judged(checked(scan, scan.records, book, wanted), scan.unsynced_from):
                 if isinstance(item, CheckedBatch):
                     yield JournalEntries(journal, item)
                 elif isinstance(item, MarkedRecord):
@@ -149,8 +168,9 @@ def verify_journals(
     *,
     mark: LastMark | None = None,
     advance: Advance = nobody,
+    failed: Failed = fail,
 ) -> Iterator[FileVerdict]:
-    """One verdict per journal."""
+    """One verdict per journal. ``failed`` is told of journals that cannot be opened."""
     survey_journals(filesystem, journals, book)
     marks = MarkFinder(filesystem, mark)
     for journal in journals:
@@ -158,49 +178,25 @@ def verify_journals(
             scan = _open(filesystem, journal, book, marks)
         except NotFoundError:
             continue  # as in scan_journals
+        except StorageError as error:
+            failed(error)
+            continue
         with scan:
             yield _verify(scan, book)
         advance(journal.size_bytes)
 
 
 def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
-    tracker = LossTracker(scan.file.path, unsynced_from=scan.unsynced_from)
+    tracker = LossTracker(scan.file.path)
     for damage in scan.head.damage:
         tracker.damaged(damage)
-    held: CheckedBatch | None = None
-    for item in checked(scan, scan.records, book):
-        if isinstance(item, Tail):
-            _judge_tail(tracker, held, item)
-            held = None
-            continue
-        if held is not None:
-            tracker.entries(held)
-            held = None
+    for item in judged(checked(scan, scan.records, book), scan.unsynced_from):
         if isinstance(item, CheckedBatch):
-            held = item
+            tracker.entries(item)
         elif isinstance(item, MarkedRecord):
             tracker.salvaged(item.framed_bytes, records=0 if item.ledger < 0 else 1)
         elif isinstance(item, Damage):
             tracker.damaged(item)
-    return tracker.verdict()
-
-
-def _judge_tail(tracker: LossTracker, held: CheckedBatch | None, tail: Tail) -> None:
-    """The last entries and the end of the file.
-
-    An entry in front of preallocated zeros whose digest fails and whose own last bytes are zeros was being
-    written when the machine stopped: a torn tail.
-    """
-    if held is not None:
-        last = len(held.batch) - 1
-        torn = (
-            tail.kind == "zeros"
-            and last in held.check.failing
-            and not any(held.batch.body(last)[-4:])
-            and held.batch.offset(last) + 4 + held.batch.sizes[last] == tail.offset
-        )
-        tracker.entries(held, torn_last=torn)
-        if torn:
+        elif item.kind == "torn":
             tracker.tail(Verdict.TORN_TAIL)
-    if tail.kind == "torn":
-        tracker.tail(Verdict.TORN_TAIL)
+    return tracker.verdict()

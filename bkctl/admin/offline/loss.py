@@ -35,11 +35,8 @@ class LossTracker:
         self,
         path: str,
         located_in: LocatedIn | None = None,
-        *,
-        unsynced_from: int | None = None,
     ) -> None:
         self._path = path
-        self._unsynced_from = unsynced_from
         self._located_in = located_in
         self._holes: list[int] = []
         self._records = 0
@@ -52,22 +49,26 @@ class LossTracker:
         self._before: dict[int, int] = {}
         self._open_gaps: list[int] = []
 
-    def entries(self, item: CheckedBatch, *, torn_last: bool = False) -> None:
-        """Entries that were read; those whose digest fails are damage, except a last one that is torn."""
+    def entries(self, item: CheckedBatch) -> None:
+        """Entries that were read; those whose digest fails are damage, except one that was being written."""
         batch, check = item.batch, item.check
         lost = check.failing | check.strangers.keys()
         self._records += len(batch) - len(lost)
         self._bytes += sum(batch.sizes) + 4 * len(batch) - sum(batch.sizes[index] + 4 for index in lost)
-        if not check.checked:
+        checkable = check.checkable
+        if not checkable:
             self._unchecked += len(batch)
-        elif len(check.digesters) < len(set(batch.ledgers)):
-            self._unchecked += sum(1 for ledger in batch.ledgers if ledger not in check.digesters)
+        elif len(checkable) < len(set(batch.ledgers)):
+            self._unchecked += sum(1 for ledger in batch.ledgers if ledger not in checkable)
         for index in sorted(check.failing - check.strangers.keys()):
-            if not (torn_last and index == len(batch) - 1):
+            if check.excused.get(index) is Verdict.TORN_TAIL:
+                self.tail(Verdict.TORN_TAIL)
+            else:
                 self.digest_failed(batch, item, index)
         if self._open_gaps:
             self._close_gaps(batch)
-        self._before = dict(zip(batch.ledgers, batch.entries, strict=True))
+            self._before.clear()
+        self._before.update(zip(batch.ledgers, batch.entries, strict=True))
 
     def digest_failed(self, batch: EntryBatch, item: CheckedBatch, index: int) -> None:
         """Record an entry whose bytes do not match its digest."""
@@ -82,7 +83,7 @@ class LossTracker:
                 f"the {digester.type.value} digest of ledger {ledger} entry {entry}",
                 "bytes that do not match it",
                 (MissingEntries(ledger, entry, entry, None, "header"),),
-                unsynced=self._unsynced_from is not None and batch.offset(index) >= self._unsynced_from,
+                unsynced=index in item.check.excused,
             ),
             gap=False,
         )
@@ -100,7 +101,7 @@ class LossTracker:
         if len(self.damages) >= DAMAGES_MAX:
             return
         self.damages.append(damage)
-        if gap:
+        if gap and not damage.readable:
             self._open_gaps.append(len(self.damages) - 1)
             self._holes.append(len(self.damages) - 1)
 
@@ -115,20 +116,26 @@ class LossTracker:
             self.damages[0] = replace(self.damages[0], missing=self.damages[0].missing + missing)
 
     def _close_gaps(self, batch: EntryBatch) -> None:
-        """Entries missing between what was read before the damage and what comes right after it."""
+        """Entries missing between what was read before the damage (and after an earlier one) and what comes
+        right after it."""
         after = dict(zip(reversed(batch.ledgers), reversed(batch.entries), strict=True))
+        gaps = [
+            MissingEntries(ledger, self._before[ledger] + 1, first - 1, None, "gap")
+            for ledger, first in after.items()
+            if first - self._before.get(ledger, first) > 1
+        ]
         for index in self._open_gaps:
             damage = self.damages[index]
             known = {(gap.ledger, gap.first_entry) for gap in damage.missing}
-            gaps = []
-            for ledger, first_after in after.items():
-                last_before = self._before.get(ledger)
-                if last_before is None or not first_after - last_before > 1:
-                    continue
-                fits = (first_after - last_before - 1) * _FRAMED_BYTES_MIN <= damage.size_bytes + 4
-                if fits and (ledger, last_before + 1) not in known:
-                    gaps.append(MissingEntries(ledger, last_before + 1, first_after - 1, None, "gap"))
-            self.damages[index] = replace(damage, missing=damage.missing + tuple(gaps))
+            room = (damage.size_bytes + 4) // _FRAMED_BYTES_MIN
+            fitting = [
+                gap
+                for gap in gaps
+                if (after[gap.ledger] - self._before[gap.ledger] - 1) <= room
+                and (gap.ledger, gap.first_entry) not in known
+            ]
+            if fitting:
+                self.damages[index] = replace(damage, missing=damage.missing + tuple(fitting))
         self._open_gaps.clear()
 
     def _ask_index(self) -> None:

@@ -32,8 +32,9 @@ def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
 def entry_logs(filesystem: FileSystem, paths: Iterable[str], log_id: int | None = None) -> list[LogFile]:
     """The entry logs that ``paths`` stand for, each once, in the order of the paths and then by id.
 
-    Raises NotFoundError when there is no such path or no log ``log_id``, UsageError for a file that is no
-    entry log and for a directory without any.
+    A ledger directory may have none: its entries are in the journal still. Raises NotFoundError when there
+    is no such path or no log ``log_id``, UsageError for a file that is no entry log and for a directory that
+    is no ledger directory.
     """
     found: dict[str, LogFile] = {}
     for path in paths:
@@ -42,17 +43,16 @@ def entry_logs(filesystem: FileSystem, paths: Iterable[str], log_id: int | None 
             log = _one_log(filesystem, path, facts.size_bytes)
             found.setdefault(normpath(log.path), log)
             continue
-        logs = [
-            log
-            for directory in find_directories(filesystem, path)
-            for log in directory.logs
-            if not log.compaction
-        ]
-        if not logs:
-            raise UsageError(f"{path}: no entry log in it")
-        for log in logs:
-            found.setdefault(normpath(log.path), log)
-    chosen = [log for log in found.values() if log_id is None or log.log_id == log_id]
+        found_directories = find_directories(filesystem, path)
+        if not any(directory.holds_logs for directory in found_directories):
+            raise UsageError(f"{path}: no entry log and no ledger directory in it")
+        for directory in found_directories:
+            for log in directory.logs:
+                if not log.compaction:
+                    found.setdefault(normpath(log.path), log)
+    if log_id is None:
+        return list(found.values())
+    chosen = [log for log in found.values() if log.log_id == log_id]
     if not chosen:
         raise NotFoundError(f"no entry log {log_id} (0x{log_id:x}) in {', '.join(paths)}")
     return chosen
