@@ -53,7 +53,8 @@ bench: $(STAMP) ## Measure scanning speed and cold start
 	$(PY) bench/cold.py
 
 data: $(STAMP) ## Regenerate the test data from the corpora
-	@for script in tests/data/make*.py; do echo "$(PY) $$script"; $(PY) $$script || exit 1; done
+	@for script in tests/data/make*.py tests/data/*/make.py; do \
+	  echo "$(PY) $$script"; $(PY) $$script || exit 1; done
 
 proto: $(STAMP) ## Regenerate the protobuf code
 	@for file in $$(find bkctl -name '*.proto'); do \

@@ -1,6 +1,6 @@
 """Make the directories beside this file from an archive of small real bookies.
 
-    python tests/data/index/make.py PATH/TO/samples.tar.xz
+    python tests/data/index/make.py [CORPORA]
 
 The archive holds directories that released BookKeeper jars wrote, ``./<sample>/<sample>/<dir>/current/...``.
 Taken are the indexes alone: the RocksDB databases ``ledgers``, ``locations`` and ``metadata-cache`` and the
@@ -31,7 +31,7 @@ NAME = re.compile(
 )
 
 
-def main(archive: str) -> None:
+def main(archive: Path) -> None:
     """Replace the sample directories beside this file."""
     here = Path(__file__).parent
     for sample in SAMPLES:
@@ -47,4 +47,4 @@ def main(archive: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/corpora") / "samples.tar.xz")

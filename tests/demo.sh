@@ -1,0 +1,38 @@
+#!/bin/sh
+# The tour of `make demo`: the commands of the toolkit over one real bookie directory.
+set -eu
+directory=${1:?usage: demo.sh DIRECTORY}
+if [ ! -d "$directory" ]; then
+  echo "demo: $directory: no such directory" >&2
+  exit 1
+fi
+
+show() {
+  printf '\n$ %s\n' "$*"
+  "$@"
+}
+
+# Many rows: the first ten under their header.
+begin() {
+  printf '\n$ %s | head -n 12\n' "$*"
+  "$@" | head -n 12
+}
+
+# With the metadata of its ledgers every digest can be checked, MAC and DUMMY too.
+set --
+if [ -f "$directory/zk.json" ]; then
+  set -- --ledger-metadata "$directory/zk.json"
+fi
+
+show bkctl inspect "$directory" -o table
+show bkctl entrylog list "$directory" -o table
+show bkctl entrylog show 0 "$directory" -o table
+begin bkctl entrylog scan "$directory" "$@" -o table
+show bkctl entrylog verify "$directory" "$@" -o table
+show bkctl journal list "$directory" -o table
+begin bkctl journal scan "$directory" "$@" -o table
+show bkctl journal verify "$directory" "$@" -o table
+begin bkctl index scan "$directory" -o table
+show bkctl index ledgers "$directory" -o table
+show bkctl cookie get "$directory" -o table
+show bkctl lastmark show "$directory" -o table
