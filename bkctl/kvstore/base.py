@@ -1,14 +1,49 @@
-"""Protocol of the key-value seam: byte keys in bytewise order. Only reading so far."""
+"""Protocols of the key-value seam: byte keys in bytewise order, read and written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 #: Rows in one batch of :meth:`KeyValueReader.batches` unless asked otherwise.
 BATCH_ROWS = 8192
 
 Row = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One table of a store: the keys ``start`` to ``last``, both included, in ``size_bytes``."""
+
+    name: str
+    level: int
+    size_bytes: int
+    start: bytes
+    last: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """What a store is made of.
+
+    ``rows_estimate`` is exact only by chance. ``files_per_level[0]`` are the files of level 0; the tuple ends
+    with the deepest level that has one. ``bytes`` is the size of the tables. Tombstones are those in tables:
+    ``point_tombstones`` of single keys, ``range_tombstones`` of ranges. ``memtable_rows`` (tombstones
+    included) are not in a table yet.
+    """
+
+    rows_estimate: int
+    files_per_level: tuple[int, ...]
+    bytes: int
+    point_tombstones: int
+    range_tombstones: int
+    memtable_rows: int
+
+    @property
+    def files(self) -> int:
+        """Number of tables."""
+        return sum(self.files_per_level)
 
 
 class KeyValueReader(Protocol):
@@ -57,8 +92,90 @@ class KeyValueReader(Protocol):
     def count_estimate(self) -> int:
         """About how many rows there are; exact only by chance."""
 
+    def statistics(self) -> StoreStatistics:
+        """What the store is made of."""
+
+    def tables(self) -> list[TableFile]:
+        """The store's table files; of a store without files none."""
+
     def close(self) -> None:
         """Give everything back; a second call does nothing."""
+
+
+class Put(NamedTuple):
+    """Give a key a value."""
+
+    key: bytes
+    value: bytes
+
+
+class Delete(NamedTuple):
+    """Remove a key; one that is not there may be removed too."""
+
+    key: bytes
+
+
+class DeleteRange(NamedTuple):
+    """Remove every key with ``start <= key < stop``; none when ``start >= stop``."""
+
+    start: bytes
+    stop: bytes
+
+
+Operation = Put | Delete | DeleteRange
+
+
+class KeyValueStore(KeyValueReader, Protocol):
+    """A store that this process alone may write.
+
+    An iteration sees the store as it was when its first row was asked for. Every method but ``close`` raises
+    StorageError when the system fails or the store was closed, and CorruptionError when the store's own
+    checks fail. After a failed ``write`` or ``ingest`` all of it or none of it is in the store.
+    """
+
+    def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
+        """Apply all operations, in their order, as one atomic batch.
+
+        With ``sync`` the write-ahead log is fsynced when this returns, what was written before it included.
+        The whole batch is in memory until then: about 100,000 operations at a time are enough.
+        """
+
+    def flush(self) -> None:
+        """Bring what is only in memory and the write-ahead log into tables, fsynced."""
+
+    def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
+        """Rewrite the tables with ``start <= key < stop``: tombstones go, the profile's format applies."""
+
+    def ingest(self, paths: Sequence[str]) -> None:
+        """Move finished table files (:class:`SortedFileWriter`) into the store, all or none, durably.
+
+        A row of the files wins over the store's of the same key, one of a later file over an earlier's. The
+        files are gone from their paths afterwards, and must be on the store's file system to be moved
+        without copying.
+        """
+
+    def close(self) -> None:
+        """Make everything durable and give the store back; a second call does nothing."""
+
+
+class SortedFileWriter(Protocol):
+    """Writes one table file for :meth:`KeyValueStore.ingest`.
+
+    ``put`` and ``put_many`` raise ValueError for a key that is not above the one before it, StorageError when
+    the system fails. A writer that is not finished leaves no file that can be mistaken for a whole one.
+    """
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add one row."""
+
+    def put_many(self, rows: Iterable[Row]) -> None:
+        """Add many rows; this is the fast way."""
+
+    def finish(self) -> int:
+        """Number of rows. The file and its name are durable then; without rows there is no file."""
+
+    def abort(self) -> None:
+        """Remove the file; after ``finish`` this does nothing."""
 
 
 def key_range(

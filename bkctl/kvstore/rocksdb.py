@@ -1,4 +1,4 @@
-"""RocksDB, read-only and without a trace. The only importer of rocksdict.
+"""RocksDB, read-only and without a trace.
 
 Opening a database normally leaves something in its directory: a lock, a text log, and a
 ``rocksdict-config.json`` even from a read-only open. It also fails on a read-only mount. So a temporary
@@ -16,10 +16,8 @@ Either is answered by a new farm, ``ATTEMPTS_MAX`` times. When the directory did
 failure is the database's own and is reported at once. Once open, deleted tables stay readable, because all
 of them are held open unless the limit on open files is too low for that.
 
-Two more traps of the binding. ``items()`` ends at a block that cannot be read as if there were no more rows;
-every iteration is therefore followed by a cursor that asks RocksDB for its status at that place. And a
-write-ahead log is replayed strictly first (only a torn tail is tolerated); a log that is damaged before its
-end is then replayed up to the damage, as Java does, and ``damage`` says so.
+One more trap: a write-ahead log is replayed strictly first (only a torn tail is tolerated); a log that is
+damaged before its end is then replayed up to the damage, as Java does, and ``damage`` says so.
 
 Memory: 128 MiB of block cache, index and filter blocks included, one batch, and the rows that are only in
 write-ahead logs (a bookie's are capped at 512 MiB).
@@ -33,26 +31,21 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any, TypeVar
 
 import rocksdict
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
-from bkctl.kvstore.base import BATCH_ROWS, Row, key_range
+from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
 
 ATTEMPTS_MAX = 20
 RETRY_WAIT_S = 0.02
 BLOCK_CACHE_BYTES = 128 << 20
-READAHEAD_BYTES = 2 << 20
 #: Descriptors left to the rest of the process when all tables are held open.
 DESCRIPTORS_SPARED = 256
 OPEN_FILES_MIN = 64
 
 _LINKED = (".sst", ".log")
-_T = TypeVar("_T")
 
 
 class _SourceChangedError(Exception):
@@ -79,112 +72,29 @@ def open_read_only(directory: str) -> RocksReader:
     )
 
 
-class RocksReader:
+class RocksReader(RocksRows):
     """Implements :class:`bkctl.kvstore.base.KeyValueReader`; made by :func:`open_read_only`."""
 
     def __init__(self, path: str, farm: str, database: rocksdict.Rdict, damage: str | None) -> None:
-        self._path = path
+        super().__init__(path, database)
         self._farm = farm
-        self._database: rocksdict.Rdict | None = database
         self._damage = damage
         # Runs when the reader is collected and at interpreter exit, too.
         self._remove_farm = weakref.finalize(self, _release, database, farm)
 
     @property
-    def path(self) -> str:
-        return self._path
-
-    @property
     def damage(self) -> str | None:
         return self._damage
 
-    def get(self, key: bytes) -> bytes | None:
-        database = self._opened()
-        value: bytes | None = self._guarded(lambda: database.get(key))
-        return value
-
-    def batches(
-        self,
-        start: bytes | None = None,
-        stop: bytes | None = None,
-        *,
-        prefix: bytes | None = None,
-        rows_max: int = BATCH_ROWS,
-    ) -> Iterator[list[Row]]:
-        start, stop = key_range(start, stop, prefix)
-        database = self._opened()
-        if start is not None and stop is not None and start >= stop:
-            return
-        options = _bulk_options(stop)
-        items: Any = self._guarded(lambda: database.items(from_key=start, read_opt=options))
-        last: bytes | None = None
-        while True:
-            self._opened()
-            batch: list[Row] = self._guarded(lambda: list(islice(items, rows_max)))
-            if batch:
-                last = batch[-1][0]
-                yield batch
-            if len(batch) < rows_max:
-                self._check_end(start if last is None else last, last is not None, stop)
-                return
-
-    def iterate(
-        self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None
-    ) -> Iterator[Row]:
-        return chain.from_iterable(self.batches(start, stop, prefix=prefix))
-
-    def floor(self, key: bytes) -> Row | None:
-        cursor = self._opened().iter()
-        self._guarded(lambda: cursor.seek_for_prev(key))
-        return self._row_at(cursor)
-
-    def below(self, key: bytes) -> Row | None:
-        cursor = self._opened().iter()
-        self._guarded(lambda: cursor.seek_for_prev(key))
-        row = self._row_at(cursor)
-        if row is not None and row[0] == key:
-            self._guarded(cursor.prev)
-            row = self._row_at(cursor)
-        return row
-
-    def count_estimate(self) -> int:
-        database = self._opened()
-        return self._guarded(lambda: database.property_int_value("rocksdb.estimate-num-keys")) or 0
-
     def close(self) -> None:
-        self._database = None
+        self._let_go()
         self._remove_farm()
 
-    def _check_end(self, key: bytes | None, seen: bool, stop: bytes | None) -> None:
-        """Ask RocksDB whether there really is nothing from ``key`` (when ``seen``: behind it) to ``stop``."""
-        options = _bulk_options(stop)
-        cursor = self._opened().iter(options)
-        if key is None:
-            self._guarded(cursor.seek_to_first)
-        else:
-            self._guarded(lambda: cursor.seek(key))
-        if seen and cursor.valid():
-            self._guarded(cursor.next)
-        if self._row_at(cursor) is not None:
-            behind = key.hex() if key is not None else "the start"
-            raise StorageError(f"{self._path}: iteration ended early, at {behind}", path=self._path)
+    def _scan_of(self, start: bytes | None, stop: bytes | None) -> ItemsScan:
+        return ItemsScan(self._path, self._opened(), start, stop)
 
-    def _row_at(self, cursor: rocksdict.RdictIter) -> Row | None:
-        if not cursor.valid():
-            self._guarded(cursor.status)
-            return None
-        return cursor.key(), cursor.value()
-
-    def _opened(self) -> rocksdict.Rdict:
-        if self._database is None:
-            raise StorageError(f"{self._path}: closed", path=self._path)
-        return self._database
-
-    def _guarded(self, call: Callable[[], _T]) -> _T:
-        try:
-            return call()
-        except Exception as error:
-            raise _translated(error, self._path, self._farm) from error
+    def _translated(self, error: Exception) -> Exception:
+        return translated(error, self._path, self._farm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +190,13 @@ def _open_farm(
     try:
         return _open_replaying(farm, modes.tolerate_corrupted_tail_records(), files), None
     except Exception as error:
-        strict = _translated(error, directory, farm)
+        strict = translated(error, directory, farm)
         if not isinstance(strict, CorruptionError) or _state(directory, source) != before:
             raise strict from error
     try:
         database = _open_replaying(farm, modes.point_in_time(), files)
     except Exception as error:
-        raise _translated(error, directory, farm) from error
+        raise translated(error, directory, farm) from error
     return database, f"write-ahead log is damaged, rows behind the damage are missing: {strict.what}"
 
 
@@ -318,25 +228,6 @@ def _open_files_max(files: int) -> int:
     return -1 if files <= budget else max(OPEN_FILES_MIN, budget)
 
 
-def _bulk_options(stop: bytes | None) -> rocksdict.ReadOptions:
-    options = rocksdict.ReadOptions()
-    options.fill_cache(False)  # type: ignore[call-arg]
-    options.set_readahead_size(READAHEAD_BYTES)
-    if stop is not None:
-        options.set_iterate_upper_bound(stop)
-    return options
-
-
 def _release(database: rocksdict.Rdict, farm: str) -> None:
     database.close()
     shutil.rmtree(farm, ignore_errors=True)
-
-
-def _translated(error: Exception, directory: str, farm: str) -> Exception:
-    """The binding raises bare ``Exception`` with RocksDB's status as text; anything else is a bug of ours."""
-    if type(error) is not Exception and not isinstance(error, rocksdict.DbClosedError):
-        return error
-    text = " ".join(str(error).split()).replace(farm, directory)
-    if text.startswith("Corruption"):
-        return CorruptionError(f"RocksDB: {text}", path=directory)
-    return StorageError(f"{directory}: RocksDB: {text}", path=directory)

@@ -1,0 +1,264 @@
+"""RocksDB, written so that a Java bookie opens the result.
+
+Traps of the binding that are answered here:
+
+* Without ``column_families`` the options of an existing database come from its OPTIONS file, and new tables
+  get whatever format that names; they are always passed.
+* Every open writes ``rocksdict-config.json`` into the directory; it is removed right after.
+* A refused open leaves traces in the directory of whoever holds it, so the lock is looked at first.
+
+Durability. RocksDB fsyncs tables, the MANIFEST and, after creating or moving a file, its own directory
+(fdatasync with ``use_fsync`` off, which includes the size). What it does not fsync is the directory in which
+a new database's directory stands: :func:`open_store` does. ``close`` syncs the write-ahead log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import starmap
+
+import rocksdict
+
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.kvstore import lock_holder
+from bkctl.kvstore.base import DeleteRange, Operation, Put, Row
+from bkctl.kvstore.profile import StoreProfile
+from bkctl.kvstore.rocksdb_options import database_options, family_options
+from bkctl.kvstore.rocksdb_rows import RocksRows, translated
+
+_STRAY = "rocksdict-config.json"
+_LOCK = "LOCK"
+#: Rows that ``SstFile.put_many`` takes from an iterator at a time.
+_CHUNK_ROWS = 65536
+
+
+def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksStore:
+    """Open the RocksDB database in ``directory`` for reading and writing, alone.
+
+    With ``create`` a database that does not exist is made, and its directory (whose parent must be there).
+    Raises NotFoundError when there is no such directory, CorruptionError when it holds no database that
+    RocksDB accepts or tables without one, RefusedError naming the process that holds it, StorageError when
+    the system fails.
+    """
+    path = os.path.abspath(directory)
+    try:
+        new = _prepare(directory, path, create)
+        _refuse_when_held(directory, path)
+    except OSError as error:
+        raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
+    try:
+        database = rocksdict.Rdict(
+            path,
+            database_options(profile, create=new),
+            column_families={"default": family_options(profile)},
+        )
+    except Exception as error:
+        _remove_stray(path)
+        # Somebody was faster.
+        _refuse_when_held(directory, path)
+        raise translated(error, directory) from error
+    store = RocksStore(directory, database)
+    try:
+        _remove_stray(path)
+        if new:
+            # RocksDB has synced its files; CURRENT's name must be as durable as they are.
+            _sync_directory(path)
+    except OSError as error:
+        store.close()
+        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+    return store
+
+
+class RocksStore(RocksRows):
+    """Implements :class:`bkctl.kvstore.base.KeyValueStore`; made by :func:`open_store`."""
+
+    def __init__(self, path: str, database: rocksdict.Rdict) -> None:
+        super().__init__(path, database)
+        self._directory = os.path.abspath(path)
+        facts = os.stat(os.path.join(self._directory, _LOCK))
+        self._lock = (facts.st_dev, facts.st_ino)
+        lock_holder.OWN.add(self._lock)
+
+    def __enter__(self) -> RocksStore:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
+        database = self._opened()
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put, delete, delete_range = batch.put, batch.delete, batch.delete_range
+        for operation in operations:
+            if type(operation) is Put:
+                put(operation[0], operation[1])
+            elif type(operation) is DeleteRange:
+                # RocksDB refuses a range that ends before it begins.
+                if operation.start < operation.stop:
+                    delete_range(operation.start, operation.stop)
+            else:
+                delete(operation[0])
+        options = rocksdict.WriteOptions()
+        options.sync = sync
+        self._guarded(lambda: database.write(batch, options))
+
+    def flush(self) -> None:
+        database = self._opened()
+        self._guarded(lambda: database.flush(True))
+
+    def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
+        database = self._opened()
+        options = rocksdict.CompactOptions()
+        # The lowest level too: that is where tombstones end, and files of another format get ours.
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force_optimized())
+        last = None if stop is None else _just_below(stop)  # RocksDB includes the end of the range
+        self._guarded(lambda: database.compact_range(start, last, options))
+
+    def ingest(self, paths: Sequence[str]) -> None:
+        database = self._opened()
+        if not paths:
+            return
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)
+        # RocksDB fsyncs the tables, its directory and the MANIFEST before this returns.
+        self._guarded(lambda: database.ingest_external_file(list(paths), options))
+
+    def close(self) -> None:
+        database = self._database
+        if database is None:
+            return
+        try:
+            self._guarded(lambda: database.flush_wal(True))
+        finally:
+            self._let_go()
+            database.close()
+            lock_holder.OWN.discard(self._lock)
+            _remove_stray(self._directory)
+
+
+class SstFile:
+    """Implements :class:`bkctl.kvstore.base.SortedFileWriter`; made by :func:`sorted_file_writer`."""
+
+    def __init__(self, path: str, profile: StoreProfile) -> None:
+        self._path = path
+        self._rows = 0
+        self._writer: rocksdict.SstFileWriter | None = rocksdict.SstFileWriter(family_options(profile))
+        try:
+            self._writer.open(path)
+        except Exception as error:
+            raise translated(error, path) from error
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._put_all([(key, value)])
+
+    def put_many(self, rows: Iterable[Row]) -> None:
+        if isinstance(rows, list | tuple):
+            self._put_all(rows)
+            return
+        chunk: list[Row] = []
+        for row in rows:
+            chunk.append(row)
+            if len(chunk) == _CHUNK_ROWS:
+                self._put_all(chunk)
+                chunk = []
+        self._put_all(chunk)
+
+    def _put_all(self, rows: Sequence[Row]) -> None:
+        put = self._opened().__setitem__
+        try:
+            deque(starmap(put, rows), maxlen=0)  # the loop runs in C
+        except Exception as error:
+            if "ascending order" in str(error):
+                raise ValueError(f"{self._path}: keys are not in strictly ascending order") from error
+            raise translated(error, self._path) from error
+        self._rows += len(rows)
+
+    def finish(self) -> int:
+        writer = self._opened()
+        if self._rows == 0:  # RocksDB refuses a file without rows
+            self.abort()
+            return 0
+        self._writer = None
+        try:
+            writer.finish()  # fsyncs the file
+        except Exception as error:
+            _remove(self._path)
+            raise translated(error, self._path) from error
+        try:
+            # Its name as well, so that whoever notes "this file is done" may rely on it.
+            _sync_directory(os.path.dirname(os.path.abspath(self._path)))
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
+        return self._rows
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer = None
+            _remove(self._path)
+
+    def _opened(self) -> rocksdict.SstFileWriter:
+        if self._writer is None:
+            raise StorageError(f"{self._path}: finished", path=self._path)
+        return self._writer
+
+
+def sorted_file_writer(path: str, profile: StoreProfile) -> SstFile:
+    """A writer of the table file ``path``, which is replaced if it exists.
+
+    Raises StorageError when it cannot be created.
+    """
+    return SstFile(path, profile)
+
+
+def _just_below(stop: bytes) -> bytes:
+    """A key below ``stop`` with no key of ours in between (they have 16 bytes at most)."""
+    if stop.endswith(b"\0") or not stop:
+        return stop[:-1]
+    return stop[:-1] + bytes([stop[-1] - 1]) + b"\xff" * 16
+
+
+def _prepare(directory: str, path: str, create: bool) -> bool:
+    """Whether a database has to be made; its directory is there then. Raises OSError and as open_store."""
+    try:
+        names = os.listdir(path)
+    except FileNotFoundError:
+        if not create:
+            raise NotFoundError(f"{directory}: no such directory") from None
+        os.mkdir(path)
+        # The new directory's name is durable before anything in it counts.
+        _sync_directory(os.path.dirname(path))
+        return True
+    if "CURRENT" in names:
+        return False
+    orphans = sorted(name for name in names if name.endswith(".sst"))
+    if orphans or not create:
+        found = f"{orphans[0]} without CURRENT" if orphans else "none"
+        # RocksDB would make an empty database and delete the tables.
+        raise CorruptionError("no RocksDB database", expected="a file CURRENT", found=found, path=directory)
+    return True
+
+
+def _refuse_when_held(directory: str, path: str) -> None:
+    holder = lock_holder.lock_holder(os.path.join(path, _LOCK))
+    if holder is not None:
+        raise RefusedError(f"{directory}: in use by {holder}; stop it first")
+
+
+def _remove_stray(path: str) -> None:
+    _remove(os.path.join(path, _STRAY))
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

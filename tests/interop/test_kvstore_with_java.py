@@ -1,0 +1,186 @@
+"""Databases that we make are databases for a Java bookie: it reads, writes and compacts them, and we again.
+
+Against 4.17.3 (RocksDB 7.10) and 4.18.0 (RocksDB 9.9), whose jars Maven resolves from the same pom with
+another version.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bkctl.codec import ledger_data, location
+from bkctl.kvstore.base import Delete, DeleteRange, Put, Row
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
+from bkctl.kvstore.rocksdb import open_read_only
+from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
+from tests.support import java_bookkeeper
+from tests.support.java_bookkeeper import JarsUnavailableError, require_jars
+
+pytestmark = pytest.mark.interop
+
+SOURCE = Path(__file__).parent / "java" / "IndexStore.java"
+POM = Path(__file__).parent / "pom.xml"
+KINDS = {"locations": "EntryLocation", "ledgers": "LedgerMetadata"}
+PROFILES = {"locations": LOCATIONS_PROFILE, "ledgers": LEDGERS_PROFILE}
+KEY = bytes(range(20))
+
+Run = Callable[..., list[list[str]]]
+
+
+@pytest.fixture(scope="module", params=["4.17.3", "4.18.0"])
+def java(request: pytest.FixtureRequest) -> Run:
+    """``java("rows DIR NAME KIND", ...)`` runs commands of IndexStore in one JVM; the words of its lines."""
+    jars = require_jars()
+    classpath = jars.classpath if request.param == java_bookkeeper.VERSION else other_version(request.param)
+    options = ["-Xmx512m", "-Dorg.apache.logging.log4j.level=OFF", "-cp", classpath]
+
+    def run(*commands: str) -> list[list[str]]:
+        command = [jars.java, *options, "org.apache.bookkeeper.bookie.IndexStore", *commands]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return run
+
+
+def other_version(version: str) -> str:
+    """Class path of another release with IndexStore compiled against it; skips when it cannot be had."""
+    root = java_bookkeeper.cache_root()
+    jars, classes = root / f"bookkeeper-{version}", root / f"index-store-{version}"
+    try:
+        with java_bookkeeper._locked(root, f"bookkeeper-{version}.lock"):
+            if not list(jars.glob(f"bookkeeper-server-{version}.jar")):
+                resolve(version, jars)
+            javac = java_bookkeeper._tool("javac")
+            command = [javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(SOURCE)]
+            java_bookkeeper._run("javac", command, 120, cwd=root)
+    except JarsUnavailableError as error:
+        java_bookkeeper._skip(f"no BookKeeper {version} to compare with: {error}")
+    return os.pathsep.join((str(classes), f"{jars}/*"))
+
+
+def resolve(version: str, jars: Path) -> None:
+    fresh = jars.with_name(f"{jars.name}.{os.getpid()}")
+    fresh.mkdir(parents=True)
+    pom = fresh / "pom.xml"
+    pom.write_text(POM.read_text().replace(f"<version>{java_bookkeeper.VERSION}<", f"<version>{version}<"))
+    maven = [java_bookkeeper._tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    options = [f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
+    java_bookkeeper._run("mvn", [*maven, *options], 240, cwd=fresh)
+    fresh.rename(jars)
+
+
+def location_row(ledger: int, entry: int) -> Row:
+    return location.encode_key(ledger, entry), location.encode_value(
+        location.Location(ledger % 90, 1028 + entry)
+    )
+
+
+def ledger_row(ledger: int) -> Row:
+    data = ledger_data.LedgerData(
+        fenced=ledger % 2 == 1,
+        master_key=KEY if ledger % 3 else b"",
+        explicit_lac=bytes(20) if ledger % 5 == 0 else None,
+        limbo=None if ledger % 4 else True,
+    )
+    return ledger_data.encode_ledger_key(ledger), ledger_data.encode_ledger_data(data)
+
+
+def rows_for(name: str) -> list[Row]:
+    """30,000 rows, the largest ids among them."""
+    if name == "locations":
+        ledgers = [*range(1, 30), 2**31, 2**63 - 1]
+        return [location_row(ledger, entry) for ledger in ledgers for entry in range(1000)]
+    return [ledger_row(ledger) for ledger in [*range(30_000), 2**63 - 2]]
+
+
+def by_writes(directory: Path, profile: StoreProfile, rows: list[Row]) -> None:
+    with open_store(str(directory), profile, create=True) as store:
+        third = len(rows) // 3
+        store.write([Put(*row) for row in rows[:third]], sync=False)
+        store.flush()
+        store.write([Put(key, b"old") for key, _ in rows[third : 2 * third]], sync=True)
+        store.write([DeleteRange(rows[third][0], rows[2 * third][0]), Delete(rows[0][0])], sync=True)
+        store.write([Put(*row) for row in (rows[0], *rows[third:])], sync=True)
+
+
+def by_ingest(directory: Path, profile: StoreProfile, rows: list[Row]) -> None:
+    """Two files, the second over a part of the first, both over older rows in the store."""
+    with open_store(str(directory), profile, create=True) as store:
+        store.write([Put(key, b"old") for key, _ in rows[:1000]], sync=True)
+        parts = [[(key, b"older") for key, _ in rows[: len(rows) // 2]], rows]
+        paths = [str(directory.parent / f"{number}.sst") for number in range(len(parts))]
+        for path, part in zip(paths, parts, strict=True):
+            writer = sorted_file_writer(path, profile)
+            writer.put_many(part)
+            assert writer.finish() == len(part)
+        store.ingest(paths)
+
+
+def our_rows(directory: Path) -> list[Row]:
+    reader = open_read_only(str(directory))
+    try:
+        assert reader.damage is None
+        return list(reader.iterate())
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("made", [by_writes, by_ingest], ids=["writes", "ingest"])
+def test_java_reads_writes_and_compacts_what_we_made(
+    java: Run, tmp_path: Path, name: str, made: Callable[[Path, StoreProfile, list[Row]], None]
+) -> None:
+    rows = rows_for(name)
+    directory = tmp_path / name
+    made(directory, PROFILES[name], rows)
+    assert our_rows(directory) == rows
+    kind = f"{tmp_path} {name} {KINDS[name]}"
+    extra = {bytes(8) + bytes([200, number]): bytes([number]) * 8 for number in range(50)}
+    puts = " ".join(f"put:{key.hex()}:{value.hex()}" for key, value in extra.items())
+    gone = rows[100:200]
+    deletes = f"delete-range:{gone[0][0].hex()}:{rows[200][0].hex()} delete:{rows[300][0].hex()}"
+    theirs = java(f"rows {kind}", f"batch {kind} {puts} {deletes}", f"batch {kind} compact")
+    assert [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in theirs] == rows
+    expected = dict(rows) | extra
+    for key, _ in [*gone, rows[300]]:
+        del expected[key]
+    assert our_rows(directory) == sorted(expected.items())
+    # And once more in turn: we write to what Java compacted, Java reads it.
+    with open_store(str(directory), PROFILES[name], create=False) as store:
+        store.write([DeleteRange(rows[0][0], rows[50][0]), Put(b"\x00" * 8 + b"\xff", b"ours")], sync=True)
+        store.flush()
+        store.compact()
+        ours = list(store.iterate())
+    theirs = java(f"rows {kind}")
+    assert [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in theirs] == ours
+    left = {key: value for key, value in expected.items() if not rows[0][0] <= key < rows[50][0]}
+    assert ours == sorted((left | {b"\x00" * 8 + b"\xff": b"ours"}).items())
+
+
+def test_the_classes_of_a_bookie_work_on_what_we_made(java: Run, tmp_path: Path) -> None:
+    """EntryLocationIndex and LedgerMetadataIndex open, extend, fence and delete; we read the result."""
+    by_ingest(tmp_path / "locations", LOCATIONS_PROFILE, rows_for("locations"))
+    ledgers = [ledger_row(ledger) for ledger in range(100)]
+    by_writes(tmp_path / "ledgers", LEDGERS_PROFILE, ledgers)
+    answer = java(f"locations {tmp_path} 77 500", f"ledgers {tmp_path} 4 5")
+    assert answer[0] == ["500", "499"]
+    fenced = {ledger: ledger % 2 == 1 or ledger == 4 for ledger in range(100) if ledger != 5}
+    assert {int(ledger): text == "true" for ledger, text in answer[1:]} == fenced
+    added = [
+        (location.encode_key(77, entry), location.encode_value(location.Location(7, 1028 + entry)))
+        for entry in range(500)
+    ]
+    assert our_rows(tmp_path / "locations") == sorted([*rows_for("locations"), *added])
+    decoded = {
+        ledger_data.decode_ledger_key(key)[0]: ledger_data.decode_ledger_data(value)
+        for key, value in our_rows(tmp_path / "ledgers")
+    }
+    assert {ledger: data.fenced for ledger, data in decoded.items()} == fenced
+    assert decoded[4].limbo is True
+    assert decoded[4].master_key == KEY
