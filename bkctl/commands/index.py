@@ -10,6 +10,7 @@ import typer
 
 from bkctl.admin.offline.index import get_index_entry, list_index_ledgers, scan_index
 from bkctl.admin.offline.targets import directories
+from bkctl.commands import index_check, index_rebuild, index_write
 from bkctl.commands.options import (
     EntryOption,
     LedgerOption,
@@ -25,7 +26,7 @@ from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] Location and ledger indexes: RocksDB or .idx files, bookie running or not.")
+app = noun_app("[offline] [reads] [writes] Location and ledger indexes: RocksDB or .idx files.")
 
 LOCATION_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index; a log id means something only with it"),
@@ -158,3 +159,8 @@ def get_command(
         write_one(rows[0], LOCATION_SCHEMA, output)
     else:
         write_rows(rows, LOCATION_SCHEMA, output)
+
+
+index_check.register(app)
+index_rebuild.register(app)
+index_write.register(app)

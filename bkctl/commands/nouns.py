@@ -46,7 +46,12 @@ NOUNS: dict[str, Noun] = {
         ),
         Noun("entrylog", "bkctl.commands.entrylog", "[offline] [reads]", "List, scan and verify entry logs."),
         Noun("journal", "bkctl.commands.journal", "[offline] [reads]", "List, scan and verify journals."),
-        Noun("index", "bkctl.commands.index", "[offline] [reads]", "Read location and ledger indexes."),
+        Noun(
+            "index",
+            "bkctl.commands.index",
+            "[offline] [reads] [writes]",
+            "Read, check, rebuild and repair indexes.",
+        ),
         Noun("cookie", "bkctl.commands.cookie", "[offline] [reads]", "Read a bookie's cookie."),
         Noun("lastmark", "bkctl.commands.lastmark", "[offline] [reads]", "Read the journals' last mark."),
         Noun(

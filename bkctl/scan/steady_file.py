@@ -11,7 +11,7 @@ from bisect import bisect_left
 from bkctl.errors import StorageError
 from bkctl.vfs import ReadableFile
 
-WINDOW_BYTES = 4 << 20
+WINDOW_BYTES = 1 << 20
 SECTOR_BYTES = 4096
 ZEROS = bytes(WINDOW_BYTES)
 

@@ -1,0 +1,285 @@
+"""``index check``: one space after the other, findings as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from heapq import merge
+from operator import itemgetter
+
+import numpy as np
+
+from bkctl.admin.offline.index_check.comparison import NO_COPY, Comparison, compare, side_by_side
+from bkctl.admin.offline.index_check.finding import (
+    Finding,
+    Kind,
+    about_directory,
+    about_ledger,
+)
+from bkctl.admin.offline.index_check.index_rows import IndexRows
+from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.index_check.ledger_rows import KnownLedgers, read_ledgers
+from bkctl.admin.offline.index_check.log_entries import LogEntryReader
+from bkctl.admin.offline.index_check.places import LogPlaces
+from bkctl.admin.offline.index_check.replay import Replay
+from bkctl.admin.offline.index_check.row_sort import RowSorter, block_rows
+from bkctl.admin.offline.index_check.strange_ledgers import StrangeLedgers
+from bkctl.admin.offline.rebuild.location_runs import Rows, no_rows
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.codec.location import ID_MAX, OFFSET_MAX
+from bkctl.errors import CorruptionError
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.vfs import FileSystem
+
+Advance = Callable[[int], None]
+
+#: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
+_Judged = tuple[int, int, "Finding | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """``metadata`` is ledger id to metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
+
+    book: DigestBook
+    metadata: dict[int, LedgerMetadata] | None
+    memory_bytes: int
+
+
+def check_spaces(
+    filesystem: FileSystem, spaces: Sequence[IndexSpace], options: CheckOptions, advance: Advance
+) -> Iterator[Finding]:
+    """Findings of every space. An index that cannot be read any further is a finding, too.
+
+    Raises StorageError when a directory, a journal or the temporary directory fails.
+    """
+    for space in spaces:
+        try:
+            yield from _SpaceCheck(filesystem, space, options).findings(advance)
+        except CorruptionError as error:
+            yield about_directory(Kind.UNREADABLE_INDEX, space.dir, f"{error}; the rest was not checked")
+
+
+class _SpaceCheck:
+    """One index, or the ``.idx`` files of one bookie."""
+
+    def __init__(self, filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> None:
+        self._filesystem = filesystem
+        self._space = space
+        self._options = options
+        self._pending = _PendingReplay(space.dir)
+        self._places: LogPlaces
+        self._other_places: LogPlaces
+
+    def findings(self, advance: Advance) -> Iterator[Finding]:
+        space = self._space
+        yield from self._premises()
+        if not space.index_dirs:
+            yield self._without_index(advance)
+            return
+        with ExitStack() as stack:
+            indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
+            known = yield from read_ledgers(self._filesystem, space, indexes)
+            sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
+            reader = LogEntryReader(self._filesystem, space, self._options.book)
+            yield from reader.read(sorter, advance)
+            replay = Replay()
+            replay.read(self._filesystem, space, sorter)
+            self._places = stack.enter_context(LogPlaces(self._filesystem, space.logs, reader.damage))
+            self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}))
+            journaled = yield from self._compared(indexes, known, sorter, replay)
+            yield from self._without_entries(known, journaled)
+
+    def _premises(self) -> Iterator[Finding]:
+        """What keeps some of the questions from being asked."""
+        space = self._space
+        if space.kind == "db" and space.position is None:
+            detail = (
+                f"{space.directories} index directories, but no cookie that fits their paths: whether "
+                "ledgers are in the right one was not checked"
+            )
+            yield about_directory(Kind.POSITION_UNKNOWN, space.dir, detail)
+        if not space.journal_dirs:
+            detail = "no journal of this bookie was found: what a replay would repair counts as damage"
+            yield about_directory(Kind.NO_JOURNAL, space.dir, detail)
+        if self._options.metadata is not None and space.bookie is None:
+            detail = "no cookie: which ledgers of the metadata are this bookie's is not known"
+            yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)
+
+    def _without_index(self, advance: Advance) -> Finding:
+        """A bookie that has not flushed yet has no index; nor has one whose index was lost."""
+        with RowSorter(self._options.memory_bytes) as sorter:
+            reader = LogEntryReader(self._filesystem, self._space, self._options.book)
+            damaged = any(reader.read(sorter, advance))
+            Replay().read(self._filesystem, self._space, sorter)
+            for _, rows in side_by_side(iter(()), sorter.blocks()):
+                compared = compare(no_rows(), rows)
+                damaged |= not bool(compared.unindexed_journaled.all())
+        if damaged or self._space.directories > 1:
+            detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
+            return about_directory(Kind.UNREADABLE_INDEX, self._space.dir, detail)
+        detail = "there is no index yet: whatever is in the logs is in the journal past the last mark, too"
+        return about_directory(Kind.NO_INDEX, self._space.dir, detail)
+
+    def _opened(self, directory: str) -> DirectoryIndex:
+        index = open_index(self._filesystem, directory)
+        if index is None:
+            raise CorruptionError("index", expected="locations/ and ledgers/, or .idx files", path=directory)
+        return index
+
+    def _expected(self) -> Collection[int]:
+        """Ledgers of the metadata that have this bookie in an ensemble."""
+        bookie = self._space.bookie
+        metadata = self._options.metadata
+        if metadata is None or bookie is None:
+            return ()
+        return {
+            ledger
+            for ledger, facts in metadata.items()
+            if any(bookie in segment.bookies for segment in facts.segments)
+        }
+
+    def _compared(
+        self, indexes: Sequence[DirectoryIndex], known: KnownLedgers, sorter: RowSorter, replay: Replay
+    ) -> Generator[Finding, None, set[int]]:
+        """Findings in order of ledgers; the known ledgers with entries in the journal alone."""
+        index = IndexRows(indexes, known)
+        strange = StrangeLedgers(self._space, self._expected(), replay.master_keys)
+        journaled: set[int] = set()
+        blocks = index.blocks(block_rows(self._options.memory_bytes))
+        for index_rows, other_rows in side_by_side(blocks, sorter.blocks()):
+            yield from index.take_findings()
+            yield from self._odd_rows(index.take_odd(), known, strange)
+            compared = compare(index_rows, other_rows)
+            at, is_known = known.find(compared.rows.ledgers)
+            known.seen[at[is_known & ~compared.from_journal]] = True
+            journaled.update(np.unique(compared.rows.ledgers[is_known & compared.from_journal]).tolist())
+            yield from strange.add(compared, ~is_known)
+            yield from self._judged(compared, known, replay)
+        yield from index.take_findings()
+        yield from self._odd_rows(index.take_odd(), known, strange)
+        yield from self._pending.close()
+        yield from strange.end()
+        return journaled
+
+    def _odd_rows(self, rows: Rows, known: KnownLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
+        """Locations of negative entry ids, which no log reader takes for entries."""
+        if not len(rows):
+            return
+        at, is_known = known.find(rows.ledgers)
+        known.seen[at[is_known]] = True
+        for ledger, entry, packed, there in _lines(rows, is_known):
+            if not there:
+                strange.add_negative(ledger, 1)
+            elif (judged := self._unproved(ledger, entry, packed, False, NO_COPY)) is not None:
+                assert isinstance(judged, Finding), "what is not journaled is a finding"
+                yield judged
+
+    def _judged(self, compared: Comparison, known: KnownLedgers, replay: Replay) -> Iterator[Finding]:
+        unproved = self._unproved_rows(compared, known, replay)
+        unindexed = self._unindexed(compared, known)
+        for ledger, _, finding in merge(unproved, unindexed, key=itemgetter(0, 1)):
+            if isinstance(finding, str):
+                yield from self._pending.add(ledger, finding)
+            else:
+                yield finding
+
+    def _unproved_rows(self, compared: Comparison, known: KnownLedgers, replay: Replay) -> list[_Judged]:
+        """Looks at the places in order of logs and offsets, and puts what is wrong back in order of keys."""
+        rows = compared.unproved
+        _, is_known = known.find(rows.ledgers)
+        order = np.argsort(rows.locations, kind="stable")
+        judged: list[_Judged] = []
+        columns = (is_known, compared.unproved_journaled, compared.copies)
+        chosen = (column[order] for column in columns)
+        for ledger, entry, packed, there, journaled, copy in _lines(rows.select(order), *chosen):
+            if entry == ID_MAX and not there:
+                continue  # leaked by a deletion; its log may well be gone
+            comes_back = journaled and (there or ledger in replay.master_keys)
+            finding = self._unproved(ledger, entry, packed, bool(comes_back), copy)
+            if finding is not None:
+                judged.append((ledger, entry, finding))
+        judged.sort(key=itemgetter(0, 1))
+        return judged
+
+    def _unproved(
+        self, ledger: int, entry: int, packed: int, journaled: bool, copy: int
+    ) -> Finding | str | None:
+        """What a row of the index says that no entry of the logs confirms."""
+        fault = self._places.fault(ledger, entry, packed)
+        if fault is None:
+            return None
+        kind, detail = fault.kind, fault.detail
+        other = self._other_places.log_of(packed)
+        if other is not None and self._other_places.fault(ledger, entry, packed) is None:
+            if self._space.is_elsewhere(ledger):
+                return None  # wrong_directory says it for the whole ledger
+            kind = Kind.WRONG_LOG_ID_SPACE
+            detail = f"the entry stands there in {other.path}, the log of another ledger directory; {detail}"
+        if journaled:
+            return "a location that is wrong"
+        if copy != NO_COPY:
+            detail += f"; the entry stands in log {copy >> 32} at {copy & OFFSET_MAX}"
+        return Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
+
+    def _unindexed(self, compared: Comparison, known: KnownLedgers) -> Iterator[_Judged]:
+        """Entries of known ledgers without a row."""
+        rows = compared.unindexed
+        _, is_known = known.find(rows.ledgers)
+        if not is_known.any():
+            return
+        chosen = rows.select(is_known)
+        for ledger, entry, packed, journaled in _lines(chosen, compared.unindexed_journaled[is_known]):
+            if ledger in known.hidden:
+                continue
+            if journaled:
+                yield ledger, entry, "no location"
+                continue
+            detail = "the entry stands in the log, and the index has no row of it"
+            log_id, offset = packed >> 32, packed & OFFSET_MAX
+            finding = Finding(Kind.MISSING_LOCATION, self._space.dir, ledger, entry, log_id, offset, detail)
+            yield ledger, entry, finding
+
+    def _without_entries(self, known: KnownLedgers, journaled: set[int]) -> Iterator[Finding]:
+        for ledger in known.ids[~known.seen].tolist():
+            if ledger in known.hidden:
+                continue
+            detail = "no entry in the index or the logs; natural for a ledger that is empty or only fenced"
+            if ledger in journaled:
+                detail = "its entries are in the journal alone so far"
+            yield about_ledger(Kind.LEDGER_WITHOUT_ENTRIES, self._space.dir, ledger, detail)
+
+
+class _PendingReplay:
+    """One note for each ledger of which replay repairs something; ledgers come in order."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._ledger: int | None = None
+        self._counts: dict[str, int] = {}
+
+    def add(self, ledger: int, what: str) -> Iterator[Finding]:
+        """Count one entry; the note about the ledger before."""
+        if ledger != self._ledger:
+            yield from self.close()
+            self._ledger = ledger
+        self._counts[what] = self._counts.get(what, 0) + 1
+
+    def close(self) -> Iterator[Finding]:
+        """The note about the last ledger."""
+        if self._ledger is not None:
+            listed = ", ".join(f"{count} with {what}" for what, count in sorted(self._counts.items()))
+            detail = (
+                f"entries: {listed}; all are in the journal past the last mark and come at the next start"
+            )
+            yield about_ledger(Kind.PENDING_REPLAY, self._directory, self._ledger, detail)
+        self._ledger = None
+        self._counts = {}
+
+
+def _lines(rows: Rows, *columns: np.ndarray) -> Iterator[tuple[int, ...]]:
+    """Rows and further columns as tuples of Python's integers."""
+    listed = [column.tolist() for column in (rows.ledgers, rows.entries, rows.locations, *columns)]
+    return zip(*listed, strict=True)

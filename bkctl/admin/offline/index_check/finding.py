@@ -1,0 +1,100 @@
+"""What ``index check`` reports."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Severity(enum.Enum):
+    """Whether a finding needs somebody: ``damage`` does, a ``note`` is natural or repairs itself."""
+
+    DAMAGE = "damage"
+    NOTE = "note"
+
+
+class Kind(enum.Enum):
+    """The kinds of findings; the value is the word in JSON.
+
+    Index to logs: ``DANGLING_LOCATION`` (no record begins there), ``FOREIGN_ENTRY`` (another entry's does),
+    ``WRONG_LOG_ID_SPACE`` (the entry stands at this place in another ledger directory's logs),
+    ``WRONG_DIRECTORY`` (the ledger is another directory's by ledger id mod directories).
+
+    Logs to index: ``MISSING_LOCATION``; ``DAMAGED_LOG`` is what could not be read of a log.
+
+    Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
+    ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
+    ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it).
+
+    Notes: ``PENDING_REPLAY``, ``LEDGER_WITHOUT_ENTRIES``, ``LIMBO``, ``INTEGRITY_FLAG``,
+    ``LEAKED_LOCATION`` (Java's deletion never reaches it), ``POSITION_UNKNOWN``, ``BOOKIE_UNKNOWN``,
+    ``NO_JOURNAL``, ``NO_INDEX`` (of a bookie that has not flushed yet).
+    """
+
+    DANGLING_LOCATION = "dangling_location"
+    FOREIGN_ENTRY = "foreign_entry"
+    WRONG_LOG_ID_SPACE = "wrong_log_id_space"
+    WRONG_DIRECTORY = "wrong_directory"
+    MISSING_LOCATION = "missing_location"
+    DAMAGED_LOG = "damaged_log"
+    LOCATIONS_WITHOUT_LEDGER = "locations_without_ledger"
+    MISSING_LEDGER = "missing_ledger"
+    WIDE_KEY = "wide_key"
+    UNDECODABLE_ROW = "undecodable_row"
+    DAMAGED_IDX_HEADER = "damaged_idx_header"
+    DUPLICATE_IDX = "duplicate_idx"
+    UNREADABLE_INDEX = "unreadable_index"
+    PENDING_REPLAY = "pending_replay"
+    LEDGER_WITHOUT_ENTRIES = "ledger_without_entries"
+    LIMBO = "limbo"
+    INTEGRITY_FLAG = "integrity_flag"
+    LEAKED_LOCATION = "leaked_location"
+    POSITION_UNKNOWN = "position_unknown"
+    BOOKIE_UNKNOWN = "bookie_unknown"
+    NO_JOURNAL = "no_journal"
+    NO_INDEX = "no_index"
+
+
+_NOTES = frozenset(
+    {
+        Kind.PENDING_REPLAY,
+        Kind.LEDGER_WITHOUT_ENTRIES,
+        Kind.LIMBO,
+        Kind.INTEGRITY_FLAG,
+        Kind.LEAKED_LOCATION,
+        Kind.POSITION_UNKNOWN,
+        Kind.BOOKIE_UNKNOWN,
+        Kind.NO_JOURNAL,
+        Kind.NO_INDEX,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row. ``log_id`` and ``offset`` are the location that the finding is about, ``offset`` the body's
+    except for ``damaged_log``, where the damage begins; None where there is none.
+    """
+
+    kind: Kind
+    dir: str
+    ledger: int | None
+    entry: int | None
+    log_id: int | None
+    offset: int | None
+    detail: str
+
+    @property
+    def severity(self) -> Severity:
+        """How bad this is."""
+        return Severity.NOTE if self.kind in _NOTES else Severity.DAMAGE
+
+
+def about_ledger(kind: Kind, directory: str, ledger: int, detail: str) -> Finding:
+    """A finding about a whole ledger."""
+    return Finding(kind, directory, ledger, None, None, None, detail)
+
+
+def about_directory(kind: Kind, directory: str, detail: str) -> Finding:
+    """A finding about a whole directory."""
+    return Finding(kind, directory, None, None, None, None, detail)

@@ -1,0 +1,332 @@
+"""Which directories make one bookie, and which entry logs an index speaks of.
+
+DbLedgerStorage has one index and one space of log ids for each ledger directory; the index of the ledger
+directory at position i of the configuration serves the ledgers with ``id mod N == i``. Sorted- and
+InterleavedLedgerStorage have one space over all ledger directories, and put an ``.idx`` file into any of the
+index directories.
+
+The cookie, equal in all directories of a bookie, names them in order. A directory that was copied elsewhere
+is not where its cookie says; it is then known by the end of its path.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from posixpath import basename, dirname, join, normpath
+
+from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.scan.directory import (
+    COOKIE_NAME,
+    CURRENT,
+    FOLDERS_MAX,
+    BookieDirectory,
+    LogFile,
+    inspect_directory,
+    read_small,
+)
+from bkctl.vfs import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpace:
+    """One index, or the ``.idx`` files of one bookie, with the logs that its locations are about.
+
+    ``kind`` is ``db`` or ``idx``. ``index_dirs`` is empty where there is no index (yet): in one directory of
+    DbLedgerStorage, or in all of a bookie's. ``other_logs`` are those of the bookie's other
+    ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; for
+    ``idx`` all do.
+    """
+
+    kind: str
+    index_dirs: tuple[str, ...]
+    log_dirs: tuple[str, ...]
+    logs: tuple[LogFile, ...]
+    other_logs: tuple[LogFile, ...]
+    journal_dirs: tuple[BookieDirectory, ...]
+    bookie: str | None
+    position: int | None = None
+    directories: int = 1
+
+    @property
+    def dir(self) -> str:
+        """The directory that findings about the whole space carry."""
+        return (self.index_dirs or self.log_dirs)[0]
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of its logs."""
+        return sum(log.size_bytes for log in self.logs)
+
+    def is_elsewhere(self, ledger: int) -> bool:
+        """Whether a ledger is another directory's."""
+        return self.position is not None and ledger % self.directories != self.position
+
+
+@dataclass(slots=True)
+class _Bookie:
+    """Directories with one cookie; ``given`` are the paths that the caller named."""
+
+    cookie: Cookie | None
+    members: dict[str, BookieDirectory]
+    given: set[str]
+
+    def with_index(self) -> list[BookieDirectory]:
+        return [member for member in self.members.values() if storage_kind(member) is not None]
+
+    def with_logs(self) -> list[BookieDirectory]:
+        return [member for member in self.members.values() if member.logs or member.last_marks]
+
+
+def storage_kind(directory: BookieDirectory) -> str | None:
+    """``db``, ``idx`` or None; the databases win over ``.idx`` files, which a conversion leaves behind."""
+    if {"locations", "ledgers"} & set(directory.indexes):
+        return "db"
+    return "idx" if "idx" in directory.indexes else None
+
+
+def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
+    """The spaces that the given directories have a part in, bookie by bookie.
+
+    Their bookies' other directories are looked for among the neighbours and, when a directory is where its
+    cookie says, at the other places that the cookie names. Raises UsageError when there is no index at all
+    or when two of the given directories claim one place of a bookie; StorageError.
+    """
+    spaces: list[IndexSpace] = []
+    for bookie in _bookies(filesystem, given):
+        kinds = {storage_kind(member) for member in bookie.with_index()}
+        if "db" in kinds:
+            spaces += _db_spaces(bookie)
+        elif kinds or bookie.with_logs():
+            spaces.append(_idx_space(bookie))
+    if not spaces:
+        listed = ", ".join(directory.path for directory in given)
+        raise UsageError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
+    return spaces
+
+
+def _bookies(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[_Bookie]:
+    found: dict[tuple[bytes | None, str], _Bookie] = {}
+    for directory in given:
+        cookie = _cookie_bytes(filesystem, directory.path)
+        key = (cookie, "" if cookie is not None else _folder(directory.path))
+        bookie = found.setdefault(key, _Bookie(_decoded(cookie), {}, set()))
+        bookie.members[normpath(directory.path)] = directory
+        bookie.given.add(normpath(directory.path))
+    for (cookie, _), bookie in found.items():
+        _add_relatives(filesystem, bookie, cookie)
+    return list(found.values())
+
+
+def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
+    try:
+        return read_small(filesystem, join(directory, COOKIE_NAME))
+    except (NotFoundError, StorageError):
+        return None
+
+
+def _decoded(cookie: bytes | None) -> Cookie | None:
+    """A damaged cookie still says which directories belong together, and nothing else."""
+    try:
+        decoded = None if cookie is None else decode_cookie(cookie)
+        return decoded if decoded and decoded.ledger_paths and decoded.index_paths else None
+    except CorruptionError:
+        return None
+
+
+def _home(current: str) -> str:
+    """The directory as a configuration names it: without ``current``."""
+    path = os.path.abspath(current)
+    return dirname(path) if basename(path) == CURRENT else path
+
+
+def _folder(current: str) -> str:
+    return dirname(_home(current))
+
+
+def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None) -> None:
+    """Directories with the same cookie that the caller did not name; without a cookie journals and logs."""
+    candidates: list[str] = []
+    for path in bookie.given:
+        folder = os.path.relpath(_folder(path)) if not os.path.isabs(path) else _folder(path)
+        facts = filesystem.status(folder)
+        if facts is not None and facts.is_dir:
+            for name in filesystem.names(folder)[:FOLDERS_MAX]:
+                candidates += [join(folder, name, CURRENT), join(folder, name)]
+    if bookie.cookie is not None:
+        named = _named(bookie.cookie)
+        if any(_home(path) in named for path in bookie.given):
+            candidates += [join(path, CURRENT) for path in sorted(named)]
+    known = {os.path.abspath(path) for path in bookie.members}
+    for candidate in candidates:
+        facts = filesystem.status(candidate)
+        if facts is None or not facts.is_dir or os.path.abspath(candidate) in known:
+            continue
+        if _cookie_bytes(filesystem, candidate) == cookie:
+            known.add(os.path.abspath(candidate))
+            directory = inspect_directory(filesystem, candidate)
+            if cookie is not None or _is_part(directory):
+                bookie.members[normpath(candidate)] = directory
+
+
+def _is_part(directory: BookieDirectory) -> bool:
+    """Whether a neighbour without a cookie can be a part of a bookie, and no bookie itself."""
+    return bool(directory.journals or directory.logs) and storage_kind(directory) is None
+
+
+def _named(cookie: Cookie) -> set[str]:
+    return {normpath(path) for path in (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)}
+
+
+def _idx_space(bookie: _Bookie) -> IndexSpace:
+    log_members = _one_per_place(bookie, bookie.with_logs(), _paths(bookie, index=False))
+    members = _one_per_place(bookie, bookie.with_index(), _paths(bookie, index=True))
+    # Without any index it is not known which storage this is; a space without index directories says so.
+    return IndexSpace(
+        "idx",
+        tuple(member.path for member in members),
+        tuple(member.path for member in log_members or members),
+        tuple(log for member in log_members for log in _finished(member)),
+        (),
+        _journals(bookie),
+        _host(bookie),
+    )
+
+
+def _paths(bookie: _Bookie, *, index: bool) -> tuple[str, ...]:
+    if bookie.cookie is None:
+        return ()
+    return bookie.cookie.index_paths if index else bookie.cookie.ledger_paths
+
+
+def _one_per_place(
+    bookie: _Bookie, members: list[BookieDirectory], paths: tuple[str, ...]
+) -> list[BookieDirectory]:
+    """The members without copies that lie beside the given directories."""
+    places = _places(bookie, members, paths)
+    return members if places is None else [place for place in places if place is not None]
+
+
+def _db_spaces(bookie: _Bookie) -> list[IndexSpace]:
+    log_paths, index_paths = _paths(bookie, index=False), _paths(bookie, index=True)
+    indexes = [member for member in bookie.with_index() if storage_kind(member) == "db"]
+    index_places = _places(bookie, indexes, index_paths)
+    log_places = _places(bookie, bookie.with_logs(), log_paths)
+    if index_places is None or log_places is None or len(index_places) != len(log_places):
+        return _unplaced_spaces(bookie, indexes)
+    pairs = list(zip(index_places, log_places, strict=True))
+    return [
+        _db_space(bookie, index, logs, [other for _, other in pairs], place, len(pairs))
+        for place, (index, logs) in enumerate(pairs)
+        if _is_given(bookie, index, logs)
+    ]
+
+
+def _unplaced_spaces(bookie: _Bookie, indexes: list[BookieDirectory]) -> list[IndexSpace]:
+    """Without a cookie that fits: an index is about the logs beside it, else pairs are made by name."""
+    by_name = sorted(indexes, key=lambda member: member.path)
+    log_members = sorted(bookie.with_logs(), key=lambda member: member.path)
+    apart = [member for member in log_members if member not in by_name]
+    pairs: list[tuple[BookieDirectory, BookieDirectory | None]] = []
+    for index in by_name:
+        has_logs = index in log_members or not apart
+        pairs.append((index, index if has_logs else apart.pop(0)))
+    count = max(len(pairs), len(_paths(bookie, index=True)))
+    return [
+        _db_space(bookie, index, logs, log_members, None if count > 1 else 0, count)
+        for index, logs in pairs
+        if _is_given(bookie, index, logs)
+    ]
+
+
+def _is_given(bookie: _Bookie, *members: BookieDirectory | None) -> bool:
+    return any(member is not None and normpath(member.path) in bookie.given for member in members)
+
+
+def _db_space(
+    bookie: _Bookie,
+    index: BookieDirectory | None,
+    logs: BookieDirectory | None,
+    all_logs: Iterable[BookieDirectory | None],
+    position: int | None,
+    directories: int,
+) -> IndexSpace:
+    if index is not None and logs is None:
+        if bookie.cookie is not None and bookie.cookie.index_paths != bookie.cookie.ledger_paths:
+            raise UsageError(f"{index.path}: its ledger directory is not found; name that as well")
+        logs = index
+    assert logs is not None, "a space has an index or logs"
+    others = (other for other in all_logs if other is not None and other.path != logs.path)
+    return IndexSpace(
+        "db",
+        () if index is None else (index.path,),
+        (logs.path,),
+        tuple(_finished(logs)),
+        tuple(log for other in others for log in _finished(other)),
+        _journals(bookie),
+        _host(bookie),
+        position,
+        directories,
+    )
+
+
+def _finished(directory: BookieDirectory) -> list[LogFile]:
+    return [log for log in directory.logs if not log.compaction]
+
+
+def _journals(bookie: _Bookie) -> tuple[BookieDirectory, ...]:
+    members = [member for member in bookie.members.values() if member.journals]
+    places = _places(bookie, members, bookie.cookie.journal_paths if bookie.cookie else ())
+    return tuple(members if places is None else (place for place in places if place is not None))
+
+
+def _host(bookie: _Bookie) -> str | None:
+    return bookie.cookie.bookie_host if bookie.cookie is not None else None
+
+
+def _places(
+    bookie: _Bookie, members: list[BookieDirectory], paths: tuple[str, ...]
+) -> list[BookieDirectory | None] | None:
+    """The member at each place of the configuration, None when they cannot be told.
+
+    A given directory wins over a neighbour. Raises UsageError when two given ones claim one place.
+    """
+    if not paths:
+        return None
+    places: list[BookieDirectory | None] = [None] * len(paths)
+    for member in sorted(members, key=lambda member: normpath(member.path) not in bookie.given):
+        place = _place(member.path, paths)
+        if place is None:
+            if _is_given(bookie, member):
+                return None
+            continue
+        holder = places[place]
+        if holder is None:
+            places[place] = member
+        elif _is_given(bookie, member):
+            raise UsageError(
+                f"{holder.path}, {member.path}: both are {paths[place]} by their cookie; check one at a time"
+            )
+    return places
+
+
+def _place(current: str, paths: tuple[str, ...]) -> int | None:
+    home = _home(current)
+    exact = [place for place, path in enumerate(paths) if normpath(path) == home]
+    if len(exact) == 1 or len(paths) == 1:
+        return exact[0] if exact else 0
+    alike = [_common_end(home, normpath(path)) for path in paths]
+    best = max(alike)
+    return alike.index(best) if best and alike.count(best) == 1 else None
+
+
+def _common_end(left: str, right: str) -> int:
+    """How many names at the end two paths share."""
+    count = 0
+    for one, other in zip(reversed(left.split("/")), reversed(right.split("/")), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

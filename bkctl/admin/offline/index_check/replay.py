@@ -1,0 +1,71 @@
+"""What the journals bring back at the next start of the bookie.
+
+Replay adds every record from the last mark on, of ledgers that have a ledger row or whose master key is
+among these records. It is taken to end where a journal is damaged, as Java's does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.index_check.row_sort import RowSorter
+from bkctl.admin.offline.rebuild.location_runs import Rows
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import RecordKind
+from bkctl.codec.last_mark import ZERO_MARK
+from bkctl.errors import NotFoundError
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import BookieDirectory, last_mark_of
+from bkctl.scan.journal import JournalScan
+from bkctl.scan.records import MarkedRecord
+from bkctl.vfs import FileSystem
+
+#: The location of a row that stands for a record of a journal; no entry log is that long.
+JOURNALED = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Replay:
+    """``master_keys`` are the ledgers whose master key the journals hold."""
+
+    master_keys: set[int] = field(default_factory=set)
+
+    def read(self, filesystem: FileSystem, space: IndexSpace, sorter: RowSorter) -> None:
+        """Add a row with the location ``JOURNALED`` for every entry past the mark. Raises StorageError."""
+        for directory in space.journal_dirs:
+            self._read_directory(filesystem, directory, sorter)
+
+    def _read_directory(self, filesystem: FileSystem, directory: BookieDirectory, sorter: RowSorter) -> None:
+        mark = last_mark_of(filesystem, directory) or ZERO_MARK
+        for journal in directory.journals:
+            if journal.journal_id >= mark.journal_id:
+                start = mark.offset if journal.journal_id == mark.journal_id else 0
+                try:
+                    scan = JournalScan(filesystem, journal.path)
+                except NotFoundError:
+                    continue  # a running bookie trimmed it since it was listed
+                with scan:
+                    self._read_journal(scan, start, sorter)
+
+    def _read_journal(self, scan: JournalScan, start: int, sorter: RowSorter) -> None:
+        for item in scan:
+            if isinstance(item, Damage):
+                if item.end > start:
+                    return
+            elif isinstance(item, EntryBatch):
+                self._add(item, start, sorter)
+            elif (
+                isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.offset >= start
+            ):
+                self.master_keys.add(item.ledger)
+
+    @staticmethod
+    def _add(batch: EntryBatch, start: int, sorter: RowSorter) -> None:
+        past = np.array(batch.starts, np.int64) >= start - batch.base
+        if past.any():
+            ledgers = np.array(batch.ledgers, np.int64)[past]
+            entries = np.array(batch.entries, np.int64)[past]
+            sorter.add(Rows(ledgers, entries, np.full(len(ledgers), JOURNALED, np.int64)))

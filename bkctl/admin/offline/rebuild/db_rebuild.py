@@ -1,0 +1,199 @@
+"""Rebuilding the two databases of one directory of DbLedgerStorage.
+
+Order: the logs are read first, so that damage is known before anything is changed. Ledger rows are put in
+place before locations: they carry fences and limbo, and whoever sees an index without lost entries must see
+those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bkctl.admin.offline.rebuild.difference import Difference
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.offline.rebuild.ledger_build import build_ledgers
+from bkctl.admin.offline.rebuild.ledger_rows import (
+    LedgerPlan,
+    LedgerSources,
+    OldRows,
+    plan_ledgers,
+    read_old_rows,
+)
+from bkctl.admin.offline.rebuild.location_build import build_locations
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
+from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, find_logs, read_logs
+from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.offline.rebuild.placement import LedgerDirectory
+from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.offline.rebuild.state import SUFFIX, WorkDirectory, sync_directory
+from bkctl.admin.offline.rebuild.swap import (
+    Swap,
+    announce,
+    backup_stamp,
+    drop_backup,
+    earlier_result,
+    exchange,
+)
+from bkctl.admin.offline.rebuild.verification import verify_locations
+from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.errors import RefusedError
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.vfs import PosixFileSystem
+
+
+class DbRebuild:
+    """One directory. ``journals`` are all of the bookie's."""
+
+    def __init__(
+        self,
+        directory: LedgerDirectory,
+        journals: Sequence[JournalFile],
+        options: RebuildOptions,
+        workers: Workers,
+    ) -> None:
+        self._directory = directory
+        self._journals = journals
+        self._options = options
+        self._workers = workers
+        self._fs = PosixFileSystem()
+        current = directory.index_dir
+        self._locations = Swap(current, LOCATIONS, WorkDirectory(f"{current}/{LOCATIONS}{SUFFIX}"))
+        self._ledgers = Swap(current, LEDGERS, WorkDirectory(f"{current}/{LEDGERS}{SUFFIX}"))
+        self._stamp = backup_stamp()
+        self._backups: list[str] = []
+        self._lost: list[int] = []
+
+    def run(self) -> RebuildResult:
+        """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
+        old = read_old_rows(self._ledgers.live)
+        if not self._options.ledgers and old.problem is not None:
+            raise RefusedError(
+                f"{self._ledgers.live}: {old.problem}; which entries belong into locations cannot be told "
+                "without it: rebuild both with --all"
+            )
+        found = self._read_logs() if self._options.locations or old.problem is not None else None
+        plan = self._plan(old, found)
+        differences = [*plan.differences, *self._notes(old)]
+        rows: int | None = None
+        if not self._options.dry_run:
+            if self._options.ledgers or any(d.kind == "limbo_set" for d in plan.differences):
+                differences = self._replace_ledgers(plan, differences)
+            if self._options.locations and found is not None:
+                rows = self._replace_locations(found, plan)
+            self._clean_up()
+        lossy = found is not None and bool(found.damaged)
+        return RebuildResult(
+            self._directory.index_dir,
+            rows,
+            len(plan.rows),
+            0.0,
+            tuple(self._backups),
+            tuple(differences),
+            lossy,
+        )
+
+    def _read_logs(self) -> LogSet:
+        logs = find_logs(self._fs, [self._directory.ledger_dir])
+        if not self._options.dry_run:
+            return read_logs(logs, self._locations.work, self._options, self._workers)
+        found = rehearsed_logs(logs, self._options)
+        check_loss(found, self._options)
+        return found
+
+    def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
+        facts = JournalFacts()
+        if old.problem is not None or old.damaged:
+            with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
+                facts = read_journals(self._fs, self._journals)
+        metadata = self._options.metadata
+        sources = LedgerSources(
+            facts,
+            frozenset() if found is None else found.ledgers,
+            None if metadata is None else dict(metadata),
+        )
+        plan = plan_ledgers(old, sources, self._directory.serves)
+        self._lost = sorted(found.lost(list(plan.rows))) if found is not None else []
+        if self._lost:
+            plan = plan_ledgers(old, sources, self._directory.serves, self._lost)
+        plan.differences += [
+            Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
+            for path in facts.damaged
+        ]
+        return plan
+
+    def _notes(self, old: OldRows) -> list[Difference]:
+        notes = []
+        if old.problem is not None:
+            notes.append(Difference("note", None, f"old ledger rows not relied on: {old.problem}"))
+            if not self._journals:
+                notes.append(Difference("note", None, "no journal was found"))
+        return notes
+
+    def _replace_ledgers(self, plan: LedgerPlan, differences: list[Difference]) -> list[Difference]:
+        """Build and swap the ledger rows; the differences, of the run that built them."""
+        options = self._options
+        known = sorted(options.metadata or ())
+        fingerprint = hashlib.sha256(repr((options.accept_loss, known, self._lost)).encode()).hexdigest()
+        # Rows that wait for their swap may be older than what a bookie has written since: made again.
+        earlier = earlier_result(self._ledgers, fingerprint, only_in_place=True)
+        if earlier is None:
+            build_ledgers(self._ledgers.work, plan)
+            result = {"differences": [asdict(difference) for difference in differences]}
+            announce(self._ledgers, self._stamp, fingerprint, result)
+        else:
+            differences = [Difference(**difference) for difference in earlier["differences"]]
+        options.recheck()
+        self._keep(exchange(self._ledgers))
+        return differences
+
+    def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
+        ledgers_path = self._locations.work.write_ledgers(plan.rows)
+        fingerprint = found.fingerprint(sorted(plan.rows))
+        result = earlier_result(self._locations, fingerprint)
+        if result is None:
+            result = self._build_locations(found, ledgers_path)
+            found.check_unchanged()
+            announce(self._locations, self._stamp, fingerprint, result)
+        found.check_unchanged()
+        self._options.recheck()
+        self._keep(exchange(self._locations))
+        rows: int = result["rows"]
+        return rows
+
+    def _build_locations(self, found: LogSet, ledgers_path: str) -> dict[str, Any]:
+        work, options = self._locations.work, self._options
+        runs = found.runs
+        total = sum(run.rows for run in runs)
+        with options.phase("writing the index", total * ROW_BYTES) as advance:
+            tables = build_locations(
+                work,
+                runs,
+                ledgers_path,
+                options.rows_max,
+                self._workers,
+                lambda rows: advance(rows * ROW_BYTES),
+            )
+        rows = sum(table.rows for table in tables)
+        with options.phase("verifying the index", 2 * rows * ROW_BYTES) as advance:
+            verify_locations(
+                work, tables, found.logs, options.rows_max, self._workers, lambda n: advance(n * ROW_BYTES)
+            )
+        return {"rows": rows}
+
+    def _keep(self, backup: str | None) -> None:
+        if backup is not None:
+            self._backups.append(backup)
+
+    def _clean_up(self) -> None:
+        """Both indexes are in place: what a rerun would need is needed no more."""
+        self._ledgers.work.discard()
+        self._locations.work.discard()
+        sync_directory(self._directory.index_dir)
+        if self._options.drop_old:
+            for backup in self._backups:
+                drop_backup(backup)
+            self._backups.clear()

@@ -1,0 +1,30 @@
+"""What is not as it was, or not known any more, in rebuilt ledger rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of a ledger. ``kind``:
+
+    ===================== =======================================================================
+    kind                  meaning
+    ===================== =======================================================================
+    ledger_added          there was no readable row; it has one now
+    ledger_not_in_metadata it has entries here, but no metadata, so it gets no row
+    fenced                it is fenced now; the old row was not, or could not be read
+    master_key_unknown    no source has it; the first client that comes sets it
+    explicit_lac_lost     the old row could not be read, and no journal has an explicit LAC
+    explicit_lac_from_journal it was taken from a journal
+    limbo_set             entries may be lost: a missing one is answered "unknown"
+    entries_lost          entries may be lost, and the storage has no way to say so
+    rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
+    note                  about the directory; no ledger
+    ===================== =======================================================================
+    """
+
+    kind: str
+    ledger: int | None
+    detail: str

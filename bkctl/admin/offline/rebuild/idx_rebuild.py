@@ -1,0 +1,275 @@
+"""Rebuilding the ``.idx`` files of Sorted- and InterleavedLedgerStorage.
+
+The swap is file by file: the old file gets a second name in the backup tree, then the new one is renamed over
+it. Each file is old or new and whole at every moment, and no file depends on another, so a mixture after a
+kill is a correct index; the rerun replaces the rest.
+
+There is no limbo flag here. With ``--accept-loss`` a ledger that may have lost entries is fenced, and the
+bookie will answer "no such entry" for what is lost: its entries must be replicated again before clients read
+from it. The result says so for each ledger.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+
+from bkctl.admin.offline.rebuild.difference import Difference
+from bkctl.admin.offline.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.offline.rebuild.ledger_rows import LedgerSources, OldRows, plan_ledgers
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
+from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, find_logs, read_logs
+from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.offline.rebuild.placement import Placement
+from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.offline.rebuild.state import (
+    SUFFIX,
+    WorkDirectory,
+    read_json,
+    remove_tree,
+    sync_directory,
+    write_json,
+)
+from bkctl.admin.offline.rebuild.swap import BACKUP, backup_stamp, drop_backup
+from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.errors import CorruptionError, StorageError
+from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.index_rows import IndexDamage
+from bkctl.vfs import PosixFileSystem
+
+_MARKER = "swap.json"
+_TREE = "tree"
+
+
+@dataclass(slots=True)
+class _OldTree:
+    """Old files: ledger to index directory and header; None for a header that does not decode."""
+
+    homes: dict[int, str]
+    headers: dict[int, FileInfoHeader | None]
+
+
+class IdxRebuild:
+    """All ledger and index directories of one bookie."""
+
+    def __init__(self, placement: Placement, options: RebuildOptions, workers: Workers) -> None:
+        self._placement = placement
+        self._options = options
+        self._workers = workers
+        self._fs = PosixFileSystem()
+        self._indexes = sorted({directory.index_dir for directory in placement.directories})
+        self._works = {path: WorkDirectory(f"{path}/idx{SUFFIX}") for path in self._indexes}
+        self._main = self._works[self._indexes[0]]
+        self._lost: list[int] = []
+
+    def run(self) -> RebuildResult:
+        """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
+        logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
+        if self._options.dry_run:
+            found = rehearsed_logs(logs, self._options)
+            check_loss(found, self._options)
+        else:
+            found = read_logs(logs, self._main, self._options, self._workers)
+        old = self._old_tree()
+        headers, differences = self._headers(old, found)
+        slots = None
+        backups: list[str] = []
+        if not self._options.dry_run:
+            slots, differences = self._replace(old, found, headers, differences, backups)
+        return RebuildResult(
+            self._indexes[0],
+            slots,
+            len(headers),
+            0.0,
+            tuple(backups),
+            tuple(differences),
+            bool(found.damaged),
+        )
+
+    def _old_tree(self) -> _OldTree:
+        old = _OldTree({}, {})
+        for path in self._indexes:
+            tree = IdxTree(self._fs, path)
+            for ledger, name in _files(tree, path):
+                if ledger in old.homes:
+                    raise CorruptionError(
+                        f"ledger {ledger}: two .idx files; keep the right one",
+                        path=old.homes[ledger],
+                        found=path,
+                    )
+                old.homes[ledger] = path
+                old.headers[ledger] = _header(name)
+        return old
+
+    def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
+        """The header of every new file, and how ledgers differ from before."""
+        rows = OldRows(problem=None if old.homes else "there is no .idx file")
+        for ledger, header in old.headers.items():
+            if header is None:
+                rows.damaged.add(ledger)
+            else:
+                rows.rows[ledger] = LedgerData(header.fenced, header.master_key, header.explicit_lac)
+        facts = JournalFacts()
+        if rows.problem is not None or rows.damaged:
+            with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
+                facts = read_journals(self._fs, self._placement.journals)
+        metadata = self._options.metadata
+        logs = found.ledgers
+        if metadata is None and rows.problem is not None:
+            # Without old files the journals say which ledgers of the logs are not deleted.
+            logs = logs & facts.ledgers
+        sources = LedgerSources(facts, logs, None if metadata is None else dict(metadata))
+        plan = plan_ledgers(rows, sources, lambda _: True)
+        headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
+        self._lost = sorted(found.lost(list(headers)) & headers.keys())
+        return headers, [*plan.differences, *self._fence_lost(headers)]
+
+    def _fence_lost(self, headers: dict[int, FileInfoHeader]) -> list[Difference]:
+        differences = []
+        for ledger in self._lost:
+            headers[ledger] = replace(headers[ledger], state=headers[ledger].state | FENCED)
+            differences.append(
+                Difference(
+                    "entries_lost",
+                    ledger,
+                    'fenced; this storage has no limbo: a lost entry will be answered "no such entry"; '
+                    "replicate the ledger again before clients read from this bookie",
+                )
+            )
+        return differences
+
+    def _replace(
+        self,
+        old: _OldTree,
+        found: LogSet,
+        headers: dict[int, FileInfoHeader],
+        differences: list[Difference],
+        backups: list[str],
+    ) -> tuple[int, list[Difference]]:
+        marker = read_json(self._main.at(_MARKER))
+        if marker is None or not self._still_fits(marker["logs"], found, headers):
+            remove_tree(self._main.at(_MARKER))
+            slots = self._build(old, found, headers)
+            found.check_unchanged()
+            marker = {
+                "stamp": backup_stamp(),
+                "slots": slots,
+                "logs": found.fingerprint(),
+                "differences": [asdict(difference) for difference in differences],
+            }
+            write_json(self._main.at(_MARKER), marker)
+            sync_directory(self._indexes[0])
+        found.check_unchanged()
+        self._options.recheck()
+        for path in self._indexes:
+            backup = f"{path}/idx{BACKUP}{marker['stamp']}"
+            _swap_files(self._works[path].at(_TREE), path, backup)
+            if os.path.isdir(backup):
+                backups.append(backup)
+        for path in reversed(self._indexes):  # the marker goes last
+            self._works[path].discard()
+            sync_directory(path)
+        if self._options.drop_old:
+            for backup in backups:
+                drop_backup(backup)
+            backups.clear()
+        # After a kill during the swap the old state is half gone: what the first run said counts.
+        return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
+
+    def _still_fits(self, logs: str, found: LogSet, headers: dict[int, FileInfoHeader]) -> bool:
+        """Whether files that wait for their swap are those that would be made now."""
+        if logs != found.fingerprint():
+            return False
+        for work in self._works.values():
+            for ledger, path in _files(IdxTree(self._fs, work.at(_TREE)), work.at(_TREE)):
+                if _header(path) != headers.get(ledger):
+                    return False
+        return True
+
+    def _build(self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:
+        trees = {path: work.at(_TREE) for path, work in self._works.items()}
+        for work in self._works.values():
+            work.discard(_TREE)
+            work.prepare(_TREE)
+        roots = {ledger: trees[old.homes.get(ledger, self._indexes[0])] for ledger in headers}
+        runs = found.runs
+        total = sum(run.rows for run in runs)
+        rows_max = self._options.rows_max
+        with self._options.phase("writing the index", total * ROW_BYTES) as advance:
+            slots = write_idx_files(roots, headers, runs, rows_max, lambda n: advance(n * ROW_BYTES))
+        with self._options.phase("verifying the index", slots * ROW_BYTES) as advance:
+            verify_idx_files(
+                list(trees.values()), found.logs, slots, rows_max, lambda n: advance(n * ROW_BYTES)
+            )
+        for tree in trees.values():
+            sync_tree(tree)
+        return slots
+
+
+def _files(tree: IdxTree, path: str) -> list[tuple[int, str]]:
+    """Ledger and path of every file; the files that stand at a wrong place raise CorruptionError."""
+    found = []
+    for row in tree.ledger_rows():
+        if isinstance(row, IndexDamage):
+            name = parse_index_path(row.path)  # raises where no reader would look for it
+            found.append((name.ledger, row.path))
+        else:
+            name_of = os.path.join(path, index_path(row.ledger))
+            found.append((row.ledger, name_of if os.path.exists(name_of) else f"{name_of}.rloc"))
+    return found
+
+
+def _header(path: str) -> FileInfoHeader | None:
+    try:
+        with open(path, "rb") as file:
+            return decode_header(file.read(1024))
+    except CorruptionError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:
+    """Version and unknown state bits of the old file are kept; a new file has version 1."""
+    if old is None:
+        return FileInfoHeader(1, data.master_key, FENCED if data.fenced else 0, data.explicit_lac)
+    return replace(old, state=old.state | (FENCED if data.fenced else 0))
+
+
+def _swap_files(tree: str, current: str, backup: str) -> None:
+    """Rename every file of ``tree`` over the one in ``current``, whose old content stays in ``backup``.
+
+    May be called again after a kill. Raises StorageError.
+    """
+    try:
+        for folder, _, names in os.walk(tree):
+            for name in names:
+                below = os.path.relpath(os.path.join(folder, name), tree)
+                _keep_old(os.path.join(current, below), os.path.join(backup, below))
+        if os.path.isdir(backup):
+            # Old files are safe under both names before any of them is replaced.
+            sync_tree(backup)
+            sync_directory(current)
+        for folder, _, names in os.walk(tree):
+            for name in names:
+                source = os.path.join(folder, name)
+                target = os.path.join(current, os.path.relpath(source, tree))
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(source, target)
+                if os.path.lexists(f"{target}.rloc"):
+                    os.unlink(f"{target}.rloc")  # its content is in the backup
+                sync_directory(os.path.dirname(target))
+        sync_directory(current)
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
+
+
+def _keep_old(live: str, kept: str) -> None:
+    """Give the old file a second name in the backup, unless an earlier run has done so."""
+    for suffix in ("", ".rloc"):
+        if os.path.lexists(live + suffix) and not os.path.lexists(kept + suffix):
+            os.makedirs(os.path.dirname(kept), exist_ok=True)
+            os.link(live + suffix, kept + suffix)

@@ -1,0 +1,139 @@
+"""A clean entry log as columns, fast: what a rebuild does with nearly every log.
+
+The chain of records is followed by size words alone; ids are gathered from the window afterwards. Anything
+that is not a whole chain of entries, map batches and filler up to the last byte ends the walk with
+:class:`NotCleanError`: then ``log_scan`` reads the log again with the reader that knows damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bkctl.admin.offline.rebuild.location_runs import Column
+from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.scan.entrylog import EntryLogDialect, EntryLogHead
+from bkctl.scan.records import MarkedRecord
+from bkctl.scan.steady_file import SteadyFile
+
+#: Entries of 20 bytes give 50,000 records in a window; their columns take a few megabytes.
+WINDOW_BYTES = 1 << 20
+
+_SIZE = struct.Struct(">i")
+_HEAD_BYTES = 20
+
+
+class NotCleanError(Exception):
+    """The log is not a whole chain of records; why is for ``log_scan`` to find out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Entries of one window: ``starts`` are positions of size words in ``buffer``, whose first byte is at
+    ``base`` in the file; ``sizes`` are those of the bodies."""
+
+    buffer: bytes
+    base: int
+    starts: list[int]
+    sizes: NDArray[np.int64]
+    ledgers: Column
+    entries: Column
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def locations(self, log_id: int) -> Column:
+        """The packed locations of the entries (``codec.location``)."""
+        return np.array(self.starts, np.int64) + (log_id << 32 | self.base + _SIZE.size)
+
+
+def gather_i64(buffer: bytes, positions: NDArray[np.int64]) -> Column:
+    """The big-endian i64 at each of ``positions``."""
+    view = np.ndarray((len(buffer) - 7,), ">i8", buffer, 0, (1,))
+    return view[positions].astype(np.int64)
+
+
+def gather_i32(buffer: bytes, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The big-endian i32 at each of ``positions``."""
+    view = np.ndarray((len(buffer) - 3,), ">i4", buffer, 0, (1,))
+    return view[positions].astype(np.int32)
+
+
+def clean_columns(file: SteadyFile, head: EntryLogHead) -> Iterator[RecordColumns]:
+    """The entries of a log, window by window. Raises NotCleanError."""
+    if head.damage or head.short:
+        if head.damage or file.size_bytes:
+            raise NotCleanError
+        return
+    dialect = EntryLogDialect(head.header.direct)
+    position = HEADER_BYTES
+    while position < file.size_bytes:
+        window = file.read_at(position, WINDOW_BYTES)
+        if file.unreadable:
+            raise NotCleanError
+        columns, stop = _walk(window, position)
+        if len(columns):
+            yield columns
+            position += stop
+            continue
+        position = _behind_marked_or_large(file, dialect, position)
+        if position < 0:
+            position = -position
+            yield from _large(file, position)
+            position += 4 + _SIZE.unpack(file.peek(position, 4))[0]
+
+
+def _behind_marked_or_large(file: SteadyFile, dialect: EntryLogDialect, position: int) -> int:
+    """The end of a record that is no entry; minus ``position`` for an entry larger than a window."""
+    marked = dialect.marked(file, position)
+    if isinstance(marked, MarkedRecord):
+        return marked.end
+    head = file.peek(position, _HEAD_BYTES)
+    size = _SIZE.unpack_from(head)[0] if len(head) == _HEAD_BYTES else 0
+    if WINDOW_BYTES - 4 < size <= BODY_BYTES_MAX and position + 4 + size <= file.size_bytes:
+        return -position
+    raise NotCleanError
+
+
+def _large(file: SteadyFile, position: int) -> Iterator[RecordColumns]:
+    size: int = _SIZE.unpack(file.peek(position, 4))[0]
+    columns, stop = _walk(file.read_at(position, 4 + size), position)
+    if stop != 4 + size or file.unreadable:
+        raise NotCleanError
+    yield columns
+
+
+def _walk(buffer: bytes, base: int) -> tuple[RecordColumns, int]:
+    """Whole entries from the start of ``buffer``, and where the first that is none starts."""
+    starts = _starts(buffer)
+    at = np.array(starts, np.int64)
+    ledgers = gather_i64(buffer, at[:-1] + 4) if len(at) > 1 else at[:0]
+    entries = gather_i64(buffer, at[:-1] + 12) if len(at) > 1 else at[:0]
+    bad = np.flatnonzero((ledgers | entries) < 0)
+    count = int(bad[0]) if len(bad) else len(ledgers)
+    sizes = np.diff(at[: count + 1]) - 4
+    columns = RecordColumns(buffer, base, starts[:count], sizes, ledgers[:count], entries[:count])
+    return columns, starts[count]
+
+
+def _starts(buffer: bytes) -> list[int]:
+    """Positions of size words; the last one is where the chain stops."""
+    starts: list[int] = []
+    add, unpack = starts.append, _SIZE.unpack_from
+    position, end = 0, len(buffer)
+    last = end - _HEAD_BYTES
+    size_min = BODY_BYTES_MIN
+    while position <= last:
+        add(position)
+        (size,) = unpack(buffer, position)
+        if size < size_min:
+            return starts
+        position += 4 + size
+    if position <= end:
+        add(position)
+    return starts or [0]

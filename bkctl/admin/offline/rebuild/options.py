@@ -1,0 +1,87 @@
+"""What a rebuild is asked to do, and what it says in the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from bkctl.admin.offline.rebuild.difference import Difference
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES_AT_PEAK
+from bkctl.admin.offline.rebuild.workers import Advance, nobody
+from bkctl.codec.digest import Digester
+from bkctl.codec.ledger_metadata import LedgerMetadata
+
+#: What a process needs before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
+PROCESS_BYTES = 72 << 20
+#: What the process that only hands out work needs.
+PARENT_BYTES = 48 << 20
+MEMORY_BYTES_DEFAULT = 256 << 20
+#: Fewer rows than this at a time would make too many files of a large directory.
+ROWS_MIN = 1 << 15
+
+#: ``phase(name, bytes)``: a context in which progress is told as bytes done.
+Phase = Callable[[str, int], AbstractContextManager[Advance]]
+
+
+def silent_phase(_: str, __: int) -> AbstractContextManager[Advance]:
+    """A phase that nobody follows."""
+    return nullcontext(nobody)
+
+
+def nothing() -> None:
+    """Nobody to look for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """``digest`` is ``auto`` or ``off``; ``jobs`` processes share ``memory_bytes``.
+
+    ``recheck`` raises RefusedError when somebody else uses the directories by now; called before a swap.
+    ``metadata`` are the ledgers' metadata where they were given, ``digesters`` what follows from them.
+    """
+
+    locations: bool = True
+    ledgers: bool = True
+    memory_bytes: int = MEMORY_BYTES_DEFAULT
+    jobs: int = 1
+    digest: str = "auto"
+    accept_loss: bool = False
+    drop_old: bool = False
+    dry_run: bool = False
+    metadata: Mapping[int, LedgerMetadata] | None = None
+    digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
+    phase: Phase = silent_phase
+    recheck: Callable[[], None] = nothing
+
+    @property
+    def rows_max(self) -> int:
+        """Rows that one process may hold at once."""
+        spare = self.memory_bytes if self.jobs == 1 else self.memory_bytes - PARENT_BYTES
+        share = spare // self.jobs - PROCESS_BYTES
+        return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)
+
+
+def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
+    """Processes to use: as many as processors, as memory feeds, and as the work is worth starting."""
+    if jobs is not None:
+        return max(1, jobs)
+    if log_bytes < 64 << 20:
+        return 1
+    fed = (memory_bytes - PARENT_BYTES) // (PROCESS_BYTES + ROWS_MIN * ROW_BYTES_AT_PEAK)
+    return max(1, min(len(os.sched_getaffinity(0)), fed))
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildResult:
+    """One index directory. ``rows`` of ``locations`` or slots in use, None when they were not rebuilt;
+    ``backups`` are the old indexes, kept."""
+
+    dir: str
+    rows: int | None
+    ledgers: int
+    seconds: float
+    backups: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    lossy: bool = False

@@ -1,0 +1,203 @@
+"""What a rebuild has done already, so that a run after a kill goes on from there.
+
+The work directory stands beside the index it replaces. Each log that was read leaves a manifest, written
+only after its runs are on disk; it holds the log's size and time of change and the checksums of the runs.
+A log that changed, a run that is damaged, or another way of checking digests makes the log be read again.
+
+::
+
+    <current>/locations.bkctl-rebuild/
+        logs/<hex id>.json        manifest of one log
+        logs/<hex id>-<n>.run     its rows (location_runs)
+        ledgers.column            ledgers that have a row
+        tables/<n>.sst            tables, moved into the database when it is made
+        database/                 the new database
+        check/<n>.run             rows read back from it, in order of locations
+        swap.json                 the database is verified (swap)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bkctl.admin.offline.rebuild.location_runs import Column, Run, is_whole
+from bkctl.errors import StorageError
+from bkctl.scan.directory import LogFile
+
+SUFFIX = ".bkctl-rebuild"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogManifest:
+    """What reading a log gave. ``mode`` names the way digests were checked; ``entries`` counts records,
+    ``unchecked`` those whose digest type is not known; ``damage`` is empty or says what is wrong, ``missing``
+    what was lost; ``lost`` are the ledgers that may have lost entries, None for all of the directory.
+    ``learnt`` has the digest types (value of ``DigestType``) that the log's entries told, ``unsettled`` the
+    ledgers of which it has too few to tell."""
+
+    log_id: int
+    size_bytes: int
+    mtime_ns: int
+    mode: str
+    entries: int
+    unchecked: int
+    ledgers: tuple[int, ...]
+    runs: tuple[Run, ...]
+    damage: tuple[str, ...] = ()
+    lost: tuple[int, ...] | None = ()
+    format: int = _FORMAT
+    missing: tuple[str, ...] = ()
+    learnt: tuple[tuple[int, str], ...] = ()
+    unsettled: tuple[int, ...] = ()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether entries may be missing from the runs."""
+        return bool(self.damage)
+
+
+class WorkDirectory:
+    """The directory ``path``; made when it is not there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def at(self, *names: str) -> str:
+        """A path in it."""
+        return os.path.join(self.path, *names)
+
+    def prepare(self, *names: str) -> None:
+        """Make the directory and those below it. Raises StorageError."""
+        try:
+            for name in ("", *names):
+                os.makedirs(self.at(name), mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{error.filename}: {error.strerror}", path=self.path) from error
+
+    def discard(self, *names: str) -> None:
+        """Remove what lies below these names, or everything. Raises StorageError."""
+        for name in names or ("",):
+            remove_tree(self.at(name) if name else self.path)
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is such a path in it."""
+        return os.path.lexists(self.at(*names))
+
+    def manifest_path(self, log_id: int) -> str:
+        """Where the manifest of a log is."""
+        return self.at("logs", f"{log_id:x}.json")
+
+    def run_path(self, log_id: int, number: int) -> str:
+        """Where a run of a log is."""
+        return self.at("logs", f"{log_id:x}-{number}.run")
+
+    def manifest(self, log: LogFile, mode: str) -> LogManifest | None:
+        """The manifest of a log when it still holds for the file as it is now."""
+        content = read_json(self.manifest_path(log.log_id))
+        if content is None or content.get("format") != _FORMAT or content.get("mode") != mode:
+            return None
+        try:
+            runs = tuple(Run(**run) for run in content.pop("runs"))
+            manifest = LogManifest(**{**content, **_tuples(content)}, runs=runs)
+        except (TypeError, KeyError):
+            return None
+        if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
+            return None
+        return manifest if all(is_whole(run) for run in manifest.runs) else None
+
+    def keep(self, manifest: LogManifest) -> None:
+        """Write a manifest; its runs are on disk. Raises StorageError."""
+        write_json(self.manifest_path(manifest.log_id), asdict(manifest))
+
+    def write_ledgers(self, ledgers: Iterable[int]) -> str:
+        """Write the ascending ids of ledgers that have a row, for the workers; the path."""
+        path = self.at("ledgers.column")
+        try:
+            np.fromiter(sorted(ledgers), np.int64).tofile(path)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        return path
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
+
+
+def read_ledgers(path: str) -> Column:
+    """What :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
+    try:
+        return np.fromfile(path, np.int64)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Size and time of change (ns), by which a log is known again; None when it is gone."""
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    return facts.st_size, facts.st_mtime_ns
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """An object that :func:`write_json` wrote, None when there is no whole one. Raises StorageError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return None  # a kill while it was being made; it was never renamed into place, or is not ours
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    return content if isinstance(content, dict) else None
+
+
+def write_json(path: str, content: object) -> None:
+    """Write an object, whole or not at all; file and name are on disk then. Raises StorageError."""
+    half = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(half, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, path)
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable. Raises StorageError."""
+    try:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory or a file, if it is there. Raises StorageError."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror}", path=path) from error

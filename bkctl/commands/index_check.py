@@ -1,0 +1,130 @@
+"""``bkctl index check``: the location index against the entry logs, in both directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
+from bkctl.commands.output import Key, Schema, write_rows
+from bkctl.commands.progress import progress
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.offline.index_check.finding import Finding
+
+CHECK_SCHEMA: Schema = (
+    Key("kind", "string", "what is wrong: dangling_location, missing_location, ..."),
+    Key("severity", "string", "damage, or note for what is natural or repairs itself"),
+    Key("dir", "string", "directory of the index, or of the damaged log"),
+    Key("ledger", "int or null", "ledger id"),
+    Key("entry", "int or null", "entry id"),
+    Key("log_id", "int or null", "entry log, decimal"),
+    Key("offset", "int or null", "offset of the entry's body in the log, or of the damage"),
+    Key("detail", "string", "the evidence"),
+)
+
+MEMORY_DEFAULT = "256M"
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_MEMORY_MIN = 1 << 20
+
+
+class CheckDigest(StrEnum):
+    """Values of ``--digest``."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``64M``, ``1g`` or ``1048576``, at least 1 MiB. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+)([kmg]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is no size such as 64M or 1G.")
+    size = int(match[1]) * _UNITS[match[2]]
+    if size < _MEMORY_MIN:
+        raise ValueError(f"{text!r} is less than 1M.")
+    return size
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app of ``bkctl index``."""
+    app.command("check")(check_command)
+
+
+def check_command(
+    paths: PathsArgument,
+    digest: Annotated[
+        CheckDigest,
+        typer.Option("--digest", help="auto: an entry that fails its digest does not count as a copy."),
+    ] = CheckDigest.AUTO,
+    ledger_metadata: LedgerMetadataOption = None,
+    memory: Annotated[
+        int,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            parser=parse_size,
+            help="Memory for rows, beside some 150 MB for the program and the database's cache.",
+        ),
+    ] = MEMORY_DEFAULT,  # type: ignore[assignment]
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(CHECK_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Check the index against the entry logs, and the logs against the index.
+
+    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
+    know are taken for garbage of deleted ledgers, unless --ledger-metadata says that they exist. What the
+    journal brings back at the next start is a note. Other directories of the same bookie are found by its
+    cookie. Beside a running bookie entries that it is just writing or moving may be found wrong.
+
+    Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
+
+    Examples:
+
+      bkctl index check /data/bookie/ledgers
+
+      bkctl index check /data/bookie --ledger-metadata zk.json --memory 1G -o ndjson
+    """
+    from bkctl.admin.offline.digests import digest_book
+    from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
+    from bkctl.admin.offline.index_check.layout import index_spaces
+    from bkctl.admin.offline.targets import directories
+    from bkctl.scan.metadata_dump import load_metadata_dump
+
+    filesystem = PosixFileSystem()
+    spaces = index_spaces(filesystem, directories(filesystem, paths))
+    metadata = load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata else None
+    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata)
+    found = _Findings()
+    with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
+        rows = check_spaces(filesystem, spaces, CheckOptions(book, metadata, memory), advance)
+        write_rows(found.watch(rows), CHECK_SCHEMA, output)
+    raise typer.Exit(found.exit_code)
+
+
+class _Findings:
+    """Rows as they come, and the exit code that they make."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+
+    def watch(self, findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
+        for finding in findings:
+            severity = finding.severity.value
+            if severity == "damage":
+                self.exit_code = 1
+            yield {
+                "kind": finding.kind.value,
+                "severity": severity,
+                "dir": finding.dir,
+                "ledger": finding.ledger,
+                "entry": finding.entry,
+                "log_id": finding.log_id,
+                "offset": finding.offset,
+                "detail": finding.detail,
+            }

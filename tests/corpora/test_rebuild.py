@@ -1,0 +1,184 @@
+"""Indexes of real bookies, taken away and rebuilt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.location import Location, encode_key, encode_value
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+from bkctl.kvstore.rocksdb import open_read_only
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.scan.entrylog import EntryLogScan
+from tests.support.java_bookkeeper import copy_directory
+from tests.support.log_builder import EntryLogBuilder
+from tests.support.manifest import FILES, index_rows, logs_of
+
+pytestmark = pytest.mark.corpora
+
+Corpora = Callable[[str], Path]
+Cli = Callable[..., Any]
+BOOKIES = ("bookie1", "bookie2", "bookie3")
+IDX = ("sorted", "interleaved", "perledger")
+
+
+def rebuilt(run_cli: Cli, folder: Path, *options: str) -> Any:
+    result = run_cli("index", "rebuild", folder, "--yes", "-o", "json", *options)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def ledger_rows(run_cli: Cli, folder: Path) -> dict[int, dict[str, Any]]:
+    result = run_cli("index", "ledgers", folder, "--show-secrets", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    return {row["ledger"]: row for row in json.loads(result.stdout)}
+
+
+@pytest.mark.parametrize("bookie", BOOKIES)
+@pytest.mark.parametrize("lost", ["emptied", "removed"])
+def test_locations_come_back_row_for_row(
+    corpora: Corpora, run_cli: Cli, tmp_path: Path, bookie: str, lost: str
+) -> None:
+    folder = copy_directory(corpora("db") / "clean" / bookie, tmp_path / bookie)
+    current = folder / "ledgers/current"
+    before = list(index_rows(current))
+    ledgers = ledger_rows(run_cli, folder)
+    shutil.rmtree(current / "locations")
+    if lost == "emptied":
+        open_store(str(current / "locations"), LOCATIONS_PROFILE, create=True).close()
+    answer = rebuilt(run_cli, folder)
+    # Where an entry stands twice, in both the highest place counts.
+    assert list(index_rows(current)) == before
+    assert ledger_rows(run_cli, folder) == ledgers
+    assert (answer["rows"], answer["ledgers"], answer["differences"]) == (len(before), len(ledgers), [])
+
+
+@pytest.mark.parametrize("bookie", BOOKIES)
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_lost_ledger_rows_come_back_with_their_keys_and_fenced_at_least_as_before(
+    corpora: Corpora, run_cli: Cli, tmp_path: Path, bookie: str, with_metadata: bool
+) -> None:
+    folder = copy_directory(corpora("db") / "clean" / bookie, tmp_path / bookie)
+    before = ledger_rows(run_cli, folder)
+    shutil.rmtree(folder / "ledgers/current/ledgers")
+    options = ["--ledger-metadata", str(corpora("db") / "zk-clean.json")] if with_metadata else []
+    rebuilt(run_cli, folder, *options)
+    after = ledger_rows(run_cli, folder)
+    if with_metadata:
+        assert after.keys() == before.keys()
+    assert after.keys() >= before.keys()
+    for ledger, row in before.items():
+        assert after[ledger]["master_key"] == row["master_key"]
+        assert after[ledger]["key_bytes"] == 8
+        assert after[ledger]["fenced"] or not row["fenced"]
+        assert after[ledger]["explicit_lac"] in (row["explicit_lac"], None)
+
+
+@pytest.mark.parametrize("corpus", IDX)
+def test_idx_files_come_back_slot_for_slot(
+    corpora: Corpora, run_cli: Cli, tmp_path: Path, corpus: str
+) -> None:
+    folder = copy_directory(corpora(corpus) / "clean/bookie1", tmp_path / "bookie1")
+    current = folder / "ledgers/current"
+    before = list(index_rows(current))
+    ledgers = ledger_rows(run_cli, folder)
+    for path in current.glob("*/*/*.idx"):
+        data = path.read_bytes()
+        path.write_bytes(data[:1024] + bytes(len(data) - 1024))
+    rebuilt(run_cli, folder)
+    assert list(index_rows(current)) == before
+    assert ledger_rows(run_cli, folder) == ledgers
+    # And with the files gone: metadata says which ledgers there are.
+    for path in current.glob("*/*/*.idx"):
+        path.unlink()
+    options = ["--storage", "idx", "--ledger-metadata", str(corpora(corpus) / "zk-clean.json")]
+    rebuilt(run_cli, folder, *options)
+    assert list(index_rows(current)) == before
+    after = ledger_rows(run_cli, folder)
+    for ledger, row in ledgers.items():
+        assert after[ledger]["master_key"] == row["master_key"]
+        assert after[ledger]["fenced"] or not row["fenced"]
+
+
+def test_several_ledger_directories_by_names_and_ledgers(
+    corpora: Corpora, run_cli: Cli, tmp_path: Path
+) -> None:
+    folder = copy_directory(corpora("samples") / "m/m", tmp_path / "m")
+    before = {name: list(index_rows(folder / name / "current")) for name in ("i1", "i2")}
+    assert any(before.values())
+    for name in ("i1", "i2"):
+        shutil.rmtree(folder / name / "current/locations")
+    result = run_cli("index", "rebuild", folder, "--yes", "-o", "json")
+    if result.exit_code == 2:
+        # No cookie, and too few ledgers to prove the order: it must be given.
+        assert "--ledger-dir" in result.stderr
+        options = ("--ledger-dir", folder / "l1", "--ledger-dir", folder / "l2")
+        options += ("--index-dir", folder / "i1", "--index-dir", folder / "i2")
+        result = run_cli("index", "rebuild", folder, "--yes", "-o", "json", *options)
+    assert result.exit_code == 0, result.stderr
+    assert {name: list(index_rows(folder / name / "current")) for name in ("i1", "i2")} == before
+
+
+def split_in_two(source: Path, target: Path) -> dict[int, dict[tuple[int, int], tuple[int, int]]]:
+    """A bookie with two ledger directories that holds the entries of ``source``; the index of each."""
+    ledgers = open_read_only(str(source / "ledgers/current/ledgers"))
+    rows = list(ledgers.iterate())
+    ledgers.close()
+    expected: dict[int, dict[tuple[int, int], tuple[int, int]]] = {0: {}, 1: {}}
+    alive = {int.from_bytes(key, "big") for key, _ in rows}
+    cookie = (source / "ledgers/current/VERSION").read_text()
+    old = 'ledgerDirs: "1\\t/data/bookkeeper/' + source.name + '/ledgers"'
+    assert old in cookie
+    cookie = cookie.replace(old, 'ledgerDirs: "2\\t/data/x/ledgers1\\t/data/x/ledgers2"')
+    for half in (0, 1):
+        current = target / f"ledgers{half + 1}/current"
+        current.mkdir(parents=True)
+        (current / "VERSION").write_text(cookie)
+        for log in logs_of(source):
+            builder = EntryLogBuilder()
+            with EntryLogScan(FILES, log.path) as scan:
+                for batch in scan.batches():
+                    for index, key in enumerate(zip(batch.ledgers, batch.entries, strict=True)):
+                        if key[0] % 2 == half:
+                            entry = builder.add(batch.body(index))
+                            if key[0] in alive:
+                                expected[half][key] = (log.log_id, entry.offset + 4)
+            built = builder.roll() if builder.totals() else builder.build()
+            (current / f"{log.log_id:x}.log").write_bytes(built.data)
+        mine = [(key, value) for key, value in rows if int.from_bytes(key, "big") % 2 == half]
+        with open_store(str(current / "ledgers"), LEDGERS_PROFILE, create=True) as store:
+            store.write([Put(*row) for row in mine], sync=True)
+        with open_store(str(current / "locations"), LOCATIONS_PROFILE, create=True) as store:
+            stale = Put(encode_key(half, 999), encode_value(Location(0, 1028)))
+            store.write([stale], sync=True)
+    shutil.copytree(source / "journal", target / "journal")
+    (target / "journal/current/VERSION").write_text(cookie)
+    return expected
+
+
+@pytest.mark.parametrize("lose_ledgers", [False, True])
+def test_two_ledger_directories_by_their_cookie(
+    corpora: Corpora, run_cli: Cli, tmp_path: Path, lose_ledgers: bool
+) -> None:
+    target = tmp_path / "two"
+    expected = split_in_two(corpora("db") / "clean/bookie1", target)
+    metadata = ("--ledger-metadata", str(corpora("db") / "zk-clean.json"))
+    before = ledger_rows(run_cli, target)
+    if lose_ledgers:
+        for half in (1, 2):
+            shutil.rmtree(target / f"ledgers{half}/current/ledgers")
+    result = run_cli("index", "rebuild", target, "--yes", "-o", "json", *metadata)
+    assert result.exit_code == 0, result.stderr
+    for half in (0, 1):
+        rows = {(r[0], r[1]): (r[2], r[3]) for r in index_rows(target / f"ledgers{half + 1}/current")}
+        assert rows == expected[half]
+    after = ledger_rows(run_cli, target)
+    assert {ledger: row["dir"] for ledger, row in after.items()} == {
+        ledger: row["dir"] for ledger, row in before.items()
+    }
