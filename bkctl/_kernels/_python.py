@@ -42,14 +42,18 @@ def walk_entries(
     last = end - _RECORD_HEAD.size
     while position <= last:
         size, ledger, entry = unpack(buffer, position)
-        following = position + 4 + size
-        if size < size_min or size > size_max or following > end or ledger < 0 or entry < 0:
+        if not size_min <= size <= size_max or ledger < 0 or entry < 0:
             break
         add_start(position)
         add_size(size)
         add_ledger(ledger)
         add_entry(entry)
-        position = following
+        position += size + 4
+    if position > end and starts:  # the last one is not whole
+        position = starts.pop()
+        sizes.pop()
+        ledgers.pop()
+        entries.pop()
     return starts, sizes, ledgers, entries, position
 
 

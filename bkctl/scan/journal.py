@@ -171,8 +171,16 @@ def _first_record(head: JournalHead, file: SteadyFile) -> int:
     if not head.damage:
         return codec.JournalHeader(head.version).first_record
     rest = file.read_at(codec.SHORT_HEADER_BYTES, codec.HEADER_BYTES - codec.SHORT_HEADER_BYTES)
-    padded = len(rest) + codec.SHORT_HEADER_BYTES == codec.HEADER_BYTES and not any(rest)
-    return codec.HEADER_BYTES if padded else min(codec.SHORT_HEADER_BYTES, file.size_bytes)
+    if len(rest) + codec.SHORT_HEADER_BYTES == codec.HEADER_BYTES and not any(rest):
+        first = file.read_at(codec.HEADER_BYTES, _HEAD.size)
+        if len(first) < _HEAD.size or _may_start_record(first):
+            return codec.HEADER_BYTES
+    return min(codec.SHORT_HEADER_BYTES, file.size_bytes)
+
+
+def _may_start_record(data: bytes) -> bool:
+    size, ledger, _ = _HEAD.unpack_from(data)
+    return bool(ledger >= 0 and codec.RECORD_BYTES_MIN <= size <= BODY_BYTES_MAX)
 
 
 class JournalScan:

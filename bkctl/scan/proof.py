@@ -45,7 +45,7 @@ _LAC_LENGTH = struct.Struct(">qq")
 _HEAD_BYTES = _HEAD.size
 _JUDGED_BYTES = _HEAD_BYTES + _LAC_LENGTH.size
 
-# A size word of 16..BODY_BYTES_MAX, a ledger id whose sign bit is clear, an entry id below 2^48 with a LAC and
+# A size of 16..BODY_BYTES_MAX, a ledger id whose sign bit is clear, an entry id below 2^48 with a LAC and
 # a length (from size 32 on) of the same kind; or a reserved entry id; or the ids of a ledgers map. Found
 # without leaving C.
 _RESERVED_ENTRY = rb"\xff{6}[\x80-\xf0]\x00"
@@ -218,6 +218,13 @@ class Prover:
     def _checks(self, offset: int, size: int, ledger: int) -> bool:
         """Whether the digest checks, within the budget."""
         return HEADER_BYTES <= size <= DIGEST_BODY_BYTES_MAX and self.digest_affordable(offset, size, ledger)
+
+    def is_checkable(self, ledger: int) -> bool:
+        """Whether the ledger's digest is known, so that an entry whose digest does not check is wrong."""
+        digester = self._evidence.digesters.get(ledger)
+        if digester is None or digester.type is DigestType.DUMMY:
+            return False
+        return digester.type is not DigestType.MAC or bool(digester.key)
 
     def digest_affordable(self, offset: int, size: int, ledger: int, *, guess: bool = False) -> bool:
         """:meth:`digest_checks` as long as the budget lasts, then False. What checks costs nothing of it.

@@ -27,7 +27,7 @@ from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
 _HEAD = struct.Struct(">iqq")
 
 #: Records held back until what follows them shows that their sizes are right.
-HELD_RECORDS = 4
+HELD_RECORDS = 8
 
 #: What every record that is not an entry starts with before anything can be wrong inside.
 _MARK_BYTES = 8
@@ -35,6 +35,7 @@ _MARK_BYTES = 8
 #: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
 _ZEROS_AT_THE_END = 8
 _ALIGNMENTS = (512, 4096)
+_FILLER_OF_ITS_OWN = 4
 
 #: How many places a payload may hold that look like records before the next record is given up.
 _NEXT_TRIES = 64
@@ -113,10 +114,15 @@ class RecordScan:
 
     def __iter__(self) -> Iterator[Item]:
         position = self._start
-        while position < self._file.size_bytes:
-            position = yield from self._window(position)
-            if position < 0:
-                return
+        while True:
+            while position < self._file.size_bytes:
+                position = yield from self._window(position)
+                if position < 0:
+                    return
+            resumed = yield from self._doubt(broken=False)
+            if resumed is None:
+                break
+            position = resumed
         yield from self._release()
         yield Tail(self._file.size_bytes, "end")
 
@@ -131,7 +137,7 @@ class RecordScan:
             at = base + stop
             marked = self._dialect.marked(self._file, at)
             if isinstance(marked, MarkedRecord):
-                resumed = (yield from self._doubt()) if marked.is_filler else None
+                resumed = (yield from self._doubt(broken=False)) if marked.is_filler else None
                 if resumed is not None:
                     relative = resumed - base
                     if not 0 <= relative < len(buffer):
@@ -274,7 +280,7 @@ class RecordScan:
             if found is not None:
                 return (yield from self._too_long(found))
             yield from self._release()
-        resumed = yield from self._doubt()
+        resumed = yield from self._doubt(broken=not self._file.is_zero(at, self._file.size_bytes))
         if resumed is not None:
             return resumed
         found, size = self.next_record(at, at + 1)
@@ -287,12 +293,15 @@ class RecordScan:
         yield from self._release()
         return (yield from self._mend(at, found, size))
 
-    def _doubt(self) -> Generator[Item, None, int | None]:
+    def _doubt(self, *, broken: bool) -> Generator[Item, None, int | None]:
         """Search behind the heads of the held records: is one longer or shorter than its size word says?
 
         A wrong size may lead into the middle of another record, and what stands there may look like one.
         So all records behind the last one that is proved are in doubt; those in front of the very last only
-        on certain evidence. Returns where to go on after a damage, None when there is no reason to doubt.
+        on certain evidence. Where nothing is ``broken`` (the end of the file, zeros, filler) and the digest
+        is not known only a size that a digest proves counts: a payload may hold whole logs.
+
+        Returns where to go on after a damage, None when there is no reason to doubt.
         """
         singles = [batch.select([index]) for batch in self._held for index in range(len(batch))]
         first = len(singles)
@@ -305,11 +314,14 @@ class RecordScan:
             start, end = record.offset(0), record.offset(0) + 4 + record.sizes[0]
             found, size = self.next_record(start, start + 1)
             certain = self.prover.certain or number == len(singles) - 1
-            if found is None or (size is None and (found >= end or not certain)):
+            wrong = broken or self.prover.is_checkable(record.ledgers[0])
+            if size is None and (not wrong or found is None or found >= end or not certain):
+                continue
+            if size == record.sizes[0]:
                 continue
             self._held = singles[:number]
             yield from self._release()
-            return (yield from self._mend(start, found, size))
+            return (yield from self._mend(start, end if found is None else found, size))
         return None
 
     def _in_padding(self, padding: MarkedRecord) -> int | None:
@@ -334,7 +346,7 @@ class RecordScan:
         one in front of that.
 
         A next record that is only plausible may stand in the payload of the one at ``start``: then a few
-        more are tried.
+        more are tried, and one that is certain is taken where it contradicts the first.
         """
         first = found = self._find(after, stop)
         head = self._file.peek(start, _HEAD.size)
@@ -345,17 +357,22 @@ class RecordScan:
             return first, None
         for _ in range(_NEXT_TRIES):
             if found is None:
-                return first, None if first is None or stop else self._size_to_the_end(start, ledger)
+                return first, self._size_to_the_end(start, ledger) if stop is None else None
             if found - start > DIGEST_BODY_BYTES_MAX:
                 break
             certain = self.prover.certain
             size = self.first_size(start, found, ledger)
             if size is not None:
                 return found, size
+            if certain and first is not None and first < found < self._end_of(first):
+                return found, None
             if certain or self._is_tired(start):
                 break
             found = self._find(found + 1, stop)
         return first, None
+
+    def _end_of(self, offset: int) -> int:
+        return offset + 4 + int.from_bytes(self._file.read_at(offset, 4), "big")
 
     def _find(self, after: int, stop: int | None) -> int | None:
         found = self.prover.find(after, stop)
@@ -441,10 +458,12 @@ class RecordScan:
     def first_size(self, offset: int, following: int, ledger: int) -> int | None:
         """The size that the record at ``offset`` must have for its digest to check in front of ``following``.
 
-        Filler may stand between the two. None when no size is proved.
+        Filler may stand between the two, and the record may end in a few bytes that look like it. None when
+        no size is proved.
         """
         end = self._dialect.filler_before(self._file, offset + 4, following)
-        for stop in dict.fromkeys((end, following)):
+        stops: list[int] = [*range(end, min(end + _FILLER_OF_ITS_OWN, following)), following]
+        for stop in stops:
             size = stop - offset - 4
             if BODY_BYTES_MIN <= size <= self._size_max and self.prover.digest_affordable(
                 offset, size, ledger, guess=True

@@ -145,6 +145,11 @@ def add_sizes(sizes: dict[int, int], batch: EntryBatch) -> None:
         (ledger,) = present
         sizes[ledger] = sizes.get(ledger, 0) + sum(batch.sizes) + 4 * len(batch)
         return
+    smallest = min(batch.sizes)
+    if smallest == max(batch.sizes):
+        for ledger, count in Counter(batch.ledgers).items():
+            sizes[ledger] = sizes.get(ledger, 0) + count * (smallest + 4)
+        return
     get = sizes.get
     for ledger, size in zip(batch.ledgers, batch.sizes, strict=True):
         sizes[ledger] = get(ledger, 0) + size + 4
