@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
 from bkctl.commands.progress import progress
-from bkctl.errors import RefusedError, UsageError
+from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ _DropOld = Annotated[
         "earlier rebuilds kept, and nothing else.",
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and report, change nothing.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -100,8 +99,8 @@ def rebuild_command(
     storage: _Storage = None,
     accept_loss: _AcceptLoss = False,
     drop_old: _DropOld = False,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(REBUILD_SCHEMA)] = False,
 ) -> None:
@@ -137,7 +136,7 @@ def rebuild_command(
     options = _options(locations or everything or not chosen, ledgers or everything or not chosen, memory)
     options = _with_metadata(options, ledger_metadata, digest)
     if not dry_run:
-        _confirm(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes)
+        ask(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes=yes)
     _run(placement, options, jobs, (accept_loss, drop_old, dry_run), output)
 
 
@@ -225,14 +224,5 @@ def _drop_old(placement: Placement, *, dry_run: bool, yes: bool) -> None:
         sys.stderr.write(f"bkctl: {path}\n")
     if not paths or dry_run:
         return
-    _confirm(f"remove these {len(paths)} old indexes", yes)
+    ask(f"remove these {len(paths)} old indexes", yes=yes)
     drop_old_indexes(placement, paths)
-
-
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError(f"would {what}: say --yes, or look with --dry-run first")
-    if not typer.confirm(f"{what}?", err=True):
-        raise RefusedError("not confirmed; nothing was changed")

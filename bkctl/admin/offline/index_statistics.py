@@ -7,11 +7,12 @@ over each. Statistics are read without a lock and without a trace; compaction op
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from posixpath import join
 
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES
 from bkctl.kvstore.base import KeyValueStore, StoreStatistics
 from bkctl.scan.directory import is_key_value_store
@@ -21,8 +22,6 @@ from bkctl.vfs import FileSystem
 DATABASES = (LOCATIONS, LEDGERS, METADATA_CACHE)
 #: What a location takes in the index before compression: key and value.
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bkctl.admin.offline.loss import LossTracker
+from bkctl.admin.offline.reporting import Advance, Failed, fail, nobody
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError, StorageError
@@ -18,20 +19,6 @@ from bkctl.scan.proof import Evidence
 from bkctl.scan.records import MarkedRecord
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
-
-Advance = Callable[[int], None]
-
-
-Failed = Callable[[StorageError], None]
-
-
-def nobody(_: int) -> None:
-    """Progress that nobody follows."""
-
-
-def fail(error: StorageError) -> None:
-    """A file that cannot be opened ends the work, unless the caller collects such errors and goes on."""
-    raise error
 
 
 @dataclass(frozen=True, slots=True)

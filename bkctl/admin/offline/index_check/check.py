@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import merge
@@ -26,14 +26,13 @@ from bkctl.admin.offline.index_check.replay import Replay
 from bkctl.admin.offline.index_check.row_sort import RowSorter, block_rows
 from bkctl.admin.offline.index_check.strange_ledgers import StrangeLedgers
 from bkctl.admin.offline.rebuild.location_runs import Rows, no_rows
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.errors import CorruptionError
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.index import DirectoryIndex, open_index
 from bkctl.vfs import FileSystem
-
-Advance = Callable[[int], None]
 
 #: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
 _Judged = tuple[int, int, "Finding | str"]

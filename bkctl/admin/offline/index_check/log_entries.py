@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,13 +11,12 @@ from bkctl.admin.offline.index_check.finding import Finding, Kind
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.index_check.row_sort import RowSorter
 from bkctl.admin.offline.rebuild.location_runs import Rows
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import pack_location
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.vfs import FileSystem
-
-Advance = Callable[[int], None]
 
 #: Ranges remembered of one log. More damage is reported, but rows that point into it get no such evidence.
 DAMAGES_KEPT = 10_000
