@@ -29,7 +29,7 @@ _HEAD = struct.Struct(">iqq")
 #: Records held back until what follows them shows that their sizes are right.
 HELD_RECORDS = 8
 
-#: What every record that is not an entry starts with before anything can be wrong inside.
+#: Mark and length of a journal's padding.
 _MARK_BYTES = 8
 
 #: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
@@ -181,7 +181,7 @@ class RecordScan:
 
     def _wrong_inside(self, damage: Damage) -> Generator[Item, None, int]:
         """A marked record whose inside is wrong: its length may be, so records are looked for in it."""
-        found = self.prover.find(damage.offset + _MARK_BYTES, damage.end)
+        found = self.prover.find(damage.offset + 4, damage.end)
         if found is None:
             yield damage
             return damage.end

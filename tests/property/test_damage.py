@@ -524,7 +524,9 @@ def test_holes_behind_the_mark_are_an_unsynced_tail(subject: Subject, holes: lis
 # ------------------------------------------------------------------------------------------- hostile
 
 HOSTILE_BYTES = 2 << 20
+#: CPU time of one pass; verify makes two, one to learn the digests and one to check them.
 HOSTILE_SECONDS_PER_MIB = 3.0
+PASSES = 2
 
 
 def _head(size: int, entry: int = 3, lac: int = 2) -> bytes:
@@ -598,5 +600,5 @@ def test_hostile_files_take_time_in_proportion(name: str, journal: bool) -> None
     started = time.process_time()
     verdict = verify(subject, data)
     seconds = time.process_time() - started
-    assert seconds < HOSTILE_SECONDS_PER_MIB * len(data) / (1 << 20)
+    assert seconds < PASSES * HOSTILE_SECONDS_PER_MIB * len(data) / (1 << 20)
     assert verdict.records >= 3

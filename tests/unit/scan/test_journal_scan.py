@@ -110,6 +110,7 @@ def record(entry: int, rest: bytes, size: int | None = None) -> bytes:
         struct.pack(">ii", -256, 40),
         struct.pack(">ii", -256, 3),
         struct.pack(">ii", -256, 8) + b"\0\0\0\1\0\0\0\0",
+        struct.pack(">i", -256),
         struct.pack(">i", -1),
         struct.pack(">i", 7) + bytes(7),
     ],
