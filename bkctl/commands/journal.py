@@ -36,8 +36,8 @@ from bkctl.commands.progress import progress
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
-from bkctl.scan.records import MarkedRecord
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] What is in the journals of a bookie, running or not.")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import BatchCheck, DigestBook
-from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.swallowed import unswallow
 
 

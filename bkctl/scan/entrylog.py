@@ -14,8 +14,9 @@ from bkctl.codec import entrylog as codec
 from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 

@@ -17,8 +17,9 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import Item, MarkedRecord, RecordScan
+from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 

@@ -2,7 +2,8 @@
 
 Both kinds of file are chains of ``i32 size, body``. The chain is followed window by window; where it
 breaks, the records before the break are put in doubt as well (a size word may be what is wrong), and the
-next record that proves itself is looked for (``scan.proof``). What lies between is a ``Damage``.
+next record that proves itself is looked for (``scan.proof``, ``scan.size_proof``). What lies between is a
+``Damage``.
 
 When the record at the break turns out to be whole except for its size word, because its digest checks over
 the bytes up to the next proven record, it is delivered and only the size word is damage.
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
 from bkctl.scan.damage import Damage, MissingEntries, Tail
-from bkctl.scan.proof import DIGEST_BODY_BYTES_MAX, Evidence, Prover
+from bkctl.scan.dialect import Dialect, MarkedRecord
+from bkctl.scan.proof import Evidence, Prover
+from bkctl.scan.size_proof import SizeProof
 from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
 
 _HEAD = struct.Struct(">iqq")
@@ -32,57 +34,8 @@ HELD_RECORDS = 8
 #: Mark and length of a journal's padding.
 _MARK_BYTES = 8
 
-#: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
-_ZEROS_AT_THE_END = 8
-_ALIGNMENTS = (512, 4096)
-_FILLER_OF_ITS_OWN = 4
-
-#: How many places a payload may hold that look like records before the next record is given up.
-_NEXT_TRIES = 64
-#: Bytes that searches may go over in a whole file: so many, and so many times what is in front.
-_SEARCH_FREE_BYTES = 1 << 19
-_SEARCH_FACTOR = 3
-
 #: Reasons of damage that leave the ids of the record readable.
 _HEADER_READABLE = ("record size", "record overlaps another")
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedRecord:
-    """A record that is not an entry. ``kind`` None: a ledgers-map batch or filler of an entry log."""
-
-    offset: int
-    framed_bytes: int
-    kind: RecordKind | None
-    ledger: int
-    entry: int
-    body: bytes
-
-    @property
-    def end(self) -> int:
-        """Where the next record starts."""
-        return self.offset + self.framed_bytes
-
-    @property
-    def is_filler(self) -> bool:
-        """Whether it is filler of an entry log, into which any wrong size may lead."""
-        return self.kind is None and not self.body
-
-
-class Dialect(Protocol):
-    """What journals and entry logs do differently."""
-
-    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
-        """The record at ``offset`` if it is one that is not an entry; Damage when its inside is wrong."""
-
-    def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """The end of a record whose reserved ids prove it."""
-
-    def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
-        """Where filler that ends at ``end`` begins, ``end`` when there is none; never before ``start``."""
-
-    def torn(self, head: bytes, room: int) -> bool:
-        """Whether ``head`` begins a record that has more than ``room`` bytes."""
 
 
 Item = EntryBatch | MarkedRecord | Damage | Tail
@@ -108,9 +61,9 @@ class RecordScan:
         self._size_max = size_max
         self._evidence = evidence or Evidence()
         self.prover = Prover(file, self._evidence, dialect.reserved, size_max)
+        self.sizes = SizeProof(file, dialect, self.prover, size_max)
         self._held: list[EntryBatch] = []
         self._padding: MarkedRecord | None = None
-        self._searched = 0
 
     def __iter__(self) -> Iterator[Item]:
         position = self._start
@@ -283,7 +236,7 @@ class RecordScan:
         resumed = yield from self._doubt(broken=not self._file.is_zero(at, self._file.size_bytes))
         if resumed is not None:
             return resumed
-        found, size = self.next_record(at, at + 1)
+        found, size = self.sizes.next_record(at, at + 1)
         if found is None:
             end = yield from self._last_size(at)
             if end is not None:
@@ -307,12 +260,12 @@ class RecordScan:
         first = len(singles)
         while first and not self._proved(singles[first - 1]):
             first -= 1
-        if self._is_tired(self._held[0].base if self._held else 0):
+        if self.sizes.is_tired(self._held[0].base if self._held else 0):
             first = max(first, len(singles) - 1)
         for number in range(first, len(singles)):
             record = singles[number]
             start, end = record.offset(0), record.offset(0) + 4 + record.sizes[0]
-            found, size = self.next_record(start, start + 1)
+            found, size = self.sizes.next_record(start, start + 1)
             certain = self.prover.certain or number == len(singles) - 1
             wrong = broken or self.prover.is_checkable(record.ledgers[0])
             if size is None and (not wrong or found is None or found >= end or not certain):
@@ -341,49 +294,6 @@ class RecordScan:
         )
         return found
 
-    def next_record(self, start: int, after: int, stop: int | None = None) -> tuple[int | None, int | None]:
-        """The next record from ``after`` on, and the size of the record at ``start`` when its digest proves
-        one in front of that.
-
-        A next record that is only plausible may stand in the payload of the one at ``start``: then a few
-        more are tried, and one that is certain is taken where it contradicts the first.
-        """
-        first = found = self._find(after, stop)
-        head = self._file.peek(start, _HEAD.size)
-        if len(head) < _HEAD.size:
-            return first, None
-        _, ledger, entry = _HEAD.unpack(head)
-        if ledger < 0 or entry < 0:
-            return first, None
-        for _ in range(_NEXT_TRIES):
-            if found is None:
-                return first, self._size_to_the_end(start, ledger) if stop is None else None
-            if found - start > DIGEST_BODY_BYTES_MAX:
-                break
-            certain = self.prover.certain
-            size = self.first_size(start, found, ledger)
-            if size is not None:
-                return found, size
-            if certain and first is not None and first < found < self._end_of(first):
-                return found, None
-            if certain or self._is_tired(start):
-                break
-            found = self._find(found + 1, stop)
-        return first, None
-
-    def _end_of(self, offset: int) -> int:
-        return offset + 4 + int.from_bytes(self._file.read_at(offset, 4), "big")
-
-    def _find(self, after: int, stop: int | None) -> int | None:
-        found = self.prover.find(after, stop)
-        end = found if found is not None else self._file.size_bytes if stop is None else stop
-        self._searched += end - after
-        return found
-
-    def _is_tired(self, at: int) -> bool:
-        """Whether a hostile file has made searches go over the same bytes again and again."""
-        return self._searched > _SEARCH_FREE_BYTES + _SEARCH_FACTOR * at
-
     def _last_size(self, at: int) -> Generator[Item, None, int | None]:
         """No record follows: if the last one is whole but for its size, deliver it; its end, else None."""
         if self._held:
@@ -397,7 +307,7 @@ class RecordScan:
             )
             right = None
             if not self._proved(last.select([number])):
-                right = self._size_to_the_end(offset, ledger)
+                right = self.sizes.to_the_end(offset, ledger)
             if right is not None:
                 self._held = [*front, last.split(number)[0]]
                 yield from self._release()
@@ -407,29 +317,12 @@ class RecordScan:
         if len(head) < _HEAD.size:
             return None
         size, ledger, entry = _HEAD.unpack(head)
-        right = self._size_to_the_end(at, ledger) if ledger >= 0 and entry >= 0 else None
+        right = self.sizes.to_the_end(at, ledger) if ledger >= 0 and entry >= 0 else None
         if right is None or right == size:
             return None
         yield from self._release()
         yield from self._resized(at, right, size, ledger, entry)
         return at + 4 + right
-
-    def _size_to_the_end(self, offset: int, ledger: int) -> int | None:
-        """The size that the last record must have for its digest to check, None when none is proved.
-
-        It ends with the file, with the data, or a few zeros of its own behind that; or filler ends it.
-        """
-        data_end = self._file.end_of_data(offset)
-        if data_end - offset > DIGEST_BODY_BYTES_MAX or data_end <= offset:
-            return None
-        stops = [data_end + zeros for zeros in range(_ZEROS_AT_THE_END)]
-        stops += [data_end + -data_end % alignment for alignment in _ALIGNMENTS]
-        for stop in (*stops, self._file.size_bytes):
-            if offset < stop <= self._file.size_bytes and stop - offset <= DIGEST_BODY_BYTES_MAX:
-                size = self.first_size(offset, stop, ledger)
-                if size is not None:
-                    return size
-        return None
 
     def _resized(self, offset: int, right: int, found: int, ledger: int, entry: int) -> Iterator[Item]:
         """A record that is whole but for its size word."""
@@ -449,27 +342,11 @@ class RecordScan:
         if right is not None and right != size:
             yield from self._resized(start, right, size, ledger, entry)
             return start + 4 + right
-        reason, expected, what = self._explain(start, head, found)
+        reason, expected, what = self._reason(start, head, found)
         known = entry >= 0 and ledger in self._evidence.ledgers
         missing = (_one(ledger, entry),) if known and reason in _HEADER_READABLE else ()
         yield self._damage(start, found - start, reason, expected, what, missing)
         return found
-
-    def first_size(self, offset: int, following: int, ledger: int) -> int | None:
-        """The size that the record at ``offset`` must have for its digest to check in front of ``following``.
-
-        Filler may stand between the two, and the record may end in a few bytes that look like it. None when
-        no size is proved.
-        """
-        end = self._dialect.filler_before(self._file, offset + 4, following)
-        stops: list[int] = [*range(end, min(end + _FILLER_OF_ITS_OWN, following)), following]
-        for stop in stops:
-            size = stop - offset - 4
-            if BODY_BYTES_MIN <= size <= self._size_max and self.prover.digest_affordable(
-                offset, size, ledger, guess=True
-            ):
-                return size
-        return None
 
     def wrong_size(self, offset: int, right: int, found: int) -> Damage:
         """Damage of a size word alone."""
@@ -486,7 +363,7 @@ class RecordScan:
         """Ledgers known to be in the file: its map's and those read so far."""
         return self._evidence.ledgers
 
-    def _explain(self, offset: int, head: bytes, found: int) -> tuple[str, str, str]:
+    def _reason(self, offset: int, head: bytes, found: int) -> tuple[str, str, str]:
         """Why nothing can be read at ``offset``: reason, expected, found."""
         if self._file.refused(offset, offset + _HEAD.size):
             return "unreadable", "bytes", "a read error of the disk"
@@ -528,7 +405,7 @@ class RecordScan:
             yield Tail(at, "torn", f"{room} bytes of a record")
         else:
             end = self._file.size_bytes if self._file.refused(at, self._file.size_bytes) else data_end
-            reason, expected, found = self._explain(at, head, end)
+            reason, expected, found = self._reason(at, head, end)
             yield self._damage(at, end - at, reason, expected, found)
             yield Tail(end, "end" if end == self._file.size_bytes else "zeros")
 

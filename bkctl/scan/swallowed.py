@@ -33,9 +33,9 @@ def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> I
 def _take_apart(scan: RecordScan, batch: EntryBatch, index: int) -> list[Item] | None:
     offset, size, ledger = batch.offset(index), batch.sizes[index], batch.ledgers[index]
     end = offset + 4 + size
-    _, right = scan.next_record(offset, offset + 20, end)
+    _, right = scan.sizes.next_record(offset, offset + 20, end)
     if right is None:
-        right = scan.first_size(offset, end, ledger)  # it swallowed nothing but filler
+        right = scan.sizes.first_size(offset, end, ledger)  # it swallowed nothing but filler
     if right is None or right >= size:
         return None
     return [

@@ -29,11 +29,12 @@ from bkctl.codec.digest import Digester
 from bkctl.codec.journal import JournalRecord, RecordKind
 from bkctl.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.index import open_store
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.records import MarkedRecord, RecordScan
+from bkctl.scan.records import RecordScan
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 

@@ -12,8 +12,8 @@ from bkctl.codec import journal as codec
 from bkctl.codec.digest import Digester, master_key
 from bkctl.codec.entry import EntryBatch, EntryHeader, encode
 from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.records import MarkedRecord
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 from tests.support.java_bookkeeper import (

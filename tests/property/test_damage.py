@@ -27,12 +27,12 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.scan import records as records_module
 from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.damage import Damage, Tail, Verdict
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile, LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import MarkedRecord
 from bkctl.types import DigestType
 from bkctl.vfs import MemoryFileSystem
 from tests.support.log_builder import (

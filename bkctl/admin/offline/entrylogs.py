@@ -13,12 +13,12 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
 from bkctl.scan.damage import Damage, MissingEntries, Tail, Verdict
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan, read_head
 from bkctl.scan.log_anchors import LogAnchors
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import MarkedRecord
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 

@@ -12,11 +12,11 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
 from bkctl.scan.damage import Damage, Verdict
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
 from bkctl.scan.journal import JournalScan, judged, read_head, unsynced_from
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import MarkedRecord
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 

@@ -12,10 +12,10 @@ from bkctl.codec import journal as codec
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.scan.damage import Tail, Verdict
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan, unsynced_from
-from bkctl.scan.records import MarkedRecord
 from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
 from tests.support.log_builder import Built, JournalBuilder, entry_body, simple_journal
 

@@ -9,11 +9,11 @@ import pytest
 from bkctl.codec.journal import fence_record, master_key_record
 from bkctl.scan.checked import ALL, CheckedBatch, CheckedItem, Wanted, checked
 from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
-from bkctl.scan.records import MarkedRecord
 from bkctl.vfs import MemoryFileSystem
 from tests.support.log_builder import (
     CRC32C,

@@ -18,9 +18,9 @@ from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import ZERO_MARK
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import BookieDirectory, last_mark_of
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.records import MarkedRecord
 from bkctl.vfs import FileSystem
 
 #: The location of a row that stands for a record of a journal; no entry log is that long.

@@ -9,9 +9,9 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.records import MarkedRecord
 from bkctl.vfs import FileSystem
 
 _LENGTH_BYTES = 4

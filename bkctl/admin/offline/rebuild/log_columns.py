@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from bkctl.admin.offline.rebuild.location_runs import Column
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.entrylog import EntryLogDialect, EntryLogHead
-from bkctl.scan.records import MarkedRecord
 from bkctl.scan.steady_file import SteadyFile
 
 #: Entries of 20 bytes give 50,000 records in a window; their columns take a few megabytes.

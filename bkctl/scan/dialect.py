@@ -1,0 +1,48 @@
+"""What journals and entry logs do differently, for the one walk over both (``scan.records``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bkctl.codec.journal import RecordKind
+from bkctl.scan.damage import Damage
+from bkctl.scan.steady_file import SteadyFile
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRecord:
+    """A record that is not an entry. ``kind`` None: a ledgers-map batch or filler of an entry log."""
+
+    offset: int
+    framed_bytes: int
+    kind: RecordKind | None
+    ledger: int
+    entry: int
+    body: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the next record starts."""
+        return self.offset + self.framed_bytes
+
+    @property
+    def is_filler(self) -> bool:
+        """Whether it is filler of an entry log, into which any wrong size may lead."""
+        return self.kind is None and not self.body
+
+
+class Dialect(Protocol):
+    """What journals and entry logs do differently."""
+
+    def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
+        """The record at ``offset`` if it is one that is not an entry; Damage when its inside is wrong."""
+
+    def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
+        """The end of a record whose reserved ids prove it."""
+
+    def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
+        """Where filler that ends at ``end`` begins, ``end`` when there is none; never before ``start``."""
+
+    def torn(self, head: bytes, room: int) -> bool:
+        """Whether ``head`` begins a record that has more than ``room`` bytes."""
