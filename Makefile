@@ -10,7 +10,13 @@ DEMO_DIR ?= tests/data/demo
 WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
 ARGS ?=
-SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+# What `make soak` runs, examples of each property test, kills of each storage's rebuild.
+SOAK ?= property crash
+SOAK_EXAMPLES ?= 20000
+SOAK_KILLS ?= 50
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test soak lint types bench data proto man docs fmt clean
@@ -31,14 +37,20 @@ demo: $(STAMP) ## Run the toolkit over a small real bookie directory
 test: $(STAMP) ## Run the whole test suite
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-soak: $(STAMP) ## Run the property tests for long; the log with its seed goes to docs/soak
+soak: $(STAMP) ## Run property tests and kills for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak
-	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit).log; \
-	command="$(PY) -m pytest -n $(WORKERS) --timeout=0 --hypothesis-profile=soak --hypothesis-seed=$(SEED) tests/property $(ARGS)"; \
-	{ echo "# $$($(PY) --version), $$(uname -sm), started $$(date -u +%H:%M:%SZ)"; echo "$$ $$command"; } >$$log; \
-	$$command >>$$log 2>&1; code=$$?; \
+	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit).log; code=0; \
+	run() { echo "$$ $$*" >>$$log; env "$$@" >>$$log 2>&1 || code=$$?; }; \
+	echo "# $$($(PY) --version), $$(uname -sm), seed $(SEED), started $$(date -u +%H:%M:%SZ)" >$$log; \
+	for part in $(SOAK); do case $$part in \
+	  property) run SOAK_EXAMPLES=$(SOAK_EXAMPLES) $(PY) -m pytest -n $(WORKERS) --timeout=0 -o faulthandler_timeout=0 \
+	    --hypothesis-profile=soak --hypothesis-seed=$(SEED) tests/property $(ARGS);; \
+	  crash) run BKCTL_SOAK=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) -rP \
+	    -o faulthandler_timeout=0 tests/crash $(ARGS);; \
+	  *) echo "make: SOAK=$$part: neither property nor crash" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
-	tail -n 15 $$log; echo "log: $$log"; exit $$code
+	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
+	tail -n 50 $$log; echo "log: $$log"; exit $$code
 
 lint: $(STAMP) ## Check style, formatting and layers
 	$(VENV)/bin/ruff check .
@@ -63,8 +75,11 @@ proto: $(STAMP) ## Regenerate the protobuf code
 man: $(STAMP) ## Regenerate the man pages from the commands
 	$(PY) man/make.py
 
-docs: $(STAMP) ## Regenerate docs/cli.md, the JSON keys of every command
+docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/completion
 	$(PY) docs/make_cli.py
+	@$(VENV)/bin/bkctl --show-completion bash >conf/completion/bkctl.bash
+	@$(VENV)/bin/bkctl --show-completion zsh >conf/completion/_bkctl
+	@$(VENV)/bin/bkctl --show-completion fish >conf/completion/bkctl.fish
 
 fmt: $(STAMP) ## Format the code and mend what ruff can mend
 	$(VENV)/bin/ruff check --fix .

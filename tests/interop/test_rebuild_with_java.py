@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkctl.codec.entry import payload
+from tests.corpora.test_rebuild import split_in_two
+from tests.crash.java_bookies import STORAGES, BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import FILES, Image, index_rows, logs_of
 
@@ -19,44 +20,24 @@ pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.slow, pytest
 
 Corpora = Callable[[str], Path]
 Cli = Callable[..., Any]
-STORAGES = {
-    "db": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
-    "sorted": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
-    "interleaved": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
-}
+BOOKIES = [
+    *(("db", bookie) for bookie in ("bookie1", "bookie2", "bookie3")),
+    *((corpus, "bookie1") for corpus in sorted(STORAGES) if corpus != "db"),
+]
 
 
-def java_serves(corpus: str, folder: Path, keys: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Start a whole Java bookie (journal replay, no metadata store), read the entries, stop it."""
-    jars = require_jars()
-    arguments = (STORAGES[corpus], folder / "journal", folder / "ledgers", folder / "ledgers")
-    done = subprocess.run(
-        [
-            jars.java,
-            "-Xmx512m",
-            "-XX:MaxDirectMemorySize=512m",
-            "-Dio.netty.tryReflectionSetAccessible=true",
-            "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            "-Dorg.apache.logging.log4j.level=ERROR",
-            "-cp",
-            jars.classpath,
-            "org.apache.bookkeeper.bookie.RebuildIndex",
-            "bookie",
-            *map(str, arguments),
-        ],
-        input="".join(f"{ledger} {entry}\n" for ledger, entry in keys),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    answers = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(answers) == len(keys), (done.stdout[-500:], done.stderr[-3000:])
-    return dict(zip(keys, answers, strict=True))
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaBookies]:
+    with JavaBookies(require_jars()) as bookies:
+        yield bookies
 
 
-def bodies(image: Image, folder: Path) -> dict[tuple[int, int], str]:
+def image_of(corpora: Corpora, corpus: str, state: str) -> Image:
+    root = corpora(corpus)
+    return Image.load(root / state, root / "manifest.json", root / "zk-crash.json", root / "zk-clean.json")
+
+
+def bodies(image: Image, folder: Path) -> dict[EntryKey, str]:
     """SHA-256 of the body of every entry in the logs whose payload is the manifest's."""
     from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
 
@@ -72,18 +53,25 @@ def bodies(image: Image, folder: Path) -> dict[tuple[int, int], str]:
     return found
 
 
+def held(image: Image, folder: Path) -> set[EntryKey]:
+    """The manifest's entries that the bookie was given, of ledgers that are not deleted."""
+    address = next(bookie for bookie, path in image.bookies().items() if path.name == folder.name)
+    deleted = image.manifest.deleted if image.path.name == "clean" else frozenset()
+    return {key for key in image.held_by(address) if key[0] not in deleted}
+
+
 @pytest.mark.parametrize("state", ["clean", "crash"])
-@pytest.mark.parametrize("corpus", sorted(STORAGES))
+@pytest.mark.parametrize(("corpus", "bookie"), BOOKIES)
 def test_a_java_bookie_serves_every_entry_from_the_rebuilt_index(
-    corpora: Corpora, run_cli: Cli, tmp_path: Path, corpus: str, state: str
+    corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, corpus: str, bookie: str, state: str
 ) -> None:
-    root = corpora(corpus)
-    image = Image.load(root / state, root / "manifest.json", root / "zk-crash.json", root / "zk-clean.json")
-    folder = copy_directory(root / state / "bookie1", tmp_path / "bookie1")
+    image = image_of(corpora, corpus, state)
+    folder = copy_directory(image.path / bookie, tmp_path / bookie)
     current = folder / "ledgers/current"
-    java_serves(corpus, folder, [])  # replays the journals, and flushes
+    java.serve(BookieFolders.of(corpus, folder))  # replays the journals, and flushes
     before = list(index_rows(current))
-    assert before
+    keys = [(ledger, entry) for ledger, entry, _, _ in before]
+    assert set(keys) >= held(image, folder)
     if corpus == "db":
         shutil.rmtree(current / "locations")
     else:
@@ -94,5 +82,30 @@ def test_a_java_bookie_serves_every_entry_from_the_rebuilt_index(
     assert result.exit_code == 0, result.stderr
     assert list(index_rows(current)) == before
     expected = bodies(image, folder)
-    keys = [(ledger, entry) for ledger, entry, _, _ in before]
-    assert java_serves(corpus, folder, keys) == {key: expected[key] for key in keys}
+    assert java.serve(BookieFolders.of(corpus, folder), keys) == {key: expected[key] for key in keys}
+
+
+@pytest.mark.parametrize("state", ["clean", "crash"])
+def test_a_java_bookie_with_two_ledger_directories_serves_every_entry(
+    corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, state: str
+) -> None:
+    image = image_of(corpora, "db", state)
+    source = copy_directory(image.path / "bookie1", tmp_path / "bookie1")
+    java.serve(BookieFolders.of("db", source))
+    target = tmp_path / "two"
+    split_in_two(source, target)
+    halves = [target / "ledgers1", target / "ledgers2"]
+    for half in halves:
+        # Everything before the mark was flushed: into the logs that were split.
+        shutil.copy(source / "ledgers/current/lastMark", half / "current")
+    result = run_cli("index", "rebuild", target, "--yes", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    rows = [list(index_rows(half / "current")) for half in halves]
+    keys = [(ledger, entry) for part in rows for ledger, entry, _, _ in part]
+    assert all(ledger % 2 == half for half, part in enumerate(rows) for ledger, *_ in part)
+    assert sorted(keys) == sorted(
+        (ledger, entry) for ledger, entry, _, _ in index_rows(source / "ledgers/current")
+    )
+    expected = bodies(image, source)
+    served = java.serve(BookieFolders("db", target / "journal", halves), keys)
+    assert served == {key: expected[key] for key in keys}

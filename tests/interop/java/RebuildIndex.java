@@ -6,6 +6,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.security.MessageDigest;
+import java.util.HexFormat;
 import org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage;
 import org.apache.bookkeeper.bookie.storage.ldb.LocationsIndexRebuildOp;
 import org.apache.bookkeeper.conf.ServerConfiguration;
@@ -18,9 +19,11 @@ import org.apache.bookkeeper.util.DiskChecker;
  * What a test needs of a bookie besides reading its files, in a JVM of its own.
  *
  * "locations DIR": BookKeeper's own rebuild of the locations of a ledger directory; prints the seconds.
- * "bookie CLASS JOURNAL INDEX,... LEDGER,...": starts a whole bookie, journal replay included, without a
- * metadata store and without garbage collection; for every "ledger entry" on standard input it prints the
- * SHA-256 of the body that a read gives, or the error; at the end of the input it shuts down.
+ * "bookies": starts whole bookies one after the other, journal replay included, without a metadata store and
+ * without garbage collection. On standard input, fields apart by tabs:
+ * "start CLASS JOURNALS INDEXES LEDGERS [KEY=VALUE...]" (directories apart by commas) answers "started" or the
+ * error; "read LEDGER ENTRY" answers the SHA-256 of the body, or the error; "stop" shuts the bookie down, flushed,
+ * and answers "stopped" or the error.
  */
 public final class RebuildIndex {
 
@@ -36,12 +39,7 @@ public final class RebuildIndex {
                     .initiate();
             answers.println((System.nanoTime() - start) / 1e9);
         } else {
-            try {
-                serve(configuration(arguments[1], arguments[2], arguments[3], arguments[4]), answers);
-            } catch (Throwable failure) {
-                failure.printStackTrace();
-                System.exit(1);  // threads of a bookie that did not start would keep the JVM alive
-            }
+            serve(answers);
         }
         answers.flush();
         System.exit(0);
@@ -67,7 +65,38 @@ public final class RebuildIndex {
         return conf;
     }
 
-    private static void serve(ServerConfiguration conf, PrintStream answers) throws Exception {
+    private static void serve(PrintStream answers) throws Exception {
+        BookieImpl bookie = null;
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            String[] fields = line.split("\t");
+            String answer;
+            try {
+                if (fields[0].equals("read")) {
+                    answer = digest(bookie, Long.parseLong(fields[1]), Long.parseLong(fields[2]));
+                } else if (fields[0].equals("start")) {
+                    bookie = started(fields);
+                    answer = "started";
+                } else {
+                    bookie.shutdown();
+                    bookie = null;
+                    answer = "stopped";
+                }
+            } catch (Throwable failure) {
+                failure.printStackTrace();
+                answer = failure.toString().replace('\n', ' ');
+            }
+            answers.println(answer);
+            answers.flush();
+        }
+    }
+
+    private static BookieImpl started(String[] fields) throws Exception {
+        ServerConfiguration conf = configuration(fields[1], fields[2], fields[3], fields[4]);
+        for (int at = 5; at < fields.length; at++) {
+            String[] pair = fields[at].split("=", 2);
+            conf.setProperty(pair[0], pair[1]);
+        }
         NullMetadataBookieDriver metadata = new NullMetadataBookieDriver();
         DiskChecker disks = BookieResources.createDiskChecker(conf);
         NullStatsLogger stats = NullStatsLogger.INSTANCE;
@@ -80,12 +109,10 @@ public final class RebuildIndex {
                 conf, metadata.createRegistrationManager(), storage, disks, ledgerDirs, indexDirs, stats,
                 UnpooledByteBufAllocator.DEFAULT, BookieServiceInfo.NO_INFO);
         bookie.start();
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            String[] ids = line.split(" ");
-            answers.println(digest(bookie, Long.parseLong(ids[0]), Long.parseLong(ids[1])));
+        if (!bookie.isRunning()) {
+            throw new IllegalStateException("the bookie did not start; its reason is on standard error");
         }
-        bookie.shutdown();
+        return bookie;
     }
 
     private static String digest(BookieImpl bookie, long ledger, long entry) {
@@ -94,11 +121,7 @@ public final class RebuildIndex {
             byte[] bytes = new byte[body.readableBytes()];
             body.readBytes(bytes);
             body.release();
-            StringBuilder hex = new StringBuilder();
-            for (byte octet : MessageDigest.getInstance("SHA-256").digest(bytes)) {
-                hex.append(String.format("%02x", octet));
-            }
-            return hex.toString();
+            return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes));
         } catch (Throwable failure) {
             return failure.toString().replace('\n', ' ');
         }

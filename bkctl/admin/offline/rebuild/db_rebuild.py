@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bkctl.admin.offline.rebuild.difference import Difference
@@ -28,16 +28,16 @@ from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, find_logs, r
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import LedgerDirectory
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
-from bkctl.admin.offline.rebuild.state import SUFFIX, WorkDirectory, sync_directory
+from bkctl.admin.offline.rebuild.state import SUFFIX, WorkDirectory, drop_whole, sync_directory
 from bkctl.admin.offline.rebuild.swap import (
     Swap,
     announce,
     backup_stamp,
-    drop_backup,
     earlier_result,
     exchange,
+    finish_drops,
 )
-from bkctl.admin.offline.rebuild.verification import verify_locations
+from bkctl.admin.offline.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import JournalFile
@@ -68,7 +68,12 @@ class DbRebuild:
         self._lost: list[int] = []
 
     def run(self) -> RebuildResult:
-        """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
+        """Rebuild, verify, swap; :meth:`finish` is to follow.
+
+        Raises RefusedError, CorruptionError, StorageError.
+        """
+        if not self._options.dry_run:
+            finish_drops(self._directory.index_dir, LEDGERS, LOCATIONS)
         old = read_old_rows(self._ledgers.live)
         if not self._options.ledgers and old.problem is not None:
             raise RefusedError(
@@ -81,10 +86,9 @@ class DbRebuild:
         rows: int | None = None
         if not self._options.dry_run:
             if self._options.ledgers or any(d.kind == "limbo_set" for d in plan.differences):
-                differences = self._replace_ledgers(plan, differences)
+                differences = self._replace_ledgers(old, plan, differences)
             if self._options.locations and found is not None:
                 rows = self._replace_locations(found, plan)
-            self._clean_up()
         lossy = found is not None and bool(found.damaged)
         return RebuildResult(
             self._directory.index_dir,
@@ -133,13 +137,17 @@ class DbRebuild:
                 notes.append(Difference("note", None, "no journal was found"))
         return notes
 
-    def _replace_ledgers(self, plan: LedgerPlan, differences: list[Difference]) -> list[Difference]:
+    def _replace_ledgers(
+        self, old: OldRows, plan: LedgerPlan, differences: list[Difference]
+    ) -> list[Difference]:
         """Build and swap the ledger rows; the differences, of the run that built them."""
         options = self._options
         known = sorted(options.metadata or ())
         fingerprint = hashlib.sha256(repr((options.accept_loss, known, self._lost)).encode()).hexdigest()
-        # Rows that wait for their swap may be older than what a bookie has written since: made again.
-        earlier = earlier_result(self._ledgers, fingerprint, only_in_place=True)
+        # Rows that wait for their swap may be older than what a bookie has written since: made again. So are
+        # those in place when they have been damaged since.
+        sound = old.problem is None and not old.damaged and not old.collapsed
+        earlier = earlier_result(self._ledgers, fingerprint if sound else "", only_in_place=True)
         if earlier is None:
             build_ledgers(self._ledgers.work, plan)
             result = {"differences": [asdict(difference) for difference in differences]}
@@ -154,6 +162,9 @@ class DbRebuild:
         ledgers_path = self._locations.work.write_ledgers(plan.rows)
         fingerprint = found.fingerprint(sorted(plan.rows))
         result = earlier_result(self._locations, fingerprint)
+        if result is not None and not holds_rows(self._locations.proved, result["rows"]):
+            # Damaged since it was proved; its swap is finished all the same, for the old one's sake.
+            result = earlier_result(self._locations, "")
         if result is None:
             result = self._build_locations(found, ledgers_path)
             found.check_unchanged()
@@ -188,12 +199,19 @@ class DbRebuild:
         if backup is not None:
             self._backups.append(backup)
 
-    def _clean_up(self) -> None:
-        """Both indexes are in place: what a rerun would need is needed no more."""
-        self._ledgers.work.discard()
-        self._locations.work.discard()
-        sync_directory(self._directory.index_dir)
+    def finish(self, result: RebuildResult) -> RebuildResult:
+        """Remove what a rerun would need, once every directory's indexes are in place; the result then.
+
+        The old indexes go first: a rerun after a kill goes on with them. The markers of the ledger rows go
+        last, because they hold the differences. Raises StorageError.
+        """
+        if self._options.dry_run:
+            return result
         if self._options.drop_old:
             for backup in self._backups:
-                drop_backup(backup)
+                drop_whole(backup)
             self._backups.clear()
+        self._locations.work.drop()
+        self._ledgers.work.drop()
+        sync_directory(self._directory.index_dir)
+        return replace(result, backups=tuple(self._backups))

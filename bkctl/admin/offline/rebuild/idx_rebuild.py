@@ -26,13 +26,14 @@ from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
 from bkctl.admin.offline.rebuild.state import (
     SUFFIX,
     WorkDirectory,
+    drop_whole,
     read_json,
     remove_tree,
     sync_directory,
     write_json,
 )
-from bkctl.admin.offline.rebuild.swap import BACKUP, backup_stamp, drop_backup
-from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.admin.offline.rebuild.swap import BACKUP, backup_stamp, finish_drops
+from bkctl.admin.offline.rebuild.workers import Workers, nobody
 from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.errors import CorruptionError, StorageError
@@ -68,6 +69,9 @@ class IdxRebuild:
     def run(self) -> RebuildResult:
         """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
         logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
+        if not self._options.dry_run:
+            for path in self._indexes:
+                finish_drops(path, "idx")
         if self._options.dry_run:
             found = rehearsed_logs(logs, self._options)
             check_loss(found, self._options)
@@ -150,7 +154,8 @@ class IdxRebuild:
         backups: list[str],
     ) -> tuple[int, list[Difference]]:
         marker = read_json(self._main.at(_MARKER))
-        if marker is None or not self._still_fits(marker["logs"], found, headers):
+        resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
+        if marker is None or not resumed:
             remove_tree(self._main.at(_MARKER))
             slots = self._build(old, found, headers)
             found.check_unchanged()
@@ -169,24 +174,39 @@ class IdxRebuild:
             _swap_files(self._works[path].at(_TREE), path, backup)
             if os.path.isdir(backup):
                 backups.append(backup)
-        for path in reversed(self._indexes):  # the marker goes last
-            self._works[path].discard()
-            sync_directory(path)
+        if resumed and not self._are_sound(marker["slots"], found):
+            remove_tree(self._main.at(_MARKER))
+            return self._replace(old, found, headers, differences, backups)
         if self._options.drop_old:
             for backup in backups:
-                drop_backup(backup)
+                drop_whole(backup)
             backups.clear()
+        for path in reversed(self._indexes):  # the marker goes last
+            self._works[path].drop()
+            sync_directory(path)
         # After a kill during the swap the old state is half gone: what the first run said counts.
         return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
 
-    def _still_fits(self, logs: str, found: LogSet, headers: dict[int, FileInfoHeader]) -> bool:
-        """Whether files that wait for their swap are those that would be made now."""
+    def _still_fits(
+        self, logs: str, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]
+    ) -> bool:
+        """Whether files that wait for their swap, or are in place, are those that would be made now."""
         if logs != found.fingerprint():
             return False
+        moved = set(headers)
         for work in self._works.values():
             for ledger, path in _files(IdxTree(self._fs, work.at(_TREE)), work.at(_TREE)):
                 if _header(path) != headers.get(ledger):
                     return False
+                moved.discard(ledger)
+        return all(old.headers.get(ledger) is not None for ledger in moved)
+
+    def _are_sound(self, slots: int, found: LogSet) -> bool:
+        """Whether the files in place, which an earlier run has proved, have not been damaged since."""
+        try:
+            verify_idx_files(self._indexes, found.logs, slots, self._options.rows_max, nobody)
+        except CorruptionError:
+            return False
         return True
 
     def _build(self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:

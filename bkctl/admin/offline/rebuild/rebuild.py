@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from bkctl.admin.offline.rebuild.idx_rebuild import IdxRebuild
 from bkctl.admin.offline.rebuild.log_set import find_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult, jobs_for
 from bkctl.admin.offline.rebuild.placement import DB, Placement
-from bkctl.admin.offline.rebuild.swap import backups, drop_backup
+from bkctl.admin.offline.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
+from bkctl.admin.offline.rebuild.swap import backups, half_dropped
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import is_key_value_store
@@ -46,12 +48,15 @@ def rebuild_index(
             with Workers(sized.jobs) as workers:
                 results.append(_timed(IdxRebuild(placement, sized, workers).run))
         else:
+            verbs = []
             for directory in placement.directories:
                 found = find_logs(PosixFileSystem(), [directory.ledger_dir])
                 sized = _sized(options, sum(log.size_bytes for log in found), jobs)
                 with Workers(sized.jobs) as workers:
-                    verb = DbRebuild(directory, placement.journals, sized, workers)
-                    results.append(_timed(verb.run))
+                    verbs.append(DbRebuild(directory, placement.journals, sized, workers))
+                    results.append(_timed(verbs[-1].run))
+            # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
+            results = [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
     if placement.dirty:
         note = Difference("note", None, _DIRTY)
         results = [replace(result, differences=(*result.differences, note)) for result in results]
@@ -80,10 +85,15 @@ def _locked(placement: Placement, dry_run: bool) -> Iterator[Callable[[], None]]
 
 
 def old_indexes(placement: Placement) -> list[str]:
-    """Backups that earlier rebuilds kept. Raises StorageError."""
+    """Backups that earlier rebuilds kept, half removed ones as well. Raises StorageError."""
     names = ("locations", "ledgers", "idx")
     current = sorted({directory.index_dir for directory in placement.directories})
-    return [path for folder in current for name in names for path in backups(folder, name)]
+    return [
+        path
+        for folder in current
+        for name in names
+        for path in (*half_dropped(folder, name), *backups(folder, name))
+    ]
 
 
 def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
@@ -97,4 +107,9 @@ def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
                     if not is_key_value_store(filesystem, live):
                         raise RefusedError(f"{live}: is not there; the backups are kept")
         for path in paths:
-            drop_backup(path)
+            if path.endswith(DROPPING):
+                remove_tree(path)
+            else:
+                drop_whole(path)
+        for folder in sorted({os.path.dirname(path) for path in paths}):
+            sync_directory(folder)

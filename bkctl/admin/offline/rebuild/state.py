@@ -32,6 +32,8 @@ from bkctl.errors import StorageError
 from bkctl.scan.directory import LogFile
 
 SUFFIX = ".bkctl-rebuild"
+#: What is being removed gets this name first, so that a kill never leaves half of it under its own.
+DROPPING = ".dropping"
 _FORMAT = 1
 
 
@@ -83,9 +85,14 @@ class WorkDirectory:
             raise StorageError(f"{error.filename}: {error.strerror}", path=self.path) from error
 
     def discard(self, *names: str) -> None:
-        """Remove what lies below these names, or everything. Raises StorageError."""
-        for name in names or ("",):
-            remove_tree(self.at(name) if name else self.path)
+        """Remove what lies below these names. Raises StorageError."""
+        for name in names:
+            remove_tree(self.at(name))
+
+    def drop(self) -> None:
+        """Remove everything, if it is there; in one step for whoever looks. Raises StorageError."""
+        if os.path.lexists(self.path):
+            drop_whole(self.path)
 
     def exists(self, *names: str) -> bool:
         """Whether there is such a path in it."""
@@ -188,6 +195,21 @@ def sync_directory(path: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def drop_whole(path: str) -> None:
+    """Remove a directory: renamed first, so that a half removed one cannot be taken for whole.
+
+    That it is gone altogether is the caller's to sync. Raises StorageError.
+    """
+    half = path + DROPPING
+    try:
+        os.rename(path, half)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    # The new name is on disk before anything below it is removed.
+    sync_directory(os.path.dirname(path))
+    remove_tree(half)
 
 
 def remove_tree(path: str) -> None:

@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bkctl.admin.offline.rebuild.state import (
+    DROPPING,
+    SUFFIX,
     WorkDirectory,
     read_json,
     remove_tree,
@@ -55,6 +57,13 @@ class Swap:
     def fresh(self) -> str:
         """Where the new database is built; after the exchange the old one stands there."""
         return self.work.at(_DATABASE)
+
+    @property
+    def proved(self) -> str:
+        """Where the database is that the marker tells of."""
+        marker = read_json(self.work.at(_MARKER))
+        in_place = marker is not None and _identity(self.live) == marker["identity"]
+        return self.live if in_place else self.fresh
 
 
 def backup_stamp() -> str:
@@ -195,12 +204,24 @@ def _is_ours(stamp: str, name: str) -> bool:
     return stamp != name
 
 
-def drop_backup(path: str) -> None:
-    """Remove a backup: renamed first, so that a half removed one cannot be taken for whole."""
-    half = f"{path}.dropping"
+def half_dropped(current: str, name: str) -> list[str]:
+    """What a kill left of backups and work directories of ``name`` that were being removed."""
     try:
-        os.rename(path, half)
+        halves = [found for found in sorted(os.listdir(current)) if found.endswith(DROPPING)]
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
-    remove_tree(half)
-    sync_directory(os.path.dirname(path))
+        raise StorageError(f"{current}: {error.strerror}", path=current) from error
+    ours = []
+    for half in halves:
+        whole = half.removesuffix(DROPPING)
+        if whole == name + SUFFIX or _is_ours(whole.removeprefix(name + BACKUP), whole):
+            ours.append(os.path.join(current, half))
+    return ours
+
+
+def finish_drops(current: str, *names: str) -> None:
+    """Remove what :func:`half_dropped` finds. Raises StorageError."""
+    halves = [half for name in names for half in half_dropped(current, name)]
+    for half in halves:
+        remove_tree(half)
+    if halves:
+        sync_directory(current)

@@ -27,7 +27,7 @@ from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.admin.offline.rebuild.workers import Advance, Workers
 from bkctl.codec.entry import BODY_BYTES_MIN
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX, VALUE_BYTES
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.scan.directory import LogFile
@@ -95,6 +95,23 @@ def verify_locations(
         )  # fmt: skip
     work.discard("check")
     return expected
+
+
+def holds_rows(database: str, rows: int) -> bool:
+    """Whether a database that was proved before can still be read, and has as many rows.
+
+    Raises StorageError when the disk fails.
+    """
+    try:
+        store = open_read_only(database)
+    except (CorruptionError, NotFoundError):
+        return False
+    try:
+        return sum(len(batch) for batch in store.batches(rows_max=_BATCH_ROWS)) == rows
+    except CorruptionError:
+        return False
+    finally:
+        store.close()
 
 
 def read_back(task: ReadBackTask, advance: Advance) -> Run:
