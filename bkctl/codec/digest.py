@@ -24,8 +24,6 @@ import zlib
 from dataclasses import dataclass, field
 from hashlib import sha1
 
-from crc32c import crc32c
-
 from bkctl import _kernels
 from bkctl.types import DigestType
 
@@ -69,6 +67,8 @@ class Digester:
     def compute(self, header: bytes, data: bytes) -> bytes:
         """The digest bytes of ``header`` followed by ``data``."""
         if self.type is DigestType.CRC32C:
+            from crc32c import crc32c  # as in the kernels: only those who digest pay for its import
+
             return crc32c(data, crc32c(header)).to_bytes(4, "big")
         if self.type is DigestType.CRC32:
             return zlib.crc32(data, zlib.crc32(header)).to_bytes(8, "big")

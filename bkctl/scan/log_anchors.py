@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from bkctl.errors import BkctlError
 from bkctl.scan.damage import MissingEntries
 from bkctl.scan.directory import LogFile
-from bkctl.scan.index import DirectoryIndex, open_index
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem
+
+if TYPE_CHECKING:
+    from bkctl.scan.index import DirectoryIndex
 
 #: Runs of entries named for one damaged range at most; the ledgers map counts the rest.
 NAMED_RUNS_MAX = 10_000
@@ -36,6 +39,8 @@ class LogAnchors:
 
     def _open(self) -> DirectoryIndex | None:
         if self._index is None and self._usable:
+            from bkctl.scan.index import open_index  # only damage needs the index
+
             try:
                 self._index = open_index(self._filesystem, self._log.directory)
             except BkctlError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bkctl.codec.digest import Digester
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
 
@@ -28,6 +27,8 @@ def digest_book(
 
 
 def _known(filesystem: FileSystem, metadata_file: str, password: bytes | None) -> dict[int, Digester]:
+    from bkctl.scan.metadata_dump import load_metadata_dump  # protobuf and all; only when there is a dump
+
     known = {}
     for ledger, metadata in load_metadata_dump(filesystem, metadata_file).ledgers.items():
         if metadata.digest_type is not None:
