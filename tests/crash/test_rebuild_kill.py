@@ -28,7 +28,7 @@ import pytest
 
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.scan.entrylog import EntryLogScan
-from tests.crash.java_bookies import BookieFolders, EntryKey, JavaBookies
+from tests.support.java_bookies import BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import REQUIRE_ENV, JarsUnavailableError, copy_directory, find_jars
 from tests.support.manifest import FILES, index_rows, logs_of
 

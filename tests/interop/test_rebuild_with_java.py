@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bkctl.codec.entry import payload
-from tests.corpora.test_rebuild import split_in_two
-from tests.crash.java_bookies import STORAGES, BookieFolders, EntryKey, JavaBookies
+from tests.support.java_bookies import STORAGES, BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import FILES, Image, index_rows, logs_of
+from tests.support.two_directories import split_in_two
 
 pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.slow, pytest.mark.timeout(280)]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from types import TracebackType
 from tests.support.java_bookkeeper import Jars
 
 EntryKey = tuple[int, int]
+#: What reads entries from a running bookie.
+Read = Callable[[Sequence[EntryKey]], dict[EntryKey, str]]
 
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
@@ -87,8 +90,16 @@ class JavaBookies:
         self._process.stdout.close()
         self._errors.close()
 
-    def serve(self, folders: BookieFolders, keys: Sequence[EntryKey] = ()) -> dict[EntryKey, str]:
-        """Start a bookie (which replays its journals), read entries, shut it down.
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM, for messages that must name it."""
+        return self._process.pid
+
+    @contextmanager
+    def running(
+        self, folders: BookieFolders
+    ) -> Iterator[Callable[[Sequence[EntryKey]], dict[EntryKey, str]]]:
+        """A bookie while it runs (journals replayed); gives what reads entries from it.
 
         The SHA-256 (hex) of each body, or the error of its read. Fails the test when the bookie does not
         start or stop.
@@ -98,11 +109,19 @@ class JavaBookies:
         indexes = ",".join(map(str, folders.indexes or folders.ledgers))
         start = ("start", storage, str(folders.journal), indexes, ledgers, *settings)
         self._expect("\t".join(start), "started")
+        yield self._read
+        self._expect("stop", "stopped")
+
+    def serve(self, folders: BookieFolders, keys: Sequence[EntryKey] = ()) -> dict[EntryKey, str]:
+        """Start a bookie, read entries, shut it down; as :meth:`running`."""
+        with self.running(folders) as read:
+            return read(keys)
+
+    def _read(self, keys: Sequence[EntryKey]) -> dict[EntryKey, str]:
         answers: list[str] = []
         for first in range(0, len(keys), _READS_AT_ONCE):
             part = keys[first : first + _READS_AT_ONCE]
             answers += self._ask([f"read\t{ledger}\t{entry}" for ledger, entry in part])
-        self._expect("stop", "stopped")
         return dict(zip(keys, answers, strict=True))
 
     def _expect(self, request: str, expected: str) -> None:
