@@ -13,7 +13,7 @@ tried with the ledger ids that are known: a fit proves which ledger it belongs t
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -89,6 +89,23 @@ class BatchCheck:
         return True
 
 
+class _EveryLedger(Mapping[int, Digester]):
+    """``known`` digesters, and ``other`` for every ledger that is not among them."""
+
+    def __init__(self, known: Mapping[int, Digester], other: Digester) -> None:
+        self._known = known
+        self._other = other
+
+    def __getitem__(self, ledger: int) -> Digester:
+        return self._known.get(ledger, self._other)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 class DigestBook:
     """Digests of ledgers. ``known`` comes from metadata and wins; ``forced`` is a type for all others.
 
@@ -121,8 +138,9 @@ class DigestBook:
 
     @property
     def digesters(self) -> Mapping[int, Digester]:
-        """Ledgers whose digest is known by now (not those that ``forced`` covers)."""
-        return {**self._settled, **self._known}
+        """Ledgers whose digest is known by now; with ``forced``, every ledger."""
+        known = {**self._settled, **self._known}
+        return known if self._forced is None else _EveryLedger(known, self._forced)
 
     def digester(self, ledger: int) -> Digester | None:
         """The digest of a ledger, None when it is not known."""

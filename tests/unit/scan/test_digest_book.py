@@ -6,12 +6,16 @@ import struct
 
 import pytest
 
+from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch, frame, walk
 from bkctl.scan import digest_book as book_module
+from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import LogFile
 from bkctl.types import DigestType
-from tests.support.log_builder import CRC32, CRC32C, DUMMY, MAC, PASSWORD, entry_body
+from bkctl.vfs import MemoryFileSystem
+from tests.support.log_builder import CRC32, CRC32C, DUMMY, MAC, PASSWORD, EntryLogBuilder, entry_body
 
 
 def batch_of(*bodies: bytes) -> EntryBatch:
@@ -37,6 +41,34 @@ def test_three_checks_settle_at_once(digester: Digester) -> None:
     book.survey(batch_of(*entries(digester, 1, first=2)))
     assert book.digester(5) == digester
     assert book.unsettled([5, 6]) == {6}
+
+
+def test_an_entry_of_another_type_than_its_ledgers_is_not_damage() -> None:
+    book = DigestBook()
+    batch = batch_of(*entries(CRC32C, 4), *entries(CRC32, 1, first=4), broken(entries(CRC32C, 1, first=5)[0]))
+    book.survey(batch)
+    book.close_survey()
+    check = book.check(batch)
+    assert check.failing == {5}
+    assert [check.digester(index, 5) for index in range(6)] == [*[CRC32C] * 4, CRC32, CRC32C]
+    assert [check.ok(index, 5) for index in range(6)] == [True] * 5 + [False]
+    told = DigestBook({5: CRC32C}).check(batch)
+    assert told.failing == {4, 5}, "metadata knows better than the entries"
+
+
+@pytest.mark.parametrize(("forced", "delivered"), [(MAC, 3), (None, 2)])
+def test_a_forced_type_proves_a_size_as_well(forced: Digester | None, delivered: int) -> None:
+    builder = EntryLogBuilder()
+    built = [builder.add(body) for body in entries(MAC, 3)]
+    data = bytearray(builder.build().data)
+    data[built[1].offset : built[1].offset + 4] = b"\x7f\xff\xff\xff"
+    filesystem = MemoryFileSystem({"/l/0.log": bytes(data)})
+    book = DigestBook(forced=forced)
+    logs = [LogFile("/l/0.log", 0, len(data))]
+    items = list(scan_logs(filesystem, logs, book))
+    assert sum(len(item.entries.batch) for item in items if isinstance(item, LogEntries)) == delivered
+    (damage,) = [item for item in items if isinstance(item, Damage)]
+    assert damage.readable == (forced is not None)
 
 
 def test_a_settled_ledger_stays_settled() -> None:
