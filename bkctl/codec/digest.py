@@ -34,8 +34,6 @@ DIGEST_BYTES = {
     DigestType.DUMMY: 0,
 }
 
-MASTER_KEY_BYTES = 20
-
 
 def master_key(password: bytes) -> bytes:
     """The 20-byte key that bookies keep for a ledger: SHA1("ledger" + password)."""

@@ -31,6 +31,9 @@ from bkctl.types import DigestType
 HEADER = struct.Struct(">qqqq")
 HEADER_BYTES = HEADER.size
 
+#: What a record of a journal or an entry log starts with: size, ledger id, entry id.
+RECORD_HEAD = struct.Struct(">iqq")
+
 #: Shortest body that has a ledger and an entry id.
 BODY_BYTES_MIN = 16
 

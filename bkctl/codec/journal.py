@@ -50,7 +50,6 @@ RECORD_BYTES_MIN = 16
 _HEADER = struct.Struct(">4si")
 _I32 = struct.Struct(">i")
 _PADDING = struct.Struct(">ii")
-_RECORD = struct.Struct(">iqq")
 _KEY = struct.Struct(">qq")
 
 

@@ -91,6 +91,15 @@ class BookieDirectory:
         return not (self.logs or self.journals or self.last_marks or self.indexes or self.has_cookie)
 
 
+def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
+    """The first bytes of a file. Raises NotFoundError, StorageError."""
+    file = filesystem.open(path)
+    try:
+        return file.read_at(0, length)
+    finally:
+        file.close()
+
+
 def read_small(filesystem: FileSystem, path: str) -> bytes:
     """All bytes of a small file. Raises StorageError above 1 MiB, NotFoundError, StorageError."""
     file = filesystem.open(path)

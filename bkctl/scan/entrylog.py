@@ -6,12 +6,11 @@ positive number, ends a scan silently at a size that is too large, and never com
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bkctl.codec import entrylog as codec
-from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import MarkedRecord
@@ -20,7 +19,6 @@ from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
-_HEAD = struct.Struct(">iqq")
 _MAP_BYTES_MAX = 1 << 30
 
 
@@ -32,16 +30,16 @@ class EntryLogDialect:
 
     def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
         """A map batch, the DirectIO header mark or DirectIO filler at ``offset``."""
-        head = file.peek(offset, _HEAD.size)
+        head = file.peek(offset, RECORD_HEAD.size)
         if self._direct:
             if offset == codec.HEADER_BYTES and codec.is_direct(file.peek(0, codec.HEADER_BYTES + 12)):
                 return self._skip(offset, min(codec.DIRECT_HEADER_BYTES, file.size_bytes) - offset)
             filler = -offset % codec.DIRECT_ALIGNMENT
             if filler and head[:1] == b"\xf0" and file.peek(offset, filler) == codec.direct_filler(offset):
                 return self._skip(offset, filler)
-        if len(head) < _HEAD.size:
+        if len(head) < RECORD_HEAD.size:
             return None
-        size, ledger, entry = _HEAD.unpack(head)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         if not codec.is_map_batch(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
         record = file.read_at(offset, 4 + size)
@@ -64,7 +62,7 @@ class EntryLogDialect:
         end = offset + 4 + size
         if end > file.size_bytes or file.refused(offset, end):
             return None
-        count = int.from_bytes(file.read_at(offset + _HEAD.size, 4), "big")
+        count = int.from_bytes(file.read_at(offset + RECORD_HEAD.size, 4), "big")
         return end if size == 20 + 16 * count else None
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
@@ -78,9 +76,9 @@ class EntryLogDialect:
 
     def torn(self, head: bytes, room: int) -> bool:
         """A header that is cut, or a plausible one with less than its size behind it."""
-        if len(head) < _HEAD.size:
+        if len(head) < RECORD_HEAD.size:
             return True
-        size, ledger, entry = _HEAD.unpack(head)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         plausible = ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX
         return (plausible or codec.is_map_batch(size, ledger, entry)) and 4 + size > room
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from bkctl.codec import journal as codec
-from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
@@ -23,7 +23,6 @@ from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
-_HEAD = struct.Struct(">iqq")
 _PADDING = struct.Struct(">ii")
 _SPECIAL_BODY_BYTES_MAX = 1 << 16
 _INNER = struct.Struct(">i")
@@ -40,15 +39,15 @@ class JournalDialect:
 
     def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
         """A padding record or a record with a reserved entry id at ``offset``."""
-        head = file.peek(offset, _HEAD.size)
+        head = file.peek(offset, RECORD_HEAD.size)
         if len(head) < 8:
             return None
         size, inner = _PADDING.unpack_from(head)
         if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
             return self._padding(file, offset, inner)
-        if len(head) < _HEAD.size:
+        if len(head) < RECORD_HEAD.size:
             return None
-        _, ledger, entry = _HEAD.unpack(head)
+        _, ledger, entry = RECORD_HEAD.unpack(head)
         if not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
         return self._special(file, offset, size)
@@ -96,7 +95,7 @@ class JournalDialect:
         if entry >= 0 or not self._is_special(size, ledger, entry) or offset + 4 + size > file.size_bytes:
             return None
         if codec.kind_of(entry) is not RecordKind.FENCE:
-            inner_word = file.read_at(offset + _HEAD.size, _INNER.size)
+            inner_word = file.read_at(offset + RECORD_HEAD.size, _INNER.size)
             if size < 20 or _INNER.unpack(inner_word)[0] != size - 20:
                 return None
         return offset + 4 + size if isinstance(self._special(file, offset, size), MarkedRecord) else None
@@ -119,9 +118,9 @@ class JournalDialect:
             size, inner = _PADDING.unpack_from(head)
             if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
                 return bool(inner > room - 8)
-        if len(head) < _HEAD.size:
+        if len(head) < RECORD_HEAD.size:
             return True
-        size, ledger, entry = _HEAD.unpack(head)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         plausible = ledger >= 0 and (entry >= 0 or self._is_special(size, ledger, entry))
         return plausible and 16 <= size <= BODY_BYTES_MAX and 4 + size > room
 
@@ -160,8 +159,8 @@ def read_head(file: SteadyFile) -> JournalHead:
 
 def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
     """Whether a file without the magic can be a version 1 journal: it begins with a record, or is blank."""
-    if len(data) >= _HEAD.size:
-        size, ledger, entry = _HEAD.unpack_from(data)
+    if len(data) >= RECORD_HEAD.size:
+        size, ledger, entry = RECORD_HEAD.unpack_from(data)
         if ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX:
             return True
     return file.first_nonzero(0) is None
@@ -173,14 +172,14 @@ def _first_record(head: JournalHead, file: SteadyFile) -> int:
         return codec.JournalHeader(head.version).first_record
     rest = file.read_at(codec.SHORT_HEADER_BYTES, codec.HEADER_BYTES - codec.SHORT_HEADER_BYTES)
     if len(rest) + codec.SHORT_HEADER_BYTES == codec.HEADER_BYTES and not any(rest):
-        first = file.read_at(codec.HEADER_BYTES, _HEAD.size)
-        if len(first) < _HEAD.size or _may_start_record(first):
+        first = file.read_at(codec.HEADER_BYTES, RECORD_HEAD.size)
+        if len(first) < RECORD_HEAD.size or _may_start_record(first):
             return codec.HEADER_BYTES
     return min(codec.SHORT_HEADER_BYTES, file.size_bytes)
 
 
 def _may_start_record(data: bytes) -> bool:
-    size, ledger, _ = _HEAD.unpack_from(data)
+    size, ledger, _ = RECORD_HEAD.unpack_from(data)
     return bool(ledger >= 0 and codec.RECORD_BYTES_MIN <= size <= BODY_BYTES_MAX)
 
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bkctl.codec.digest import Digester
-from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, HEADER_BYTES
+from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, HEADER_BYTES, RECORD_HEAD
 from bkctl.scan.steady_file import WINDOW_BYTES, ZEROS, SteadyFile
 from bkctl.types import DigestType
 
@@ -40,9 +40,8 @@ DIGEST_BODY_BYTES_MAX = 16 << 20
 SANE_ENTRY_MAX = 1 << 48
 SANE_LENGTH_MAX = 1 << 56
 
-_HEAD = struct.Struct(">iqq")
 _LAC_LENGTH = struct.Struct(">qq")
-_HEAD_BYTES = _HEAD.size
+_HEAD_BYTES = RECORD_HEAD.size
 _JUDGED_BYTES = _HEAD_BYTES + _LAC_LENGTH.size
 
 # A size of 16..BODY_BYTES_MAX, a ledger id whose sign bit is clear, an entry id below 2^48 with a LAC and
@@ -178,7 +177,7 @@ class Prover:
             if strong:
                 self.certain = step == 0 and end < self._file.size_bytes
                 return True
-            known += _HEAD.unpack_from(head)[1] in self._evidence.ledgers
+            known += RECORD_HEAD.unpack_from(head)[1] in self._evidence.ledgers
             if known == step + 1 and known >= CHAIN_RECORDS_KNOWN:
                 return True
             at = end
@@ -188,7 +187,7 @@ class Prover:
         """End of a plausible record at ``offset`` (None: not plausible), and whether that settles it."""
         if len(head) < _HEAD_BYTES:
             return None, False
-        size, ledger, entry = _HEAD.unpack_from(head)
+        size, ledger, entry = RECORD_HEAD.unpack_from(head)
         if size < 0 or ledger < 0 or entry < 0:
             end = self._reserved(self._file, size, ledger, entry, offset)
             return end, end is not None

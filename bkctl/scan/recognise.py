@@ -10,7 +10,7 @@ from bkctl.codec.entrylog import MAGIC as ENTRY_LOG_MAGIC
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import MAGIC as JOURNAL_MAGIC
 from bkctl.codec.journal import parse_journal_name
-from bkctl.scan.directory import COOKIE_NAME, is_key_value_store
+from bkctl.scan.directory import COOKIE_NAME, first_bytes, is_key_value_store
 from bkctl.vfs import FileSystem
 
 _HEAD_BYTES = 64
@@ -69,12 +69,7 @@ def recognise_file(filesystem: FileSystem, path: str) -> FileKind:
         return FileKind.LAST_MARK
     if _COMPACTION.fullmatch(name):
         return FileKind.COMPACTION_LOG
-    file = filesystem.open(path)
-    try:
-        head = file.read_at(0, _HEAD_BYTES)
-    finally:
-        file.close()
-    return _by_content(head) or _by_name(name)
+    return _by_content(first_bytes(filesystem, path, _HEAD_BYTES)) or _by_name(name)
 
 
 def _by_content(head: bytes) -> FileKind | None:

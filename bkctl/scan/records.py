@@ -14,19 +14,16 @@ of a journal.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, EntryBatch, walk
+from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, RECORD_HEAD, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
 from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.dialect import Dialect, MarkedRecord
 from bkctl.scan.proof import Evidence, Prover
 from bkctl.scan.size_proof import SizeProof
 from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
-
-_HEAD = struct.Struct(">iqq")
 
 #: Records held back until what follows them shows that their sizes are right.
 HELD_RECORDS = 8
@@ -129,7 +126,7 @@ class RecordScan:
         if at == base:
             return False
         return bool(self._whole_record(at)) or (
-            left < _HEAD.size and at + _HEAD.size <= self._file.size_bytes
+            left < RECORD_HEAD.size and at + RECORD_HEAD.size <= self._file.size_bytes
         )
 
     def _wrong_inside(self, damage: Damage) -> Generator[Item, None, int]:
@@ -163,10 +160,10 @@ class RecordScan:
 
     def _whole_record(self, offset: int) -> int:
         """Framed bytes of the entry at ``offset`` if its header can be one and it ends in the file, or 0."""
-        head = self._file.peek(offset, _HEAD.size)
-        if len(head) < _HEAD.size:
+        head = self._file.peek(offset, RECORD_HEAD.size)
+        if len(head) < RECORD_HEAD.size:
             return 0
-        size, ledger, entry = _HEAD.unpack(head)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         if not BODY_BYTES_MIN <= size <= self._size_max or ledger < 0 or entry < 0:
             return 0
         return 4 + size if offset + 4 + size <= self._file.size_bytes else 0
@@ -214,7 +211,7 @@ class RecordScan:
             if good:
                 yield batch.select(good)
                 good = []
-            header = self._file.refused(offset, offset + _HEAD.size)
+            header = self._file.refused(offset, offset + RECORD_HEAD.size)
             yield self._damage(
                 offset,
                 framed,
@@ -313,10 +310,10 @@ class RecordScan:
                 yield from self._release()
                 yield from self._resized(offset, right, size, ledger, entry)
                 return offset + 4 + right
-        head = self._file.peek(at, _HEAD.size)
-        if len(head) < _HEAD.size:
+        head = self._file.peek(at, RECORD_HEAD.size)
+        if len(head) < RECORD_HEAD.size:
             return None
-        size, ledger, entry = _HEAD.unpack(head)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         right = self.sizes.to_the_end(at, ledger) if ledger >= 0 and entry >= 0 else None
         if right is None or right == size:
             return None
@@ -337,8 +334,8 @@ class RecordScan:
 
         Returns where to go on.
         """
-        head = self._file.peek(start, _HEAD.size)
-        size, ledger, entry = _HEAD.unpack(head)
+        head = self._file.peek(start, RECORD_HEAD.size)
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         if right is not None and right != size:
             yield from self._resized(start, right, size, ledger, entry)
             return start + 4 + right
@@ -365,11 +362,11 @@ class RecordScan:
 
     def _reason(self, offset: int, head: bytes, found: int) -> tuple[str, str, str]:
         """Why nothing can be read at ``offset``: reason, expected, found."""
-        if self._file.refused(offset, offset + _HEAD.size):
+        if self._file.refused(offset, offset + RECORD_HEAD.size):
             return "unreadable", "bytes", "a read error of the disk"
-        if len(head) < _HEAD.size:
-            return "record header", f"{_HEAD.size} bytes", f"{len(head)} bytes"
-        size, ledger, entry = _HEAD.unpack(head)
+        if len(head) < RECORD_HEAD.size:
+            return "record header", f"{RECORD_HEAD.size} bytes", f"{len(head)} bytes"
+        size, ledger, entry = RECORD_HEAD.unpack(head)
         if size == 0:
             return "zeros", "a record", "zeros"
         if not BODY_BYTES_MIN <= size <= self._size_max:
@@ -389,7 +386,7 @@ class RecordScan:
     def _tail(self, at: int) -> Iterator[Item]:
         """Nothing behind ``at`` proves itself: zeros, a torn record, or damage up to the last byte."""
         data_end = self._file.end_of_data(at)
-        head = self._file.peek(at, _HEAD.size)
+        head = self._file.peek(at, RECORD_HEAD.size)
         room = self._file.size_bytes - at
         if data_end == at and self._held and not any(self._held[-1].body(len(self._held[-1]) - 1)):
             front, last = self._held.pop().split_last()

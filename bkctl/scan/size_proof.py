@@ -8,14 +8,10 @@ hostile files is bounded: bytes searched stay within ``SEARCH_FACTOR`` times wha
 
 from __future__ import annotations
 
-import struct
-
-from bkctl.codec.entry import BODY_BYTES_MIN
+from bkctl.codec.entry import BODY_BYTES_MIN, RECORD_HEAD
 from bkctl.scan.dialect import Dialect
 from bkctl.scan.proof import DIGEST_BODY_BYTES_MAX, Prover
 from bkctl.scan.steady_file import SteadyFile
-
-_HEAD = struct.Struct(">iqq")
 
 #: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
 _ZEROS_AT_THE_END = 8
@@ -47,10 +43,10 @@ class SizeProof:
         more are tried, and one that is certain is taken where it contradicts the first.
         """
         first = found = self._find(after, stop)
-        head = self._file.peek(start, _HEAD.size)
-        if len(head) < _HEAD.size:
+        head = self._file.peek(start, RECORD_HEAD.size)
+        if len(head) < RECORD_HEAD.size:
             return first, None
-        _, ledger, entry = _HEAD.unpack(head)
+        _, ledger, entry = RECORD_HEAD.unpack(head)
         if ledger < 0 or entry < 0:
             return first, None
         for _ in range(_NEXT_TRIES):

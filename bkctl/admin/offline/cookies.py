@@ -10,9 +10,12 @@ from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.scan.directory import COOKIE_NAME, find_directories, read_small
-from bkctl.scan.metadata_dump import decode_metadata_dump
+from bkctl.scan.directory import COOKIE_NAME, find_directories, first_bytes, read_small
+from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import FileSystem
+
+#: Enough to tell a dump, which begins with a brace, from a cookie.
+_FRONT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,10 @@ def find_cookies(filesystem: FileSystem, paths: Iterable[str]) -> Iterator[Found
 
 
 def _in_file(filesystem: FileSystem, path: str) -> Iterator[FoundCookie]:
-    data = filesystem.open(path)
-    try:
-        content = data.read_at(0, data.size_bytes)
-    finally:
-        data.close()
-    if not content.lstrip().startswith(b"{"):
-        yield FoundCookie(path, "file", _decode(content, path))
+    if not first_bytes(filesystem, path, _FRONT_BYTES).lstrip().startswith(b"{"):
+        yield FoundCookie(path, "file", _decode(read_small(filesystem, path), path))
         return
-    try:
-        dump = decode_metadata_dump(content)
-    except CorruptionError as error:
-        raise error.located(path) from error
+    dump = load_metadata_dump(filesystem, path)
     if not dump.cookies:
         raise NotFoundError(f"{path}: no cookie in the dump")
     for bookie, cookie in dump.cookies.items():

@@ -68,7 +68,10 @@ class LogEntries:
 
 
 def list_logs(filesystem: FileSystem, logs: Iterable[LogFile]) -> Iterator[EntryLogSummary]:
-    """One summary per log; only headers are read. A header that cannot be read has version None."""
+    """One summary per log; only headers and ledgers maps are read.
+
+    A header that cannot be read has version None.
+    """
     for log in logs:
         file = SteadyFile(filesystem.open(log.path))
         try:

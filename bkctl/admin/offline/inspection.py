@@ -16,7 +16,8 @@ from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.ledger_metadata import decode_ledger_metadata
 from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.scan import entrylog, journal
-from bkctl.scan.directory import find_directories, read_small
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import find_directories, first_bytes, read_small
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.scan.recognise import FileKind, recognise_file, recognise_store
 from bkctl.scan.steady_file import SteadyFile
@@ -125,8 +126,7 @@ def _entry_log(filesystem: FileSystem, path: str) -> Facts:
     if head.short:
         facts = {"state": "only allocated" if not file.size_bytes else "cut inside its header"}
     if head.damage:
-        first = head.damage[0]
-        facts["problem"] = f"{first.reason} at {first.offset}: expected {first.expected}, found {first.found}"
+        facts["problem"] = _problem(head.damage[0])
     return facts
 
 
@@ -140,17 +140,16 @@ def _journal(filesystem: FileSystem, path: str) -> Facts:
     if head.short:
         facts = {"state": "cut inside its header"}
     if head.damage:
-        first = head.damage[0]
-        facts["problem"] = f"{first.reason} at {first.offset}: expected {first.expected}, found {first.found}"
+        facts["problem"] = _problem(head.damage[0])
     return facts
 
 
+def _problem(damage: Damage) -> str:
+    return f"{damage.reason} at {damage.offset}: expected {damage.expected}, found {damage.found}"
+
+
 def _index_file(filesystem: FileSystem, path: str) -> Facts:
-    file = filesystem.open(path)
-    try:
-        header = file_info.decode_header(file.read_at(0, file_info.HEADER_BYTES))
-    finally:
-        file.close()
+    header = file_info.decode_header(first_bytes(filesystem, path, file_info.HEADER_BYTES))
     return {
         "ledger": file_info.parse_index_path(path).ledger,
         "version": header.version,

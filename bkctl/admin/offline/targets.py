@@ -15,18 +15,10 @@ from bkctl.scan.directory import (
     JournalFile,
     LogFile,
     find_directories,
+    first_bytes,
     inspect_directory,
 )
 from bkctl.vfs import FileSystem
-
-
-def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
-    """The first bytes of a file."""
-    file = filesystem.open(path)
-    try:
-        return file.read_at(0, length)
-    finally:
-        file.close()
 
 
 def entry_logs(filesystem: FileSystem, paths: Iterable[str], log_id: int | None = None) -> list[LogFile]:

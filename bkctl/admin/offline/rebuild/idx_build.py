@@ -17,9 +17,9 @@ from bkctl.admin.offline.rebuild.location_runs import (
     of_ledgers,
     partitions,
 )
-from bkctl.admin.offline.rebuild.state import sync_directory
+from bkctl.admin.offline.rebuild.state import sync_directory, sync_file
 from bkctl.admin.offline.rebuild.verification import check_rows
-from bkctl.admin.offline.rebuild.workers import Advance
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.file_info import (
     HEADER_BYTES,
     PAGE_BYTES,
@@ -60,7 +60,7 @@ def write_idx_files(
         slots += len(rows)
         advance(sum(part.stop - part.first for part in partition))
     for ledger in headers:
-        _sync(_path(roots, ledger))
+        sync_file(_path(roots, ledger))
     return slots
 
 
@@ -112,17 +112,6 @@ def _write_all(descriptor: int, block: bytearray, offset: int) -> None:
         written = os.pwrite(descriptor, view, offset)
         view = view[written:]
         offset += written
-
-
-def _sync(path: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
 
 
 def sync_tree(root: str) -> None:

@@ -33,7 +33,8 @@ from bkctl.admin.offline.rebuild.state import (
     write_json,
 )
 from bkctl.admin.offline.rebuild.swap import BACKUP, backup_stamp, finish_drops
-from bkctl.admin.offline.rebuild.workers import Workers, nobody
+from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.admin.offline.reporting import nobody
 from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.errors import CorruptionError, StorageError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,12 @@ from bkctl.admin.offline.rebuild.location_runs import (
     partitions,
 )
 from bkctl.admin.offline.rebuild.state import WorkDirectory, read_ledgers
-from bkctl.admin.offline.rebuild.workers import Advance, Workers
+from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
 
-_ROW_BYTES = KEY_BYTES + VALUE_BYTES
 _PIECE_ROWS = 65536
 _ROW_DTYPE = np.dtype([("key", f"V{KEY_BYTES}"), ("value", f"V{VALUE_BYTES}")])
 
@@ -105,8 +104,3 @@ def encoded(rows: Rows) -> list[tuple[bytes, bytes]]:
     pairs: Any = table.view(_ROW_DTYPE).ravel().tolist()
     keyed: list[tuple[bytes, bytes]] = pairs
     return keyed
-
-
-def database_bytes(path: str) -> int:
-    """Bytes of a database's files, for messages."""
-    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

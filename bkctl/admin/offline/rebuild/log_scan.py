@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -21,6 +21,7 @@ from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
 from bkctl.admin.offline.rebuild.location_runs import Rows, RunWriter
 from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns, gather_i32
 from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory, identity_of
+from bkctl.admin.offline.reporting import Advance
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
@@ -32,8 +33,6 @@ from bkctl.scan.entrylog import read_head
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
-
-Advance = Callable[[int], None]
 
 _I64 = struct.Struct(">q")
 #: Entries of a ledger that wait for its digest type; three that check settle it.

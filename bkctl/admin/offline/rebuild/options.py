@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bkctl.admin.offline.rebuild.difference import Difference
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES_AT_PEAK
-from bkctl.admin.offline.rebuild.workers import Advance, nobody
+from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
 

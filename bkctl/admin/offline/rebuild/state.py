@@ -187,8 +187,17 @@ def write_json(path: str, content: object) -> None:
 
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable. Raises StorageError."""
+    _sync(path or ".", os.O_DIRECTORY)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's content durable. Raises StorageError."""
+    _sync(path, 0)
+
+
+def _sync(path: str, flags: int) -> None:
     try:
-        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
         try:
             os.fsync(descriptor)
         finally:

@@ -27,6 +27,7 @@ from bkctl.admin.offline.rebuild.state import (
     read_json,
     remove_tree,
     sync_directory,
+    sync_file,
     write_json,
 )
 from bkctl.errors import RefusedError, StorageError
@@ -175,14 +176,11 @@ def _identity(database: str) -> str | None:
 def _sync_tree(directory: str) -> None:
     """Every file of a database, then the names. RocksDB has synced what counts; this is cheap certainty."""
     try:
-        for entry in os.scandir(directory):
-            descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        paths = [entry.path for entry in os.scandir(directory)]
     except OSError as error:
-        raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
+        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+    for path in paths:
+        sync_file(path)
     sync_directory(directory)
 
 

@@ -24,7 +24,8 @@ from bkctl.admin.offline.rebuild.location_runs import (
 )
 from bkctl.admin.offline.rebuild.log_columns import gather_i32, gather_i64
 from bkctl.admin.offline.rebuild.state import WorkDirectory
-from bkctl.admin.offline.rebuild.workers import Advance, Workers
+from bkctl.admin.offline.rebuild.workers import Workers
+from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.entry import BODY_BYTES_MIN
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX, VALUE_BYTES
 from bkctl.errors import CorruptionError, NotFoundError

@@ -17,18 +17,14 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
+from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.errors import BkctlError, StorageError
 
-Advance = Callable[[int], None]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _PR_SET_PDEATHSIG = 1
 _JOIN_S = 10
-
-
-def nobody(_: int) -> None:
-    """Progress that nobody follows."""
 
 
 class Workers:
