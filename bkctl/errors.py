@@ -10,11 +10,23 @@
     +- ConnectionFailedError   5  no answer from a server
     +- NotFoundError           6  no such ledger, entry, log or file
     +- StorageError            7  the operating system or RocksDB failed
+    +- BookieError             7  a bookie refused an operation on a ledger; has a wire code
+       +- NoLedgerError        6
+       +- NoEntryError         6
+       +- LedgerFencedError    4
+       +- UnauthorizedError    4
+       +- BadRequestError      2
+       +- ReadOnlyBookieError  4
+       +- TooManyRequestsError 5
+       +- LedgerLimboError     3  entries may be missing: "unknown", never "no such entry"
+       +- BookieIOError        7
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from bkctl.types import ResultCode
 
 
 class BkctlError(Exception):
@@ -109,3 +121,76 @@ class StorageError(BkctlError):
         self.path = path
         self.offset = offset
         super().__init__(message)
+
+
+class BookieError(BkctlError):
+    """A bookie refuses an operation; ``code`` is what it answers on the wire."""
+
+    code: ClassVar[ResultCode] = ResultCode.IO_ERROR
+
+    def __init__(self, message: str, *, ledger: int = -1, entry: int = -1) -> None:
+        self.ledger = ledger
+        self.entry = entry
+        super().__init__(message)
+
+
+class NoLedgerError(BookieError):
+    """The bookie does not know the ledger."""
+
+    exit_code: ClassVar[int] = 6
+    code: ClassVar[ResultCode] = ResultCode.NO_LEDGER
+
+
+class NoEntryError(BookieError):
+    """The ledger is known, the entry is not there."""
+
+    exit_code: ClassVar[int] = 6
+    code: ClassVar[ResultCode] = ResultCode.NO_ENTRY
+
+
+class LedgerFencedError(BookieError):
+    """The ledger is fenced: only recovery may add."""
+
+    exit_code: ClassVar[int] = 4
+    code: ClassVar[ResultCode] = ResultCode.FENCED
+
+
+class UnauthorizedError(BookieError):
+    """The master key is not the one the ledger was made with."""
+
+    exit_code: ClassVar[int] = 4
+    code: ClassVar[ResultCode] = ResultCode.UNAUTHORIZED
+
+
+class BadRequestError(BookieError):
+    """A request that has no meaning, such as a negative entry id."""
+
+    exit_code: ClassVar[int] = 2
+    code: ClassVar[ResultCode] = ResultCode.BAD_REQUEST
+
+
+class ReadOnlyBookieError(BookieError):
+    """The bookie takes no writes."""
+
+    exit_code: ClassVar[int] = 4
+    code: ClassVar[ResultCode] = ResultCode.READ_ONLY
+
+
+class TooManyRequestsError(BookieError):
+    """A queue or both write caches stayed full for too long."""
+
+    exit_code: ClassVar[int] = 5
+    code: ClassVar[ResultCode] = ResultCode.TOO_MANY_REQUESTS
+
+
+class LedgerLimboError(BookieError):
+    """The ledger may have lost entries here, so what is absent is unknown."""
+
+    exit_code: ClassVar[int] = 3
+    code: ClassVar[ResultCode] = ResultCode.UNKNOWN_LEDGER_STATE
+
+
+class BookieIOError(BookieError):
+    """Reading or writing failed while a request was served."""
+
+    code: ClassVar[ResultCode] = ResultCode.IO_ERROR

@@ -29,3 +29,22 @@ class LedgerState(enum.Enum):
     OPEN = "OPEN"
     IN_RECOVERY = "IN_RECOVERY"
     CLOSED = "CLOSED"
+
+
+class ResultCode(enum.Enum):
+    """What a bookie answers. The value is the upstream name (``BookkeeperProtocol.StatusCode``).
+
+    ``bkctl.protocol`` knows the numbers of each wire version.
+    """
+
+    OK = "EOK"
+    NO_LEDGER = "ENOLEDGER"
+    NO_ENTRY = "ENOENTRY"
+    BAD_REQUEST = "EBADREQ"
+    IO_ERROR = "EIO"
+    UNAUTHORIZED = "EUA"
+    BAD_VERSION = "EBADVERSION"
+    FENCED = "EFENCED"
+    READ_ONLY = "EREADONLY"
+    TOO_MANY_REQUESTS = "ETOOMANYREQUESTS"
+    UNKNOWN_LEDGER_STATE = "EUNKNOWNLEDGERSTATE"

@@ -1,7 +1,4 @@
-"""Protocols of the file-system seam. Paths are ``str``, absolute or relative as the caller gave them.
-
-Only reading so far: the engine adds the writing half when it arrives.
-"""
+"""Protocols of the file-system seam. Paths are ``str``, absolute or relative as the caller gave them."""
 
 from __future__ import annotations
 
@@ -50,3 +47,66 @@ class FileSystem(Protocol):
 
     def names(self, path: str) -> list[str]:
         """Names in a directory, sorted. Raises NotFoundError or StorageError."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Room on the file system that holds a path; ``free_bytes`` is what this user may still write."""
+
+    device: int
+    total_bytes: int
+    free_bytes: int
+
+
+class WritableFile(ReadableFile, Protocol):
+    """A file opened for positional reads and writes.
+
+    Nothing is durable before ``sync_data`` or ``sync`` has returned. After one of the two has raised, nobody
+    knows what is on disk: the kernel may report the next one as a success although bytes were lost, so a
+    caller must not try again but stop using the file.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        """The file's length now."""
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``. Raises StorageError; any part of it may be in the file then."""
+
+    def sync_data(self) -> None:
+        """Make all bytes written before durable, and the length (``fdatasync``). Raises StorageError."""
+
+    def sync(self) -> None:
+        """The same with all of the file's metadata (``fsync``). Raises StorageError."""
+
+
+class WritableFileSystem(FileSystem, Protocol):
+    """A file system that may be written too. A name is durable when its directory was synced."""
+
+    def create(self, path: str) -> WritableFile:
+        """A new, empty file. Raises StorageError, also when the path is taken."""
+
+    def open_to_write(self, path: str) -> WritableFile:
+        """An existing regular file. Raises NotFoundError or StorageError."""
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Give the file this content, atomically and durably.
+
+        Temporary name, fsync, rename, fsync of the directory: after a crash the file has the old content
+        (or is absent, if it was) or the new one. Raises StorageError.
+        """
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename; a file at ``new`` is replaced. Not durable before ``sync_directory``. Raises StorageError."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file. Raises NotFoundError or StorageError. Not durable before ``sync_directory``."""
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and its missing parents, durably; one that exists is fine. Raises StorageError."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable. Raises StorageError."""
+
+    def disk_space(self, path: str) -> DiskSpace:
+        """Room on the file system of an existing path. Raises StorageError."""

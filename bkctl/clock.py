@@ -1,0 +1,46 @@
+"""Time, passed in so that a test can move it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the engine needs to know of time."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+
+    def time_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that stands still until :meth:`advance` is called; both times move together."""
+
+    def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = time_ms
+        self._elapsed_s = 0.0
+
+    def advance(self, seconds: float) -> None:
+        """Move ``seconds`` (>= 0) forward."""
+        if seconds < 0:
+            raise ValueError(f"a clock never goes back: {seconds} s")
+        self._elapsed_s += seconds
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    def time_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_s * 1000)

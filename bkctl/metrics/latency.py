@@ -1,0 +1,45 @@
+"""A latency histogram with logarithmic buckets: cheap to add to, exact enough for quantiles (about 9 %)."""
+
+from __future__ import annotations
+
+import math
+
+#: Buckets for each doubling of the time.
+_STEPS = 8
+#: Bucket 0 ends at 1 us; the last one is reached at about 10 minutes.
+_FIRST_S = 1e-6
+_BUCKETS = _STEPS * 30
+
+
+class LatencyHistogram:
+    """Counts of durations. There is one writer; a reader may see an addition half done."""
+
+    __slots__ = ("buckets", "count", "maximum_s", "total_s")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * _BUCKETS
+        self.count = 0
+        self.total_s = 0.0
+        self.maximum_s = 0.0
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """``count`` events that took ``seconds`` each."""
+        if seconds <= _FIRST_S:
+            bucket = 0
+        else:
+            bucket = min(int(math.log2(seconds / _FIRST_S) * _STEPS) + 1, _BUCKETS - 1)
+        self.buckets[bucket] += count
+        self.count += count
+        self.total_s += seconds * count
+        self.maximum_s = max(self.maximum_s, seconds)
+
+    def quantile(self, fraction: float) -> float:
+        """Seconds that ``fraction`` (0 to 1) of the events did not exceed; 0.0 without events."""
+        wanted = fraction * self.count
+        seen = 0
+        for bucket, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= wanted:
+                upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
+                return min(upper, self.maximum_s)
+        return self.maximum_s
