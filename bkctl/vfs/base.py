@@ -97,7 +97,7 @@ class WritableFileSystem(FileSystem, Protocol):
         """
 
     def rename(self, old: str, new: str) -> None:
-        """Rename; a file at ``new`` is replaced. Not durable before ``sync_directory``. Raises StorageError."""
+        """Rename; a file at ``new`` is replaced. Durable after ``sync_directory``. Raises StorageError."""
 
     def remove(self, path: str) -> None:
         """Remove a file. Raises NotFoundError or StorageError. Not durable before ``sync_directory``."""
