@@ -9,7 +9,7 @@
     +- RefusedError            4  doing it would not be safe
     +- ConnectionFailedError   5  no answer from a server
     +- NotFoundError           6  no such ledger, entry, log or file
-    +- StorageError            7  the operating system or RocksDB failed
+    +- StorageError            7  the operating system or RocksDB failed (vfs: NoSpaceError, SyncError)
     +- BookieError             7  a bookie refused an operation on a ledger; has a wire code
        +- NoLedgerError        6
        +- NoEntryError         6

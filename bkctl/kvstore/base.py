@@ -65,6 +65,13 @@ class KeyValueReader(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """The key's value, or None when there is no such key."""
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What ``get`` says of each key, in their order.
+
+        One call of the store that lets other threads run meanwhile; give it thousands of keys, not millions,
+        because all values are in memory at once.
+        """
+
     def batches(
         self,
         start: bytes | None = None,

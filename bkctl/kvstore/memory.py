@@ -1,10 +1,13 @@
-"""Key-value stores in memory, for tests."""
+"""Key-value stores in memory, for tests; the writable one knows what a power cut would leave of it."""
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from bkctl.errors import StorageError
 from bkctl.kvstore.base import (
@@ -19,13 +22,16 @@ from bkctl.kvstore.base import (
     key_range,
 )
 
+if TYPE_CHECKING:
+    import random
+
 
 class MemoryReader:
     """Implements :class:`bkctl.kvstore.base.KeyValueReader` over a copy of ``rows``."""
 
     def __init__(self, rows: Mapping[bytes, bytes], path: str = "memory", damage: str | None = None) -> None:
-        self._values = dict(rows)
-        self._keys = sorted(self._values)
+        # One attribute, so that a writer replaces both at once.
+        self._view = _sorted_view(dict(rows))
         self._path = path
         self._damage = damage
         self._closed = False
@@ -40,7 +46,11 @@ class MemoryReader:
 
     def get(self, key: bytes) -> bytes | None:
         self._check_open()
-        return self._values.get(key)
+        return self._view[0].get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._check_open()
+        return list(map(self._view[0].get, keys))
 
     def batches(
         self,
@@ -52,7 +62,7 @@ class MemoryReader:
     ) -> Iterator[list[Row]]:
         start, stop = key_range(start, stop, prefix)
         self._check_open()
-        keys, values = self._keys, self._values  # a writer replaces them
+        values, keys = self._view  # an iteration stays with what it began with
         first = 0 if start is None else bisect_left(keys, start)
         end = len(keys) if stop is None else bisect_left(keys, stop)
         for at in range(first, end, rows_max):
@@ -65,18 +75,19 @@ class MemoryReader:
         return chain.from_iterable(self.batches(start, stop, prefix=prefix))
 
     def floor(self, key: bytes) -> Row | None:
-        return self._row_before(bisect_right(self._keys, key))
+        return self._row_before(key, bisect_right)
 
     def below(self, key: bytes) -> Row | None:
-        return self._row_before(bisect_left(self._keys, key))
+        return self._row_before(key, bisect_left)
 
     def count_estimate(self) -> int:
         self._check_open()
-        return len(self._keys)
+        return len(self._view[1])
 
     def statistics(self) -> StoreStatistics:
         self._check_open()
-        return StoreStatistics(len(self._keys), (), 0, 0, 0, len(self._keys))
+        rows = self.count_estimate()
+        return StoreStatistics(rows, (), 0, 0, 0, rows)
 
     def tables(self) -> list[TableFile]:
         self._check_open()
@@ -85,12 +96,14 @@ class MemoryReader:
     def close(self) -> None:
         self._closed = True
 
-    def _row_before(self, index: int) -> Row | None:
+    def _row_before(self, key: bytes, bisect: Callable[[list[bytes], bytes], int]) -> Row | None:
         self._check_open()
+        values, keys = self._view
+        index = bisect(keys, key)
         if index == 0:
             return None
-        key = self._keys[index - 1]
-        return key, self._values[key]
+        found = keys[index - 1]
+        return found, values[found]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -101,8 +114,20 @@ class MemoryReader:
 MemoryFiles = dict[str, dict[bytes, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One atomic change; a ``durable`` one behind others that are not is an ingested file."""
+
+    operations: list[Operation]
+    durable: bool
+
+
 class MemoryStore(MemoryReader):
-    """Implements :class:`bkctl.kvstore.base.KeyValueStore`; ``files`` is where it ingests from."""
+    """Implements :class:`bkctl.kvstore.base.KeyValueStore`; ``files`` is where it ingests from.
+
+    Batches written without ``sync`` are durable after a later write with it, ``flush`` or ``close``, as in a
+    write-ahead log; ``rows`` are from the start. Safe for threads.
+    """
 
     def __init__(
         self,
@@ -112,42 +137,92 @@ class MemoryStore(MemoryReader):
     ) -> None:
         super().__init__(rows or {}, path)
         self._files: MemoryFiles = {} if files is None else files
+        self._lock = threading.Lock()
+        self._durable = self._view[0]
+        self._unsynced: list[_Batch] = []
+
+    @property
+    def unsynced_batches(self) -> int:
+        """How many batches a power cut may take."""
+        with self._lock:
+            return sum(not batch.durable for batch in self._unsynced)
+
+    def crash(self, chance: random.Random | None = None) -> MemoryStore:
+        """What a power cut at this moment leaves, as an open store of its own; this one goes on.
+
+        A write-ahead log loses its tail, in whole batches: without ``chance`` all that are not durable, with
+        it a random number of the newest. Ingested files stay.
+        """
+        with self._lock:
+            volatile = sum(not batch.durable for batch in self._unsynced)
+            survive = 0 if chance is None else chance.randint(0, volatile)
+            rows = self._durable
+            for batch in self._unsynced:
+                if batch.durable or survive > 0:
+                    rows = _applied(rows, batch.operations)
+                    survive -= not batch.durable
+            return MemoryStore(rows, dict(self._files), self._path)
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
         self._check_open()
-        values = dict(self._values)
-        for operation in operations:
-            match operation:
-                case Put(key, value):
-                    values[key] = value
-                case Delete(key):
-                    values.pop(key, None)
-                case DeleteRange(start, stop):
-                    for key in [key for key in values if start <= key < stop]:
-                        del values[key]
-        self._replace(values)
+        batch = list(operations)
+        with self._lock:
+            self._check_open()
+            self._replace(_applied(self._view[0], batch))
+            if sync:
+                self._make_durable()
+            else:
+                self._unsynced.append(_Batch(batch, durable=False))
 
     def flush(self) -> None:
-        self._check_open()
+        with self._lock:
+            self._check_open()
+            self._make_durable()
 
     def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
         self._check_open()
 
     def ingest(self, paths: Sequence[str]) -> None:
-        self._check_open()
-        missing = [path for path in paths if path not in self._files]
-        if missing:
-            raise StorageError(f"{missing[0]}: no such file", path=missing[0])
-        values = dict(self._values)
-        for path in paths:
-            values.update(self._files[path])
-        for path in paths:
-            del self._files[path]
-        self._replace(values)
+        with self._lock:
+            self._check_open()
+            missing = [path for path in paths if path not in self._files]
+            if missing:
+                raise StorageError(f"{missing[0]}: no such file", path=missing[0])
+            rows: list[Operation] = [Put(*row) for path in paths for row in self._files.pop(path).items()]
+            self._replace(_applied(self._view[0], rows))
+            # The files are durable at once, the batches before them still are not.
+            self._unsynced.append(_Batch(rows, durable=True))
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._make_durable()
+            self._closed = True
+
+    def _make_durable(self) -> None:
+        self._durable = self._view[0]
+        self._unsynced.clear()
 
     def _replace(self, values: dict[bytes, bytes]) -> None:
-        self._values = values
-        self._keys = sorted(values)
+        self._view = _sorted_view(values)
+
+
+def _sorted_view(values: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
+    return values, sorted(values)
+
+
+def _applied(rows: dict[bytes, bytes], operations: Iterable[Operation]) -> dict[bytes, bytes]:
+    values = dict(rows)
+    for operation in operations:
+        match operation:
+            case Put(key, value):
+                values[key] = value
+            case Delete(key):
+                values.pop(key, None)
+            case DeleteRange(start, stop):
+                for key in [key for key in values if start <= key < stop]:
+                    del values[key]
+    return values
 
 
 class MemoryFileWriter:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import starmap
+from itertools import repeat, starmap
+from operator import setitem
+from typing import cast
 
 import rocksdict
 
@@ -166,15 +168,24 @@ class SstFile:
                 chunk = []
         self._put_all(chunk)
 
+    def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Add the rows whose keys and values stand in two columns of one length: half the time of tuples."""
+        assert len(keys) == len(values)
+        put = cast("Callable[[rocksdict.SstFileWriter, bytes, bytes], None]", setitem)
+        self._put_each(map(put, repeat(self._opened()), keys, values))
+        self._rows += len(keys)
+
     def _put_all(self, rows: Sequence[Row]) -> None:
-        put = self._opened().__setitem__
+        self._put_each(starmap(self._opened().__setitem__, rows))
+        self._rows += len(rows)
+
+    def _put_each(self, puts: Iterable[None]) -> None:
         try:
-            deque(starmap(put, rows), maxlen=0)  # the loop runs in C
+            deque(puts, maxlen=0)  # the loop runs in C
         except Exception as error:
             if "ascending order" in str(error):
                 raise ValueError(f"{self._path}: keys are not in strictly ascending order") from error
             raise translated(error, self._path) from error
-        self._rows += len(rows)
 
     def finish(self) -> int:
         writer = self._opened()

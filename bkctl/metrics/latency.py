@@ -6,7 +6,7 @@ import math
 
 #: Buckets for each doubling of the time.
 _STEPS = 8
-#: Bucket 0 ends at 1 us; the last one is reached at about 10 minutes.
+#: Bucket 0 ends at 1 us; the last one begins at about 15 minutes.
 _FIRST_S = 1e-6
 _BUCKETS = _STEPS * 30
 
@@ -39,7 +39,7 @@ class LatencyHistogram:
         seen = 0
         for bucket, count in enumerate(self.buckets):
             seen += count
-            if count and seen >= wanted:
+            if count and seen >= wanted and bucket < _BUCKETS - 1:
                 upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
                 return min(upper, self.maximum_s)
         return self.maximum_s

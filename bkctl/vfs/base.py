@@ -1,4 +1,8 @@
-"""Protocols of the file-system seam. Paths are ``str``, absolute or relative as the caller gave them."""
+"""Protocols of the file-system seam. Paths are ``str``, absolute or relative as the caller gave them.
+
+Where a method says StorageError, a full disk is its subclass :class:`bkctl.vfs.failures.NoSpaceError`, and a
+failed sync :class:`bkctl.vfs.failures.SyncError`.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ class DiskSpace:
 
 
 class WritableFile(ReadableFile, Protocol):
-    """A file opened for positional reads and writes.
+    """A file opened for positional reads and writes; closed when no other thread is using it.
 
     Nothing is durable before ``sync_data`` or ``sync`` has returned. After one of the two has raised, nobody
     knows what is on disk: the kernel may report the next one as a success although bytes were lost, so a
@@ -71,20 +75,23 @@ class WritableFile(ReadableFile, Protocol):
         """The file's length now."""
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. Raises StorageError; any part of it may be in the file then."""
+        """Write all of ``data``; a gap before it reads as zeros.
+
+        Raises StorageError, NoSpaceError when the disk is full; any part of ``data`` may be in the file then.
+        """
 
     def sync_data(self) -> None:
-        """Make all bytes written before durable, and the length (``fdatasync``). Raises StorageError."""
+        """Make all bytes written before durable, and the length (``fdatasync``). Raises SyncError."""
 
     def sync(self) -> None:
-        """The same with all of the file's metadata (``fsync``). Raises StorageError."""
+        """The same with all of the file's metadata (``fsync``). Raises SyncError."""
 
 
 class WritableFileSystem(FileSystem, Protocol):
     """A file system that may be written too. A name is durable when its directory was synced."""
 
     def create(self, path: str) -> WritableFile:
-        """A new, empty file. Raises StorageError, also when the path is taken."""
+        """A new, empty file in an existing directory. Raises StorageError, also when the path is taken."""
 
     def open_to_write(self, path: str) -> WritableFile:
         """An existing regular file. Raises NotFoundError or StorageError."""
@@ -93,11 +100,15 @@ class WritableFileSystem(FileSystem, Protocol):
         """Give the file this content, atomically and durably.
 
         Temporary name, fsync, rename, fsync of the directory: after a crash the file has the old content
-        (or is absent, if it was) or the new one. Raises StorageError.
+        (or is absent, if it was) or the new one, and maybe a file ``<path>.<random>.tmp`` lies beside it.
+        Raises StorageError; the file has either content then.
         """
 
     def rename(self, old: str, new: str) -> None:
-        """Rename; a file at ``new`` is replaced. Durable after ``sync_directory``. Raises StorageError."""
+        """Rename a file; one at ``new`` is replaced. Not durable before ``sync_directory``.
+
+        Raises NotFoundError when there is no ``old``, StorageError.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file. Raises NotFoundError or StorageError. Not durable before ``sync_directory``."""
@@ -106,7 +117,7 @@ class WritableFileSystem(FileSystem, Protocol):
         """Make a directory and its missing parents, durably; one that exists is fine. Raises StorageError."""
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable. Raises StorageError."""
+        """Make the names in a directory durable ("" is the current one). Raises StorageError, SyncError."""
 
     def disk_space(self, path: str) -> DiskSpace:
         """Room on the file system of an existing path. Raises StorageError."""

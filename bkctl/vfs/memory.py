@@ -1,19 +1,43 @@
-"""A file system in a dictionary, for tests."""
+"""A file system in memory that knows what a power cut would leave of it, for tests.
+
+It promises as little as POSIX does: bytes are durable when their file was synced, names (made, renamed or
+removed) when their directory was. Syncing a file does not make its name durable.
+"""
 
 from __future__ import annotations
 
-from bkctl.errors import NotFoundError
-from bkctl.vfs.base import FileStatus
+import errno
+import itertools
+import os
+import posixpath
+import threading
+from typing import TYPE_CHECKING
+
+from bkctl.errors import NotFoundError, StorageError
+from bkctl.vfs.base import DiskSpace, FileStatus
+from bkctl.vfs.failures import storage_error
+from bkctl.vfs.replacing import replace_by_rename
+from bkctl.vfs.volatile import VolatileBytes
+
+if TYPE_CHECKING:
+    import random
+
+#: What :meth:`MemoryFileSystem.disk_space` calls the size of a disk without a bound.
+_UNBOUNDED_BYTES = 1 << 40
+_DEVICES = itertools.count(1)
 
 
 class MemoryFile:
-    """A file whose bytes are at hand."""
+    """Implements :class:`bkctl.vfs.base.ReadableFile`; it goes on when the file loses its name."""
 
-    __slots__ = ("_content", "_path")
+    __slots__ = ("_bytes", "_closed", "_path", "_size_bytes", "_system")
 
-    def __init__(self, path: str, content: bytes) -> None:
+    def __init__(self, system: MemoryFileSystem, path: str, content: VolatileBytes) -> None:
+        self._system = system
         self._path = path
-        self._content = content
+        self._bytes = content
+        self._size_bytes = len(content.current)
+        self._closed = False
 
     @property
     def path(self) -> str:
@@ -21,38 +45,240 @@ class MemoryFile:
 
     @property
     def size_bytes(self) -> int:
-        return len(self._content)
+        return self._size_bytes
 
     def read_at(self, offset: int, length: int) -> bytes:
-        return self._content[offset : offset + length]
+        with self._system.lock:
+            self._check_open()
+            return self._bytes.read(offset, length)
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _failure(errno.EBADF, self._path)
+
+
+class MemoryWritableFile(MemoryFile):
+    """Implements :class:`bkctl.vfs.base.WritableFile`."""
+
+    __slots__ = ()
+
+    @property
+    def size_bytes(self) -> int:
+        with self._system.lock:
+            self._check_open()
+            return len(self._bytes.current)
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        content = bytes(data)
+        with self._system.lock:
+            self._check_open()
+            room = max(0, len(self._bytes.current) + self._system.free_bytes() - offset)
+            # As on a real disk, what has room is written before the error comes.
+            self._bytes.write(offset, content[:room])
+        if len(content) > room:
+            raise _failure(
+                errno.ENOSPC, self._path, f"writing {len(content)} bytes at offset {offset}", offset
+            )
+
+    def sync_data(self) -> None:
+        with self._system.lock:
+            self._check_open()
+            self._bytes.sync()
+
+    def sync(self) -> None:
+        self.sync_data()
+
+    def lose_unsynced(self) -> None:
+        """See :meth:`bkctl.vfs.volatile.VolatileBytes.lose_unsynced`."""
+        with self._system.lock:
+            self._bytes.lose_unsynced()
+
+
+#: What one create, rename or remove changed. A power cut keeps all of it or nothing.
+_NameChange = dict[str, VolatileBytes | None]
 
 
 class MemoryFileSystem:
-    """``files`` maps a path to its bytes; directories exist because something lies below them."""
+    """Implements :class:`bkctl.vfs.base.WritableFileSystem`.
 
-    def __init__(self, files: dict[str, bytes] | None = None) -> None:
-        self.files: dict[str, bytes] = dict(files or {})
+    ``files`` maps a path to its bytes; they and the directories they lie in are durable. ``capacity_bytes``
+    bounds the bytes of all named files; it may be changed at any time, None is no bound.
+    One lock (``lock``) makes it safe for threads.
+    """
+
+    def __init__(self, files: dict[str, bytes] | None = None, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.lock = threading.RLock()
+        self._device = next(_DEVICES)
+        self._names = {_plain(path): VolatileBytes(content) for path, content in (files or {}).items()}
+        self._durable_names = dict(self._names)
+        self._changes: list[_NameChange] = []
+        self._directories = {"/", "."}
+        for path in self._names:
+            self._add_directories(posixpath.dirname(path))
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """A copy of what is visible now, by path."""
+        with self.lock:
+            return {path: bytes(content.current) for path, content in self._names.items()}
+
+    def crash(self, chance: random.Random | None = None) -> MemoryFileSystem:
+        """What a power cut at this moment leaves, as a file system of its own; this one goes on.
+
+        Without ``chance`` everything that is not durable is gone. With it each change of names survives or
+        not, and of unsynced bytes any part (:mod:`bkctl.vfs.volatile`). Equal histories and equal
+        ``chance`` give equal remains.
+        """
+        with self.lock:
+            names = dict(self._durable_names)
+            if chance is not None:
+                keep = chance.choice((0.0, 0.5, 1.0, chance.random()))
+                for change in self._changes:
+                    if chance.random() < keep:
+                        _apply(change, names)
+            # A file may have two names when only one half of a rename was synced.
+            remains = {id(content): content.after_power_cut(chance) for content in names.values()}
+            left = MemoryFileSystem(capacity_bytes=self.capacity_bytes)
+            left._device = self._device
+            left._directories = set(self._directories)
+            left._names = {path: remains[id(content)] for path, content in names.items()}
+            left._durable_names = dict(left._names)
+            return left
+
+    def free_bytes(self) -> int:
+        """Bytes that may still be written."""
+        with self.lock:
+            if self.capacity_bytes is None:
+                return _UNBOUNDED_BYTES
+            return max(0, self.capacity_bytes - sum(len(content.current) for content in self._names.values()))
 
     def open(self, path: str) -> MemoryFile:
+        with self.lock:
+            return MemoryFile(self, path, self._content(path))
+
+    def status(self, path: str) -> FileStatus | None:
+        with self.lock:
+            content = self._names.get(_plain(path))
+            if content is not None:
+                return FileStatus(False, len(content.current), 0.0)
+            return FileStatus(True, 0, 0.0) if _plain(path) in self._directories else None
+
+    def names(self, path: str) -> list[str]:
+        directory = _plain(path)
+        with self.lock:
+            if directory not in self._directories:
+                if directory in self._names:
+                    raise _failure(errno.ENOTDIR, path)
+                raise NotFoundError(f"{path}: no such directory")
+            below = itertools.chain(self._names, self._directories - {"/", "."})
+            return sorted(posixpath.basename(name) for name in below if _parent(name) == directory)
+
+    def create(self, path: str) -> MemoryWritableFile:
+        name = _plain(path)
+        with self.lock:
+            self._check_parent(path)
+            if name in self._names or name in self._directories:
+                raise _failure(errno.EEXIST, path)
+            if self.free_bytes() == 0:
+                raise _failure(errno.ENOSPC, path)
+            content = VolatileBytes()
+            self._change({name: content})
+            return MemoryWritableFile(self, path, content)
+
+    def open_to_write(self, path: str) -> MemoryWritableFile:
+        with self.lock:
+            return MemoryWritableFile(self, path, self._content(path))
+
+    def replace(self, path: str, content: bytes) -> None:
+        replace_by_rename(self, path, content)
+
+    def rename(self, old: str, new: str) -> None:
+        with self.lock:
+            content = self._content(old)
+            self._check_parent(new)
+            if _plain(new) in self._directories:
+                raise _failure(errno.EISDIR, old, f"renaming to {new}")
+            if _plain(new) != _plain(old):
+                self._change({_plain(old): None, _plain(new): content})
+
+    def remove(self, path: str) -> None:
+        with self.lock:
+            self._content(path)
+            self._change({_plain(path): None})
+
+    def make_directories(self, path: str) -> None:
+        with self.lock:
+            here = _plain(path)
+            while here not in self._directories:
+                if here in self._names:
+                    raise _failure(errno.EEXIST, here)
+                here = _parent(here)
+            self._add_directories(_plain(path))
+
+    def sync_directory(self, path: str) -> None:
+        directory = _plain(path)
+        with self.lock:
+            if directory not in self._directories:
+                raise _failure(errno.ENOTDIR if directory in self._names else errno.ENOENT, path)
+            for change in self._changes:
+                synced = {name: to for name, to in change.items() if _parent(name) == directory}
+                _apply(synced, self._durable_names)
+                # A rename between directories keeps its other half for that one's sync.
+                for name in synced:
+                    del change[name]
+            self._changes = [change for change in self._changes if change]
+
+    def disk_space(self, path: str) -> DiskSpace:
+        with self.lock:
+            if self.status(path) is None:
+                raise _failure(errno.ENOENT, path)
+            total = _UNBOUNDED_BYTES if self.capacity_bytes is None else self.capacity_bytes
+            return DiskSpace(self._device, total, self.free_bytes())
+
+    def _content(self, path: str) -> VolatileBytes:
+        name = _plain(path)
+        if name in self._directories:
+            raise StorageError(f"{path}: not a regular file", path=path)
         try:
-            return MemoryFile(path, self.files[path])
+            return self._names[name]
         except KeyError:
             raise NotFoundError(f"{path}: no such file") from None
 
-    def status(self, path: str) -> FileStatus | None:
-        if path in self.files:
-            return FileStatus(False, len(self.files[path]), 0.0)
-        prefix = path.rstrip("/") + "/"
-        if any(name.startswith(prefix) for name in self.files):
-            return FileStatus(True, 0, 0.0)
-        return None
+    def _check_parent(self, path: str) -> None:
+        parent = _parent(_plain(path))
+        if parent not in self._directories:
+            raise _failure(errno.ENOTDIR if parent in self._names else errno.ENOENT, path)
 
-    def names(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        found = {name[len(prefix) :].split("/", 1)[0] for name in self.files if name.startswith(prefix)}
-        if not found:
-            raise NotFoundError(f"{path}: no such directory")
-        return sorted(found)
+    def _change(self, change: _NameChange) -> None:
+        _apply(change, self._names)
+        self._changes.append(change)
+
+    def _add_directories(self, name: str) -> None:
+        while name and name not in self._directories:
+            self._directories.add(name)
+            name = posixpath.dirname(name)
+
+
+def _apply(change: _NameChange, names: dict[str, VolatileBytes]) -> None:
+    for name, content in change.items():
+        if content is None:
+            names.pop(name, None)
+        else:
+            names[name] = content
+
+
+def _plain(path: str) -> str:
+    """One spelling for each path; "." is the current directory."""
+    return posixpath.normpath(path)
+
+
+def _parent(name: str) -> str:
+    return posixpath.dirname(name) or "."
+
+
+def _failure(number: int, path: str, doing: str = "", offset: int | None = None) -> StorageError:
+    return storage_error(OSError(number, os.strerror(number)), path, doing, offset)

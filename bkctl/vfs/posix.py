@@ -1,7 +1,9 @@
-"""The real file system, by ``pread`` on descriptors opened read-only.
+"""The real file system, by ``pread`` and ``pwrite`` on descriptors.
 
 Files are not mapped into memory: a bad sector or a file cut short under a mapping kills the process with
 SIGBUS, while ``pread`` returns an error that a scanner can name and step over.
+
+A call that a signal interrupts is repeated by Python itself, ``fsync`` included.
 """
 
 from __future__ import annotations
@@ -10,26 +12,33 @@ import os
 import stat
 
 from bkctl.errors import NotFoundError, StorageError
-from bkctl.vfs.base import FileStatus
+from bkctl.vfs.base import DiskSpace, FileStatus
+from bkctl.vfs.failures import storage_error
+from bkctl.vfs.replacing import replace_by_rename
+
+# Without O_NONBLOCK opening a FIFO waits for its other end, before it can be refused.
+_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
+_NEW_FILE_MODE = 0o666  # less the umask, as for the files of a Java bookie
 
 
 class PosixFile:
-    """A descriptor and its path."""
+    """A descriptor opened for reading, and its path."""
 
     __slots__ = ("_descriptor", "_path", "_size_bytes")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
         self._path = path
         self._descriptor = -1
         try:
-            # Without O_NONBLOCK opening a FIFO waits for a writer, before it can be refused below.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._descriptor = os.open(path, flags | _FLAGS, _NEW_FILE_MODE)
             facts = os.fstat(self._descriptor)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if flags & os.O_CREAT:
+                raise storage_error(error, path) from error
             raise NotFoundError(f"{path}: no such file") from None
         except OSError as error:
             self.close()
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+            raise storage_error(error, path) from error
         if not stat.S_ISREG(facts.st_mode):
             self.close()
             raise StorageError(f"{path}: not a regular file", path=path)
@@ -58,23 +67,83 @@ class PosixFile:
                 got += len(block)
             return b"".join(parts)
         except OSError as error:
-            raise StorageError(
-                f"{self._path}: reading {length} bytes at offset {offset}: {error.strerror}",
-                path=self._path,
-                offset=offset,
+            raise storage_error(
+                error, self._path, f"reading {length} bytes at offset {offset}", offset
             ) from error
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                # The descriptor is gone all the same; closing it again could close someone else's.
+                raise storage_error(error, self._path, "closing") from error
 
     def __del__(self) -> None:
         self.close()
 
 
+class PosixWritableFile(PosixFile):
+    """Implements :class:`bkctl.vfs.base.WritableFile`."""
+
+    __slots__ = ()
+
+    @property
+    def size_bytes(self) -> int:
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+        except OSError as error:
+            raise self._write_error(error, offset, memoryview(data).nbytes) from error
+        if written != len(data):
+            self._write_rest(offset, memoryview(data).cast("B"), written)
+
+    def _write_rest(self, offset: int, view: memoryview, written: int) -> None:
+        """A write may end early: at a full disk, a file size limit, or 2 GiB."""
+        while written < len(view):
+            try:
+                step = os.pwrite(self._descriptor, view[written:], offset + written)
+            except OSError as error:
+                raise self._write_error(error, offset + written, len(view) - written) from error
+            if step == 0:
+                raise StorageError(
+                    f"{self._path}: writing {len(view) - written} bytes at offset {offset + written}: "
+                    "the system takes none",
+                    path=self._path,
+                    offset=offset + written,
+                )
+            written += step
+
+    def _write_error(self, error: OSError, offset: int, length: int) -> StorageError:
+        return storage_error(error, self._path, f"writing {length} bytes at offset {offset}", offset)
+
+    def sync_data(self) -> None:
+        try:
+            os.fdatasync(self._opened())
+        except OSError as error:
+            raise storage_error(error, self._path, "fdatasync", syncing=True) from error
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._opened())
+        except OSError as error:
+            raise storage_error(error, self._path, "fsync", syncing=True) from error
+
+    def _opened(self) -> int:
+        """The descriptor; Python's sync calls answer -1 with a ValueError."""
+        if self._descriptor < 0:
+            raise StorageError(f"{self._path}: closed", path=self._path)
+        return self._descriptor
+
+
 class PosixFileSystem:
-    """Implements :class:`bkctl.vfs.base.FileSystem` on the operating system."""
+    """Implements :class:`bkctl.vfs.base.WritableFileSystem` on the operating system."""
 
     def open(self, path: str) -> PosixFile:
         return PosixFile(path)
@@ -85,7 +154,7 @@ class PosixFileSystem:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+            raise storage_error(error, path) from error
         return FileStatus(stat.S_ISDIR(facts.st_mode), facts.st_size, facts.st_mtime)
 
     def names(self, path: str) -> list[str]:
@@ -94,4 +163,75 @@ class PosixFileSystem:
         except FileNotFoundError:
             raise NotFoundError(f"{path}: no such directory") from None
         except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+            raise storage_error(error, path) from error
+
+    def create(self, path: str) -> PosixWritableFile:
+        return PosixWritableFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def open_to_write(self, path: str) -> PosixWritableFile:
+        return PosixWritableFile(path, os.O_RDWR)
+
+    def replace(self, path: str, content: bytes) -> None:
+        replace_by_rename(self, path, content)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not os.path.lexists(old):
+                raise NotFoundError(f"{old}: no such file") from None
+            raise storage_error(error, old, f"renaming to {new}") from error
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            raise NotFoundError(f"{path}: no such file") from None
+        except OSError as error:
+            raise storage_error(error, path, "removing") from error
+
+    def make_directories(self, path: str) -> None:
+        missing = []
+        here = path.rstrip("/") or ("/" if path else ".")
+        while not os.path.isdir(here):
+            missing.append(here)
+            here = os.path.dirname(here) or "."
+        # A process killed between the two steps below leaves one directory without a durable name: the
+        # deepest one there is. Its parent may be closed to us when it is not of our making.
+        self._sync_directory(os.path.join(here, ".."), closed_is_fine=True)
+        for directory in reversed(missing):
+            try:
+                os.mkdir(directory)
+            except OSError as error:
+                # Somebody else may have been faster.
+                if not (isinstance(error, FileExistsError) and os.path.isdir(directory)):
+                    raise storage_error(error, directory, "making the directory") from error
+            # The directory's name is durable before anything in it counts.
+            self._sync_directory(os.path.join(directory, ".."))
+
+    def sync_directory(self, path: str) -> None:
+        self._sync_directory(path)
+
+    def _sync_directory(self, path: str, *, closed_is_fine: bool = False) -> None:
+        try:
+            descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if closed_is_fine and isinstance(error, PermissionError):
+                return
+            # Nothing was tried yet, so this is no failed sync.
+            raise storage_error(error, path, "opening the directory to fsync it") from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise storage_error(error, path, "fsync of the directory", syncing=True) from error
+        finally:
+            os.close(descriptor)
+
+    def disk_space(self, path: str) -> DiskSpace:
+        try:
+            space = os.statvfs(path)
+            device = os.stat(path).st_dev
+        except OSError as error:
+            raise storage_error(error, path, "asking for the disk's free space") from error
+        # f_bavail, not f_bfree: what is kept back for root is not ours.
+        return DiskSpace(device, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)

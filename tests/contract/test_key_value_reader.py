@@ -110,6 +110,15 @@ def test_get(opened: Opener) -> None:
     assert reader.get(b"\x05\x01\x00") is None
 
 
+def test_get_many_answers_in_the_order_of_the_keys(opened: Opener) -> None:
+    reader = opened({**ROWS, b"": b"empty key", b"k": b""})
+    keys = [b"k", b"\x05", b"\x05\x01", b"", b"\x05\x01", b"\xff\xff\xff"]
+    expected = [b"", None, b"\x01\x05", b"empty key", b"\x01\x05", None]
+    assert reader.get_many(keys) == expected == reader.get_many(tuple(keys))
+    assert reader.get_many([]) == []
+    assert reader.get_many(sorted(ROWS, reverse=True)) == [ROWS[key] for key in sorted(ROWS, reverse=True)]
+
+
 @pytest.mark.parametrize(
     ("start", "stop", "prefix"),
     [
@@ -176,6 +185,7 @@ def test_closed(opened: Opener) -> None:
     reader.close()
     calls: list[Callable[[], object]] = [
         lambda: reader.get(b"x"),
+        lambda: reader.get_many([b"x"]),
         lambda: reader.floor(b"x"),
         lambda: reader.below(b"x"),
         lambda: list(reader.batches()),
@@ -373,6 +383,8 @@ def test_a_bad_block_is_not_the_end(tmp_path: Path) -> None:
         except CorruptionError:
             failures += 1
     assert failures
+    with pytest.raises(CorruptionError, match="checksum"):
+        reader.get_many(list(MANY))
     last_before = seen - 1
     with pytest.raises(CorruptionError):
         reader.floor((last_before + 2).to_bytes(8, "big"))

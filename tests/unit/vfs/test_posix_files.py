@@ -1,0 +1,245 @@
+"""What only the real file system can get wrong: system calls that fail, end early, or are not made."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bkctl.errors import StorageError
+from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError
+
+SYSTEM = PosixFileSystem()
+
+
+def failing(number: int, *, from_call: int = 1) -> Callable[..., int]:
+    """A system call that writes three bytes at a time and fails with ``number`` at a call."""
+    calls = 0
+    real = os.pwrite
+
+    def call(descriptor: int, data: memoryview, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls >= from_call:
+            raise OSError(number, os.strerror(number))
+        return real(descriptor, memoryview(data)[:3], offset)
+
+    return call
+
+
+def refuse(number: int) -> Callable[..., int]:
+    def call(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SYSTEM.create(str(tmp_path / "f"))
+    monkeypatch.setattr(os, "pwrite", failing(errno.EIO, from_call=99))
+    file.write_at(5, b"0123456789")
+    assert file.read_at(0, 99) == b"\0" * 5 + b"0123456789"
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.ENOSPC, NoSpaceError), (errno.EDQUOT, NoSpaceError), (errno.EIO, StorageError)],
+)
+def test_a_failed_write_says_where_and_what_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError]
+) -> None:
+    path = str(tmp_path / "f")
+    file = SYSTEM.create(path)
+    monkeypatch.setattr(os, "pwrite", failing(number, from_call=3))
+    with pytest.raises(StorageError) as caught:
+        file.write_at(1000, b"0123456789")
+    error = caught.value
+    assert type(error) is kind
+    assert (error.path, error.offset) == (path, 1006)
+    assert str(error) == f"{path}: writing 4 bytes at offset 1006: {os.strerror(number)}"
+    assert isinstance(error.__cause__, OSError)
+    assert error.__cause__.errno == number
+    with pytest.raises(kind) as caught:
+        file.write_at(7, b"01")
+    assert str(caught.value) == f"{path}: writing 2 bytes at offset 7: {os.strerror(number)}"
+    file.close()
+
+
+def test_a_write_that_takes_nothing_does_not_go_on_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SYSTEM.create(str(tmp_path / "f"))
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    with pytest.raises(StorageError, match="takes none"):
+        file.write_at(0, b"0123")
+    file.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_failed_sync_is_one_even_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    file = SYSTEM.create(str(tmp_path / "f"))
+    monkeypatch.setattr(os, "fsync", refuse(number))
+    monkeypatch.setattr(os, "fdatasync", refuse(number))
+    calls: list[Callable[[], None]] = [
+        file.sync,
+        file.sync_data,
+        lambda: SYSTEM.sync_directory(str(tmp_path)),
+        lambda: SYSTEM.replace(str(tmp_path / "g"), b"content"),
+        lambda: SYSTEM.make_directories(str(tmp_path / "d")),
+    ]
+    for call in calls:
+        with pytest.raises(SyncError, match=os.strerror(number)):
+            call()
+    file.close()
+    assert sorted(os.listdir(tmp_path)) == ["f"]
+
+
+def test_the_syncs_are_the_ones_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _: called.append("fsync"))
+    monkeypatch.setattr(os, "fdatasync", lambda _: called.append("fdatasync"))
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.sync_data()
+    file.sync()
+    file.close()
+    assert called == ["fdatasync", "fsync"]
+
+
+@pytest.mark.parametrize("open_", [SYSTEM.open, SYSTEM.open_to_write])
+@pytest.mark.timeout(20)
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path, open_: Callable[[str], object]) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(StorageError, match="not a regular file"):
+        open_(str(tmp_path / "fifo"))
+    with pytest.raises(StorageError, match="not a regular file"):
+        open_("/dev/null")
+
+
+def test_a_new_file_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError, match="exists"):
+        SYSTEM.create(str(tmp_path / "link"))
+    assert not (tmp_path / "target").exists()
+
+
+def test_modes_are_what_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        SYSTEM.replace(str(tmp_path / "f"), b"")
+        SYSTEM.make_directories(str(tmp_path / "d"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o750
+
+
+class Recorder:
+    """Notes fsync, rename and mkdir, by inode and name, while it lets them happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[tuple[str, object]] = []
+        fsync, rename, mkdir = os.fsync, os.rename, os.mkdir
+
+        def recorded_fsync(descriptor: int) -> None:
+            facts = os.fstat(descriptor)
+            self.steps.append(("fsync", (stat.S_ISDIR(facts.st_mode), facts.st_ino, facts.st_size)))
+            fsync(descriptor)
+
+        def recorded_rename(old: str, new: str) -> None:
+            self.steps.append(("rename", os.path.basename(new)))
+            rename(old, new)
+
+        def recorded_mkdir(path: str) -> None:
+            self.steps.append(("mkdir", os.path.basename(path)))
+            mkdir(path)
+
+        monkeypatch.setattr(os, "fsync", recorded_fsync)
+        monkeypatch.setattr(os, "rename", recorded_rename)
+        monkeypatch.setattr(os, "mkdir", recorded_mkdir)
+
+
+def directory_sync(path: Path) -> tuple[str, tuple[bool, int, int]]:
+    return "fsync", (True, path.stat().st_ino, path.stat().st_size)
+
+
+def test_replace_syncs_the_content_before_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(monkeypatch)
+    SYSTEM.replace(str(tmp_path / "f"), b"12345")
+    inode = (tmp_path / "f").stat().st_ino
+    assert recorder.steps == [
+        ("fsync", (False, inode, 5)),
+        ("rename", "f"),
+        directory_sync(tmp_path),
+    ]
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
+def test_a_replace_that_fails_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    monkeypatch.setattr(os, call, refuse(errno.EIO))
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(StorageError):
+        SYSTEM.replace(str(tmp_path / "f"), b"new")
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert os.listdir(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
+def test_every_new_directory_is_made_durable_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(monkeypatch)
+    SYSTEM.make_directories(str(tmp_path / "a/b/c"))
+    monkeypatch.undo()
+    kinds = [(kind, fact[1] if isinstance(fact, tuple) else fact) for kind, fact in recorder.steps]
+    inodes = [path.stat().st_ino for path in (tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a/b")]
+    assert kinds == [
+        ("fsync", inodes[0]),
+        ("mkdir", "a"),
+        ("fsync", inodes[1]),
+        ("mkdir", "b"),
+        ("fsync", inodes[2]),
+        ("mkdir", "c"),
+        ("fsync", inodes[3]),
+    ]
+
+
+def test_a_directory_whose_name_a_kill_left_volatile_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    recorder = Recorder(monkeypatch)
+    SYSTEM.make_directories(str(tmp_path / "a"))
+    assert recorder.steps == [directory_sync(tmp_path)]
+
+
+def test_a_parent_that_is_closed_to_us_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    real = os.open
+
+    def closed(path: str, *arguments: int) -> int:
+        if path.endswith(".."):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", closed)
+    SYSTEM.make_directories(str(tmp_path / "a"))
+    with pytest.raises(StorageError, match="Permission denied"):
+        SYSTEM.make_directories(str(tmp_path / "a/b"))
+
+
+def test_free_space_is_what_this_user_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = os.statvfs_result((4096, 512, 1000, 300, 200, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: space)
+    found = SYSTEM.disk_space(str(tmp_path))
+    assert (found.total_bytes, found.free_bytes) == (512_000, 102_400)
+    assert found.device == tmp_path.stat().st_dev
