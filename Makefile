@@ -19,7 +19,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak lint types bench data proto man docs fmt clean
+.PHONY: help env demo test soak lint types bench data proto man conf docs fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ proto: $(STAMP) ## Regenerate the protobuf code
 
 man: $(STAMP) ## Regenerate the man pages from the commands
 	$(PY) man/make.py
+
+conf: $(STAMP) ## Regenerate conf/bk_server.conf and its man page from the configuration keys
+	$(PY) conf/make.py
 
 docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/completion
 	$(PY) docs/make_cli.py

@@ -1,0 +1,284 @@
+"""What a configuration key is: one declaration from which reading, checking and documents derive.
+
+Names, types, defaults and meanings are those of BookKeeper 4.17.3 (``ServerConfiguration``,
+``AbstractConfiguration``, ``ClientConfiguration``, ``DbLedgerStorage``, ``KeyValueStorageRocksDB``), so that
+a ``bk_server.conf`` means the same here. The declarations are in ``bkctl.config.server_keys``.
+
+How a text becomes a value is Java's way too: integers take a sign and the prefixes ``0x`` and ``0b``,
+truth values are ``true yes on y t 1`` and ``false no off n f 0`` in any case.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bkctl.errors import UsageError
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+_INTEGER = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)\Z")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?\Z")
+_TRUE = frozenset({"true", "yes", "on", "y", "t", "1"})
+_FALSE = frozenset({"false", "no", "off", "n", "f", "0"})
+
+
+class Kind(enum.Enum):
+    """Type of a value; the enum's value is the word that documents use."""
+
+    INT = "int"
+    LONG = "long"
+    BOOL = "bool"
+    FLOAT = "float"
+    STRING = "string"
+    LIST = "list"
+    PATH = "path"
+    CLASS = "class"
+    URI = "uri"
+
+
+class Area(enum.Enum):
+    """What a key is about, in the order of the documents; the value is the heading."""
+
+    IDENTITY = "Identity and start"
+    NETWORK = "Network, threads, back-pressure"
+    SECURITY = "Authentication and TLS"
+    JOURNAL = "Journal"
+    DIRECTORIES = "Directories"
+    ENTRY_LOG = "Entry logs and flushing"
+    DB_STORAGE = "Ledger storage: caches and index"
+    SORTED_STORAGE = "Sorted and interleaved storage"
+    GARBAGE = "Garbage collection and compaction"
+    DISKS = "Disks and read-only mode"
+    METADATA = "Metadata"
+    AUTORECOVERY = "Autorecovery"
+    CLIENT = "Placement and embedded client"
+    HTTP = "HTTP admin"
+    STATISTICS = "Statistics"
+    MEMORY = "Memory of the Java process"
+    STREAM = "Stream storage and other"
+
+
+class State(enum.Enum):
+    """What this bookie makes of a key."""
+
+    HONOURED = "honoured"
+    #: A later release will honour it.
+    PLANNED = "planned"
+    #: Has no meaning here; ``reason`` says why.
+    IGNORED = "ignored"
+    #: Asks for something whose silent absence would be unsafe: the bookie does not start with it.
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key.
+
+    ``default`` is what counts without the key; None means unset, and ``default_text`` says what that comes
+    to. Where our default is not Java's, ``java_default`` is Java's. ``lower`` and ``upper`` are inclusive,
+    in ``unit``. ``use_instead`` makes the key a deprecated twin. ``sample`` is an active line of the
+    generated ``bk_server.conf``. ``secret`` values are never shown.
+    """
+
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    area: Area
+    state: State
+    reason: str = ""
+    unit: str = ""
+    lower: float | None = None
+    upper: float | None = None
+    choices: tuple[str, ...] = ()
+    default_text: str = ""
+    java_default: str = ""
+    use_instead: str = ""
+    sample: str = ""
+    secret: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, as a phrase: ``an int from 1 to 65535 (bytes)``."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is Kind.BOOL:
+            return "true or false"
+        word = self.kind.value
+        text = f"an {word}" if word[0] in "aeiou" and word != "uri" else f"a {word}"
+        if self.lower is not None and self.upper is not None:
+            text += f" from {_number_text(self.lower)} to {_number_text(self.upper)}"
+        elif self.lower is not None:
+            text += f" of at least {_number_text(self.lower)}"
+        elif self.upper is not None:
+            text += f" of at most {_number_text(self.upper)}"
+        return f"{text} ({self.unit})" if self.unit else text
+
+    def parse(self, items: Sequence[str], where: str) -> Value:
+        """The value that ``items`` (the text split at commas) stand for.
+
+        A scalar takes the first item, as Java does; an empty text is "not set" for a string, a path, a class
+        or a URI. ``where`` (``bk_server.conf:12``) opens the message of the UsageError that a bad value
+        raises.
+        """
+        if self.kind is Kind.LIST:
+            return tuple(item for item in items if item)
+        text = items[0] if items else ""
+        if self.choices:
+            return self._choice(text, where)
+        match self.kind:
+            case Kind.BOOL:
+                return self._truth(text, where)
+            case Kind.INT | Kind.LONG:
+                return self._integer(text, where)
+            case Kind.FLOAT:
+                return self._float(text, where)
+            case _:
+                return text or None
+
+    def text_of(self, value: Value) -> str:
+        """A value as it would stand in a file."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return _number_text(value) if isinstance(value, float) else str(value)
+
+    def _choice(self, text: str, where: str) -> Value:
+        if not text:
+            return None
+        for choice in self.choices:
+            # A class may be named without its package.
+            if text in (choice, choice.rpartition(".")[2]):
+                return choice
+        raise self._bad(text, where)
+
+    def _truth(self, text: str, where: str) -> bool:
+        if text.lower() in _TRUE:
+            return True
+        if text.lower() in _FALSE:
+            return False
+        raise self._bad(text, where)
+
+    def _integer(self, text: str, where: str) -> int:
+        match = _INTEGER.match(text)
+        if match is None or len(text) > 80:
+            raise self._bad(text, where)
+        sign, digits = match.groups()
+        prefix = digits[:2].lower()
+        number = int(digits[2:], 16 if prefix == "0x" else 2) if prefix in ("0x", "0b") else int(digits)
+        number = -number if sign == "-" else number
+        limit = 2**31 if self.kind is Kind.INT else 2**63
+        if not -limit <= number < limit:
+            raise self._bad(text, where)
+        return int(self._bounded(number, text, where))
+
+    def _float(self, text: str, where: str) -> float:
+        if _FLOAT.match(text) is None:
+            raise self._bad(text, where)
+        number = float(text.rstrip("fFdD"))
+        if not math.isfinite(number):
+            raise self._bad(text, where)
+        return self._bounded(number, text, where)
+
+    def _bounded(self, number: float, text: str, where: str) -> float:
+        too_low = self.lower is not None and number < self.lower
+        if too_low or (self.upper is not None and number > self.upper):
+            raise self._bad(text, where)
+        return number
+
+    def _bad(self, text: str, where: str) -> UsageError:
+        shown = "a secret" if self.secret else repr(text[:100])
+        way_out = "; leave the line out for the default" if not text else ""
+        return UsageError(f"{where}: {self.name}: expected {self.allowed}, found {shown}{way_out}")
+
+
+def _number_text(number: float) -> str:
+    return str(int(number)) if number == int(number) and abs(number) >= 1 else f"{number:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Declares keys of one area; each method is one state."""
+
+    area: Area
+
+    def honoured(
+        self,
+        name: str,
+        kind: Kind,
+        default: Value,
+        doc: str,
+        *,
+        unit: str = "",
+        lower: float | None = None,
+        upper: float | None = None,
+        choices: tuple[str, ...] = (),
+        default_text: str = "",
+        java_default: str = "",
+        use_instead: str = "",
+        sample: str = "",
+    ) -> ConfigKey:
+        """A key that this bookie does as it says."""
+        return ConfigKey(
+            name,
+            kind,
+            default,
+            doc,
+            self.area,
+            State.HONOURED,
+            unit=unit,
+            lower=lower,
+            upper=upper,
+            choices=choices,
+            default_text=default_text,
+            java_default=java_default,
+            use_instead=use_instead,
+            sample=sample,
+        )
+
+    def planned(
+        self,
+        name: str,
+        kind: Kind,
+        default: Value,
+        doc: str,
+        *,
+        unit: str = "",
+        lower: float | None = None,
+        upper: float | None = None,
+        use_instead: str = "",
+        default_text: str = "",
+    ) -> ConfigKey:
+        """A key of a part that arrives later."""
+        return ConfigKey(
+            name,
+            kind,
+            default,
+            doc,
+            self.area,
+            State.PLANNED,
+            reason="arrives with a later release",
+            unit=unit,
+            lower=lower,
+            upper=upper,
+            use_instead=use_instead,
+            default_text=default_text,
+        )
+
+    def ignored(
+        self, name: str, kind: Kind, default: Value, reason: str, *, unit: str = "", secret: bool = False
+    ) -> ConfigKey:
+        """A key without meaning here; ``reason`` is one line."""
+        state = State.IGNORED
+        return ConfigKey(name, kind, default, "", self.area, state, reason=reason, unit=unit, secret=secret)
+
+    def refused(self, name: str, kind: Kind, default: Value, doc: str, reason: str) -> ConfigKey:
+        """A key whose silent absence would be unsafe; ``reason`` names the way out."""
+        return ConfigKey(name, kind, default, doc, self.area, State.REFUSED, reason=reason)

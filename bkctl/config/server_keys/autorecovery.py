@@ -1,0 +1,104 @@
+"""Autorecovery, which a bookie may run beside itself."""
+
+from __future__ import annotations
+
+from bkctl.config.keys import Area, ConfigKey, Declare, Kind
+
+_AR = Declare(Area.AUTORECOVERY)
+
+KEYS: tuple[ConfigKey, ...] = (
+    _AR.planned("autoRecoveryDaemonEnabled", Kind.BOOL, False, "Run autorecovery within the bookie."),
+    _AR.planned(
+        "auditorPeriodicBookieCheckInterval",
+        Kind.LONG,
+        86400,
+        "Time between checks for lost bookies.",
+        unit="s",
+    ),
+    _AR.planned(
+        "auditorPeriodicCheckInterval", Kind.LONG, 604800, "Time between checks of all ledgers.", unit="s"
+    ),
+    _AR.planned(
+        "auditorLedgerVerificationPercentage",
+        Kind.LONG,
+        0,
+        "Entries of a fragment that a check reads.",
+        unit="%",
+        lower=0,
+        upper=100,
+    ),
+    _AR.planned(
+        "auditorPeriodicPlacementPolicyCheckInterval",
+        Kind.LONG,
+        0,
+        "Time between checks of placement; 0: off.",
+        unit="s",
+    ),
+    _AR.planned(
+        "auditorReplicasCheckInterval", Kind.LONG, 0, "Time between counts of replicas; 0: off.", unit="s"
+    ),
+    _AR.planned(
+        "auditorMaxNumberOfConcurrentOpenLedgerOperations",
+        Kind.INT,
+        500,
+        "Ledgers a check opens at once.",
+        lower=1,
+    ),
+    _AR.planned(
+        "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
+        Kind.INT,
+        120000,
+        "Wait for one of those places.",
+        unit="ms",
+    ),
+    _AR.planned(
+        "lostBookieRecoveryDelay", Kind.INT, 0, "Wait before a lost bookie's ledgers are marked.", unit="s"
+    ),
+    _AR.planned(
+        "storeSystemTimeAsLedgerUnderreplicatedMarkTime", Kind.BOOL, True, "Keep the time of the mark."
+    ),
+    _AR.planned(
+        "underreplicatedLedgerRecoveryGracePeriod",
+        Kind.LONG,
+        0,
+        "A mark older than this is counted.",
+        unit="s",
+    ),
+    _AR.planned("rereplicationEntryBatchSize", Kind.LONG, 10, "Entries in flight per fragment.", lower=1),
+    _AR.planned("replicationRateByBytes", Kind.INT, -1, "Bytes copied; -1: no bound.", unit="per s"),
+    _AR.planned(
+        "openLedgerRereplicationGracePeriod",
+        Kind.LONG,
+        30000,
+        "An open ledger is fenced after this.",
+        unit="ms",
+    ),
+    _AR.planned("rwRereplicateBackoffMs", Kind.INT, 5000, "Wait after a failure.", unit="ms"),
+    _AR.planned(
+        "lockReleaseOfFailedLedgerGracePeriod",
+        Kind.LONG,
+        300000,
+        "Longest hold of a failing ledger's lock.",
+        unit="ms",
+    ),
+    _AR.planned(
+        "inFlightReadEntryNumInLedgerChecker", Kind.INT, -1, "Reads of a check at once; -1: no bound."
+    ),
+    _AR.planned(
+        "repairedPlacementPolicyNotAdheringBookieEnabled", Kind.BOOL, False, "Repair placement as well."
+    ),
+    _AR.planned(
+        "zkReplicationTaskRateLimit", Kind.FLOAT, 0.0, "Tasks taken (4.18.0); 0: no bound.", unit="per s"
+    ),
+    _AR.planned(
+        "digestType", Kind.STRING, "CRC32", "Digest of ledgers whose metadata names none (version 1)."
+    ),
+    _AR.ignored(
+        "passwd",
+        Kind.STRING,
+        None,
+        "password of ledgers with metadata of version 1; autorecovery arrives later",
+        secret=True,
+    ),
+    _AR.planned("enableDigestTypeAutodetection", Kind.BOOL, True, "Take the digest from ledger metadata."),
+)

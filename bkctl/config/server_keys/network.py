@@ -1,0 +1,121 @@
+"""Connections, stages and what happens when they are full."""
+
+from __future__ import annotations
+
+from bkctl.config.keys import Area, ConfigKey, Declare, Kind
+
+_NET = Declare(Area.NETWORK)
+_LOOP = "one event loop serves all connections"
+_BUFFERS = "receive buffers grow by themselves"
+_WHEEL = "waiting reads need no timer wheel"
+
+KEYS: tuple[ConfigKey, ...] = (
+    _NET.honoured("numReadWorkerThreads", Kind.INT, 8, "Threads of the read stage.", lower=1, upper=256),
+    _NET.honoured(
+        "numHighPriorityWorkerThreads",
+        Kind.INT,
+        8,
+        "Threads of the high-priority stage: recovery and fencing.",
+        lower=1,
+        upper=256,
+        default_text="8",
+    ),
+    _NET.honoured(
+        "maxPendingReadRequestsPerThread",
+        Kind.INT,
+        10000,
+        "Reads that wait per thread of a stage; more are answered with too-many-requests. 0: no such bound.",
+        lower=0,
+    ),
+    _NET.honoured(
+        "maxPendingAddRequestsPerThread",
+        Kind.INT,
+        10000,
+        "Adds that wait in the write stage; more are answered with too-many-requests. 0: no such bound.",
+        lower=0,
+    ),
+    _NET.honoured(
+        "maxAddsInProgressLimit",
+        Kind.INT,
+        0,
+        "Adds between their arrival and their answer; at the bound no socket is read. 0: no such bound.",
+        lower=0,
+    ),
+    _NET.honoured(
+        "maxReadsInProgressLimit",
+        Kind.INT,
+        0,
+        "Reads between their arrival and their answer; at the bound no socket is read. 0: no such bound.",
+        lower=0,
+    ),
+    _NET.honoured(
+        "closeChannelOnResponseTimeout",
+        Kind.BOOL,
+        False,
+        "Close a connection that does not take its answers within waitTimeoutOnResponseBackpressureMs.",
+    ),
+    _NET.honoured(
+        "waitTimeoutOnResponseBackpressureMs",
+        Kind.LONG,
+        -1,
+        "How long a connection may leave its answers untaken; -1: for ever, its requests wait meanwhile.",
+        unit="ms",
+        lower=-1,
+    ),
+    _NET.honoured(
+        "serverWriteBufferLowWaterMark",
+        Kind.INT,
+        384 << 10,
+        "A connection is read again when its unsent answers fall below this.",
+        unit="bytes",
+        lower=0,
+    ),
+    _NET.honoured(
+        "serverWriteBufferHighWaterMark",
+        Kind.INT,
+        512 << 10,
+        "A connection is not read while its unsent answers exceed this.",
+        unit="bytes",
+        lower=1,
+    ),
+    _NET.ignored("serverTcpNoDelay", Kind.BOOL, True, "small answers are always sent at once"),
+    _NET.planned("serverSockKeepalive", Kind.BOOL, True, "Notice dead peers (SO_KEEPALIVE)."),
+    _NET.ignored("serverTcpLinger", Kind.INT, 0, "closing a connection never waits", unit="s"),
+    _NET.honoured(
+        "nettyMaxFrameSizeBytes",
+        Kind.INT,
+        5 << 20,
+        "The largest request: the largest entry and its header. Must be what the clients use.",
+        unit="bytes",
+        lower=1024,
+        upper=1 << 30,
+    ),
+    _NET.honoured(
+        "maxBatchReadSize",
+        Kind.LONG,
+        5 << 20,
+        "Bound on the entries of one batch-read answer.",
+        unit="bytes",
+        lower=1,
+    ),
+    _NET.ignored(
+        "numAddWorkerThreads", Kind.INT, 1, "one write stage takes the adds of all connections in batches"
+    ),
+    _NET.ignored("numLongPollWorkerThreads", Kind.INT, 0, "a long-poll read waits without a thread"),
+    _NET.ignored("serverNumIOThreads", Kind.INT, None, _LOOP),
+    _NET.ignored("serverNumAcceptorThreads", Kind.INT, 1, _LOOP),
+    _NET.ignored(
+        "readWorkerThreadsThrottlingEnabled",
+        Kind.BOOL,
+        True,
+        "a connection that takes no answers is never read on",
+    ),
+    _NET.ignored("byteBufAllocatorSizeInitial", Kind.INT, 64 << 10, _BUFFERS, unit="bytes"),
+    _NET.ignored("byteBufAllocatorSizeMin", Kind.INT, 64 << 10, _BUFFERS, unit="bytes"),
+    _NET.ignored("byteBufAllocatorSizeMax", Kind.INT, 1 << 20, _BUFFERS, unit="bytes"),
+    _NET.ignored(
+        "enableBusyWait", Kind.BOOL, False, "spinning threads would stop the others of a Python process"
+    ),
+    _NET.ignored("requestTimerTickDurationMs", Kind.INT, 10, _WHEEL, unit="ms"),
+    _NET.ignored("requestTimerNumTicks", Kind.INT, 1024, _WHEEL),
+)

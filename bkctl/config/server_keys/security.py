@@ -1,0 +1,99 @@
+"""Who may connect, and encryption."""
+
+from __future__ import annotations
+
+from bkctl.config.keys import Area, ConfigKey, Declare, Kind
+
+TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+
+_SEC = Declare(Area.SECURITY)
+_JKS = "PEM files need no store password"
+
+KEYS: tuple[ConfigKey, ...] = (
+    _SEC.honoured(
+        "tlsProviderFactoryClass",
+        Kind.CLASS,
+        None,
+        "Set to offer TLS: clients ask for it with START_TLS, and the registration says so.",
+        choices=(TLS_FACTORY,),
+        default_text="no TLS",
+    ),
+    _SEC.honoured(
+        "tlsKeyStoreType",
+        Kind.STRING,
+        "JKS",
+        "Form of the private key; with TLS it must be PEM here.",
+        choices=("JKS", "PKCS12", "PEM"),
+    ),
+    _SEC.honoured("tlsKeyStore", Kind.PATH, None, "The private key, a PEM file.", default_text="none"),
+    _SEC.honoured(
+        "tlsKeyStorePasswordPath",
+        Kind.PATH,
+        None,
+        "A file with the private key's password.",
+        default_text="the key has none",
+    ),
+    _SEC.honoured(
+        "tlsCertificatePath",
+        Kind.PATH,
+        None,
+        "The bookie's certificate and those between it and the root, a PEM file.",
+        default_text="none",
+    ),
+    _SEC.honoured(
+        "tlsTrustStoreType",
+        Kind.STRING,
+        "JKS",
+        "Form of the trusted certificates; with a tlsTrustStore it must be PEM here.",
+        choices=("JKS", "PKCS12", "PEM"),
+    ),
+    _SEC.honoured(
+        "tlsTrustStore",
+        Kind.PATH,
+        None,
+        "The certificates that client certificates are checked against, a PEM file.",
+        default_text="none",
+    ),
+    _SEC.honoured("tlsClientAuthentication", Kind.BOOL, False, "Ask clients for a certificate and check it."),
+    _SEC.honoured(
+        "tlsEnabledProtocols",
+        Kind.LIST,
+        (),
+        "Versions of TLS that are spoken: TLSv1.2, TLSv1.3.",
+        default_text="TLSv1.2 and TLSv1.3",
+    ),
+    _SEC.planned(
+        "tlsCertFilesRefreshDurationSeconds",
+        Kind.LONG,
+        0,
+        "Look for new certificate files this often; 0: never.",
+        unit="s",
+    ),
+    _SEC.planned(
+        "tlsEnabledCipherSuites",
+        Kind.LIST,
+        (),
+        "Cipher suites by their Java names.",
+        default_text="the library's",
+    ),
+    _SEC.ignored("tlsProvider", Kind.STRING, "OpenSSL", "Python's ssl module is used"),
+    _SEC.ignored("tlsTrustStorePasswordPath", Kind.PATH, None, _JKS),
+    _SEC.refused(
+        "bookieAuthProviderFactoryClass",
+        Kind.CLASS,
+        None,
+        "Java class that authenticates clients.",
+        "this bookie has no authentication plug-ins and would let every client in; "
+        "use TLS with tlsClientAuthentication, or a network that only clients reach, and take the key out",
+    ),
+    _SEC.refused(
+        "zkEnableSecurity",
+        Kind.BOOL,
+        False,
+        "New ZooKeeper nodes belong to the session's user.",
+        "credentials for ZooKeeper cannot be given yet, so the nodes would be open to everybody; "
+        "take the key out to accept that",
+    ),
+    _SEC.ignored("clientAuthProviderFactoryClass", Kind.CLASS, None, "a Java class of the embedded client"),
+    _SEC.ignored("authorizedRoles", Kind.LIST, (), "roles come from an authentication plug-in"),
+)

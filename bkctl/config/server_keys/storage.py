@@ -1,0 +1,169 @@
+"""Entry logs, caches and indexes."""
+
+from __future__ import annotations
+
+from bkctl.config.keys import Area, ConfigKey, Declare, Kind
+
+DB_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
+SORTED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
+INTERLEAVED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
+
+_LOG = Declare(Area.ENTRY_LOG)
+_DB = Declare(Area.DB_STORAGE)
+_SORTED = Declare(Area.SORTED_STORAGE)
+_OTHER_STORAGE = "this bookie's storage is DbLedgerStorage"
+_PER_LEDGER = "this bookie writes the entries of many ledgers into one log"
+_OPTIONS = "the index is opened with the options of a Java bookie's databases"
+_DIRECT_IO = "entry logs are written through the page cache"
+
+KEYS: tuple[ConfigKey, ...] = (
+    _LOG.honoured(
+        "ledgerStorageClass",
+        Kind.CLASS,
+        DB_LEDGER_STORAGE,
+        "The ledger storage. This bookie writes DbLedgerStorage; it does not start on the others.",
+        choices=(DB_LEDGER_STORAGE, SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
+        java_default=SORTED_LEDGER_STORAGE,
+    ),
+    _LOG.honoured(
+        "logSizeLimit",
+        Kind.LONG,
+        1 << 30,
+        "An entry log ends at this size.",
+        unit="bytes",
+        lower=1024,
+        upper=1 << 30,
+    ),
+    _LOG.ignored(
+        "entryLogFilePreallocationEnabled",
+        Kind.BOOL,
+        True,
+        "a new entry log costs one small write; none is made ahead",
+    ),
+    _LOG.ignored(
+        "flushEntrylogBytes", Kind.LONG, 0, "the system writes back; a flush syncs what is left", unit="bytes"
+    ),
+    _LOG.ignored(
+        "writeBufferSizeBytes", Kind.INT, 64 << 10, "a flush writes batches of entries", unit="bytes"
+    ),
+    _LOG.honoured(
+        "flushInterval",
+        Kind.INT,
+        10000,
+        "How often everything is flushed and the journals before it become replaceable.",
+        unit="ms",
+        lower=1,
+    ),
+    _LOG.ignored(
+        "readBufferSizeBytes", Kind.INT, 512, "an entry is read with one call of its own size", unit="bytes"
+    ),
+    _LOG.ignored("entryLogPerLedgerEnabled", Kind.BOOL, False, _PER_LEDGER),
+    _LOG.ignored("numOfMemtableFlushThreads", Kind.INT, 8, _PER_LEDGER),
+    _LOG.ignored("entrylogMapAccessExpiryTimeInSeconds", Kind.INT, 300, _PER_LEDGER, unit="s"),
+    _LOG.ignored("maximumNumberOfActiveEntryLogs", Kind.INT, 500, _PER_LEDGER),
+    _LOG.ignored("entryLogPerLedgerCounterLimitsMultFactor", Kind.INT, 10, _PER_LEDGER),
+    _LOG.ignored("localScrubInterval", Kind.LONG, 0, "`bkctl index check` runs beside the bookie", unit="s"),
+    _LOG.ignored("localScrubRateLimit", Kind.FLOAT, 60.0, "`bkctl index check` runs beside the bookie"),
+    _DB.honoured(
+        "dbStorage_writeCacheMaxSizeMb",
+        Kind.LONG,
+        None,
+        "Write caches of all ledger directories together; each has two. Wins over --memory.",
+        unit="MiB",
+        lower=1,
+        default_text="25 % of --memory",
+        java_default="25 % of direct memory",
+    ),
+    _DB.honoured(
+        "dbStorage_readAheadCacheMaxSizeMb",
+        Kind.LONG,
+        None,
+        "Read caches of all ledger directories together. Wins over --memory.",
+        unit="MiB",
+        lower=1,
+        default_text="25 % of --memory",
+        java_default="25 % of direct memory",
+    ),
+    _DB.honoured(
+        "dbStorage_readAheadCacheBatchSize",
+        Kind.INT,
+        100,
+        "Entries of one read-ahead.",
+        lower=1,
+        upper=1_000_000,
+    ),
+    _DB.honoured(
+        "dbStorage_readAheadCacheBatchBytesSize",
+        Kind.INT,
+        -1,
+        "Bytes of one read-ahead; -1: no bound but the entries.",
+        unit="bytes",
+        lower=-1,
+    ),
+    _DB.honoured(
+        "dbStorage_maxThrottleTimeMs",
+        Kind.LONG,
+        10000,
+        "How long adds wait for a full write cache before they are rejected.",
+        unit="ms",
+        lower=0,
+    ),
+    _DB.honoured(
+        "dbStorage_rocksDB_blockCacheSize",
+        Kind.LONG,
+        None,
+        "Block cache of one ledger directory's location index.",
+        unit="bytes",
+        lower=1 << 20,
+        default_text="10 % of --memory over the directories",
+        java_default="10 % of direct memory over the directories",
+    ),
+    _DB.ignored(
+        "maxOperationNumbersInSingleRocksdbWriteBatch",
+        Kind.INT,
+        100000,
+        "batches of the index are bounded already",
+    ),
+    _DB.ignored("dbStorage_rocksDB_writeBufferSizeMB", Kind.INT, 64, _OPTIONS, unit="MiB"),
+    _DB.ignored("dbStorage_rocksDB_sstSizeInMB", Kind.INT, 64, _OPTIONS, unit="MiB"),
+    _DB.ignored("dbStorage_rocksDB_blockSize", Kind.INT, 64 << 10, _OPTIONS, unit="bytes"),
+    _DB.ignored("dbStorage_rocksDB_bloomFilterBitsPerKey", Kind.INT, 10, _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_numLevels", Kind.INT, -1, _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_numFilesInLevel0", Kind.INT, 4, _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_maxSizeInLevel1MB", Kind.LONG, 256, _OPTIONS, unit="MiB"),
+    _DB.ignored("dbStorage_rocksDB_format_version", Kind.INT, 5, _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_checksum_type", Kind.STRING, "kxxHash", _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_logPath", Kind.PATH, None, _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_logLevel", Kind.STRING, "info", _OPTIONS),
+    _DB.ignored("dbStorage_rocksDB_lz4CompressionEnabled", Kind.BOOL, True, _OPTIONS),
+    _DB.ignored("defaultRocksdbConf", Kind.PATH, "conf/default_rocksdb.conf", _OPTIONS),
+    _DB.ignored("entryLocationRocksdbConf", Kind.PATH, "conf/entry_location_rocksdb.conf", _OPTIONS),
+    _DB.ignored("ledgerMetadataRocksdbConf", Kind.PATH, "conf/ledger_metadata_rocksdb.conf", _OPTIONS),
+    _DB.ignored("dbStorage_directIOEntryLogger", Kind.BOOL, False, _DIRECT_IO),
+    _DB.ignored(
+        "dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB", Kind.LONG, None, _DIRECT_IO, unit="MiB"
+    ),
+    _DB.ignored(
+        "dbStorage_directIOEntryLoggerTotalReadBufferSizeMB", Kind.LONG, None, _DIRECT_IO, unit="MiB"
+    ),
+    _DB.ignored("dbStorage_directIOEntryLoggerReadBufferSizeMB", Kind.LONG, 8, _DIRECT_IO, unit="MiB"),
+    _DB.ignored("dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds", Kind.INT, 300, _DIRECT_IO, unit="s"),
+    _SORTED.honoured(
+        "fileInfoFormatVersionToWrite",
+        Kind.INT,
+        1,
+        "No such file is written here; the value must fit journalFormatVersionToWrite, as in Java.",
+        lower=0,
+        upper=1,
+    ),
+    # The release's own sample shows "ture", so the text is not looked at.
+    _SORTED.ignored("sortedLedgerStorageEnabled", Kind.STRING, "true", _OTHER_STORAGE),
+    _SORTED.ignored("skipListSizeLimit", Kind.LONG, 64 << 20, _OTHER_STORAGE, unit="bytes"),
+    _SORTED.ignored("skipListArenaChunkSize", Kind.INT, 4 << 20, _OTHER_STORAGE, unit="bytes"),
+    _SORTED.ignored("skipListArenaMaxAllocSize", Kind.INT, 128 << 10, _OTHER_STORAGE, unit="bytes"),
+    _SORTED.ignored("openFileLimit", Kind.INT, 20000, _OTHER_STORAGE),
+    _SORTED.ignored("fileInfoCacheInitialCapacity", Kind.INT, None, _OTHER_STORAGE),
+    _SORTED.ignored("fileInfoMaxIdleTime", Kind.LONG, 0, _OTHER_STORAGE, unit="s"),
+    _SORTED.ignored("pageSize", Kind.INT, 8192, _OTHER_STORAGE, unit="bytes"),
+    _SORTED.ignored("pageLimit", Kind.INT, -1, _OTHER_STORAGE),
+)

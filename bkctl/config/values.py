@@ -1,0 +1,191 @@
+"""The texts that were given for keys, where they came from, and their typed values."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bkctl.config.keys import ConfigKey, Kind, State, Value
+from bkctl.config.properties import Properties, items_of, resolve
+from bkctl.config.server_keys import SERVER_KEYS
+from bkctl.errors import UsageError
+
+_LIKENESS_MIN = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the configuration that does not stop the start; ``warning`` or only for information."""
+
+    warning: bool
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was given for one key: items with references unresolved, and a place for messages."""
+
+    items: tuple[str, ...]
+    where: str
+    #: How often the key stands in files.
+    times: int = 1
+
+
+class GivenValues:
+    """Typed access to what was given, over the keys' defaults; notes which keys were asked for.
+
+    Every method raises UsageError naming the place, the key and what is allowed.
+    """
+
+    def __init__(self, given: Mapping[str, Given], environment: Mapping[str, str]) -> None:
+        self._given = dict(given)
+        self._items = {name: one.items for name, one in given.items()}
+        self._environment = environment
+        #: Keys that something was made of.
+        self.asked: set[str] = set()
+
+    def where(self, name: str) -> str:
+        """``file:line`` of a key, or that it is a default."""
+        return self._given[name].where if name in self._given else "default"
+
+    def is_given(self, name: str) -> bool:
+        """Whether the key is set to something; an empty text is not set."""
+        self.asked.add(name)
+        return name in self._given and any(self.items(name))
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """The given items, references replaced; empty when there are none."""
+        if name not in self._given:
+            return ()
+        one = self._given[name]
+        return resolve(one.items, self._items, self._environment, one.where)
+
+    def value(self, name: str) -> Value:
+        """The key's value, its default when it is not given."""
+        self.asked.add(name)
+        key = SERVER_KEYS[name]
+        if name not in self._given:
+            return key.default
+        parsed = key.parse(self.items(name), self.where(name))
+        # An empty text leaves a string, a path or a list at its default.
+        return key.default if parsed is None or parsed == () else parsed
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.value(name)
+        assert isinstance(value, int), name
+        return value
+
+    def integer_or_none(self, name: str) -> int | None:
+        """A whole number, None when it is not set."""
+        value = self.value(name)
+        assert value is None or isinstance(value, int), name
+        return value
+
+    def number(self, name: str) -> float:
+        """A number."""
+        value = self.value(name)
+        assert isinstance(value, int | float), name
+        return float(value)
+
+    def truth(self, name: str) -> bool:
+        """A truth value."""
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def text(self, name: str) -> str | None:
+        """A text, None when it is not set."""
+        value = self.value(name)
+        assert value is None or isinstance(value, str), name
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list."""
+        value = self.value(name)
+        assert isinstance(value, tuple), name
+        return value
+
+    def notices(self) -> list[Notice]:
+        """What is to be said of the given keys. Raises UsageError for one that is refused."""
+        found: list[Notice] = []
+        for name, one in self._given.items():
+            key = SERVER_KEYS.get(name)
+            if key is None:
+                found.append(Notice(True, one.where, f"{name!r} is not a known key{_nearest(name)}"))
+                continue
+            found += self._about(key, one)
+        return found
+
+    def _about(self, key: ConfigKey, one: Given) -> Iterable[Notice]:
+        if one.times > 1 and key.kind is not Kind.LIST:
+            text = f"{key.name} is given {one.times} times; the first counts, as in Java"
+            yield Notice(True, one.where, text)
+        if key.state is State.HONOURED:
+            if key.use_instead:
+                yield Notice(False, one.where, f"{key.name} is deprecated: use {key.use_instead}")
+            return
+        if not self._differs(key, one):
+            return
+        if key.state is State.REFUSED:
+            raise UsageError(f"{one.where}: {key.name} is not supported: {key.reason}")
+        if key.use_instead:
+            yield Notice(False, one.where, f"{key.name} is deprecated: use {key.use_instead}")
+        if key.state is State.PLANNED:
+            yield Notice(False, one.where, f"{key.name} has no effect yet: it {key.reason}")
+        else:
+            yield Notice(True, one.where, f"{key.name} has no effect here: {key.reason}")
+
+    def _differs(self, key: ConfigKey, one: Given) -> bool:
+        """Whether leaving the key out would be the same for Java; what does not parse differs."""
+        try:
+            parsed = key.parse(self.items(key.name), one.where)
+        except UsageError:
+            if key.state is State.IGNORED:
+                return any(one.items)
+            raise
+        return parsed not in (None, (), key.default)
+
+
+def gather(
+    properties: Properties,
+    defaults: Mapping[str, tuple[str, ...]],
+    from_environment: Mapping[str, str],
+    overrides: Mapping[str, str],
+) -> dict[str, Given]:
+    """What counts for every key: overrides, then the environment, then files, then ``defaults``.
+
+    A key that a file gives several times is one list, as in Java.
+    """
+    found = {name: Given(items, "no configuration file") for name, items in defaults.items()}
+    for name, settings in properties.by_key().items():
+        items = tuple(item for setting in settings for item in setting.items)
+        found[name] = Given(items, settings[0].where, len(settings))
+    for variable, (name, text) in _by_variable(from_environment).items():
+        found[name] = Given(items_of(text), f"${variable}")
+    for name, text in overrides.items():
+        found[name] = Given(items_of(text), f"-X {name}")
+    return found
+
+
+#: Variables of the environment and the keys they stand for.
+VARIABLES = {"BKCTL_METADATA_URI": "metadataServiceUri"}
+
+
+def _by_variable(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    return {
+        variable: (name, environment[variable])
+        for variable, name in VARIABLES.items()
+        if environment.get(variable)
+    }
+
+
+def _nearest(name: str) -> str:
+    lowered = {known.lower(): known for known in SERVER_KEYS}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=_LIKENESS_MIN)
+    return f"; did you mean {lowered[close[0]]}?" if close else ""
