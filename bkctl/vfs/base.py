@@ -86,6 +86,12 @@ class WritableFile(ReadableFile, Protocol):
     def sync(self) -> None:
         """The same with all of the file's metadata (``fsync``). Raises SyncError."""
 
+    def forget_cached(self, offset: int, length: int) -> None:
+        """Advice that the page cache need not keep these bytes (``POSIX_FADV_DONTNEED``).
+
+        Of use for bytes that are synced and not read again; never raises, does nothing where it is unknown.
+        """
+
 
 class WritableFileSystem(FileSystem, Protocol):
     """A file system that may be written too. A name is durable when its directory was synced."""

@@ -134,6 +134,9 @@ class FaultyWritableFile(FaultyFile):
         self._enter_sync("fsync")
         self._writable.sync()
 
+    def forget_cached(self, offset: int, length: int) -> None:
+        self._writable.forget_cached(offset, length)
+
     def _enter_sync(self, doing: str) -> None:
         try:
             self._system.enter("sync", self.path, doing=doing)

@@ -91,6 +91,9 @@ class MemoryWritableFile(MemoryFile):
     def sync(self) -> None:
         self.sync_data()
 
+    def forget_cached(self, offset: int, length: int) -> None:
+        """There is no cache."""
+
     def lose_unsynced(self) -> None:
         """See :meth:`bkctl.vfs.volatile.VolatileBytes.lose_unsynced`."""
         with self._system.lock:

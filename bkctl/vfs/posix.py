@@ -8,8 +8,10 @@ A call that a signal interrupts is repeated by Python itself, ``fsync`` included
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import sys
 
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.vfs.base import DiskSpace, FileStatus
@@ -134,6 +136,11 @@ class PosixWritableFile(PosixFile):
             os.fsync(self._opened())
         except OSError as error:
             raise storage_error(error, self._path, "fsync", syncing=True) from error
+
+    def forget_cached(self, offset: int, length: int) -> None:
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
     def _opened(self) -> int:
         """The descriptor; Python's sync calls answer -1 with a ValueError."""

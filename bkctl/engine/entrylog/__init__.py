@@ -1,0 +1,1 @@
+"""The entry logs of one ledger directory: appended by the flush, read by everybody."""

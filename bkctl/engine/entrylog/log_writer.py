@@ -1,0 +1,153 @@
+"""One entry log while it is being written: header, records, and the ledgers map when it is full.
+
+The bytes are those of :mod:`bkctl.codec.entrylog`. Nothing is buffered: what a call was given is in the file
+when it returns, so that readers see it.
+
+Source: ``org.apache.bookkeeper.bookie.BufferedLogChannel`` and ``DefaultEntryLogger.BufferedLogChannel``.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, chain, compress, count, islice, pairwise
+from operator import ne
+from struct import Struct
+
+from bkctl.codec.entrylog import (
+    HEADER_BYTES,
+    MAP_BATCH_LEDGERS_MAX,
+    EntryLogHeader,
+    encode_header,
+    encode_map,
+    encode_map_update,
+)
+from bkctl.vfs.base import WritableFile
+
+#: Bytes joined and written at a time: large enough for the disk, short enough to hold the GIL for.
+WRITE_BYTES = 2 << 20
+
+#: An offset in a location that Java accepts.
+OFFSET_MAX = (1 << 31) - 1
+
+_SIZE_BYTES = 4
+_framed = _SIZE_BYTES.__add__
+_WORDS = Struct(f"{_SIZE_BYTES}s")
+_SWAP = sys.byteorder == "little"
+
+
+class LogWriter:
+    """The writing half of one log, which is new and empty. One thread writes; any may look at ``position``.
+
+    ``position`` is where the next record goes; what is before it is in the file. ``synced`` is the position
+    up to which everything is durable (0: not even the header). ``map_offset`` is 0 until the log is finished.
+    """
+
+    __slots__ = ("_base", "_totals", "file", "log_id", "map_offset", "position", "synced")
+
+    def __init__(self, log_id: int, file: WritableFile) -> None:
+        self.log_id = log_id
+        self.file = file
+        self.position = 0
+        self.synced = 0
+        self.map_offset = 0
+        self._base = log_id << 32
+        self._totals: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no records yet."""
+        return self.position == HEADER_BYTES
+
+    def write_header(self) -> None:
+        """Before any record, so that whatever a crash leaves begins with it. Raises StorageError."""
+        self.file.write_at(0, encode_header(EntryLogHeader()))
+        self.position = HEADER_BYTES
+
+    def fitting(self, sizes: Sequence[int], size_bytes_max: int) -> list[int]:
+        """Locations of as many bodies of these sizes as end at ``size_bytes_max`` or before, and one more.
+
+        The last number is the location that the next record would have. A first record that is larger than a
+        whole log may be gets one for itself.
+        """
+        first = self._base + self.position + _SIZE_BYTES
+        places = list(accumulate(map(_framed, sizes), initial=first))
+        limit = self._base + min(size_bytes_max, OFFSET_MAX) + _SIZE_BYTES
+        if places[-1] > limit:
+            fit = bisect_right(places, limit) - 1
+            if fit < 1 and self.is_empty:
+                fit = 1
+            del places[max(fit, 0) + 1 :]
+        return places
+
+    def write(
+        self, keys: Sequence[bytes], bodies: Sequence[bytes], sizes: Sequence[int], places: Sequence[int]
+    ) -> None:
+        """Append records whose locations are ``places``, as :meth:`fitting` gave them (one more than bodies).
+
+        Raises StorageError; what was written of them then is unknown.
+        """
+        pieces = _interleaved(sizes, bodies)
+        first, end = 0, len(bodies)
+        while first < end:
+            # One record at least, and no more than fit into WRITE_BYTES.
+            stop = max(bisect_right(places, places[first] + WRITE_BYTES) - 1, first + 1)
+            self.file.write_at(self.position, b"".join(pieces[2 * first : 2 * stop]))
+            self.position = places[stop] - self._base - _SIZE_BYTES
+            first = stop
+        self._count(keys, places)
+
+    def finish(self) -> None:
+        """Append the ledgers map; the header learns of it in :meth:`sync`. Raises StorageError."""
+        totals = self._totals
+        offset = position = self.position
+        # A few batches at a time: the ledgers of a log can be millions.
+        step = MAP_BATCH_LEDGERS_MAX
+        pairs = iter(totals.items())
+        while batch := dict(islice(pairs, step)):
+            data = encode_map(batch)
+            self.file.write_at(position, data)
+            position += len(data)
+        self.map_offset = offset
+        self.position = position
+
+    def sync(self) -> None:
+        """Everything written is durable when this returns, of a finished log the header's map offset too.
+
+        Raises StorageError, after which nobody knows what is on disk.
+        """
+        end = self.position
+        if self.synced < end:
+            # Records and map: an index row may point at them from here on.
+            self.file.sync_data()
+        if self.map_offset and self.synced <= self.map_offset:
+            # Only now, so that the header never names a map that a crash could take away.
+            header = EntryLogHeader(map_offset=self.map_offset, ledgers=len(self._totals))
+            self.file.write_at(*encode_map_update(header))
+            # The log is complete; it is never written again.
+            self.file.sync_data()
+        self.synced = end
+
+    def _count(self, keys: Sequence[bytes], places: Sequence[int]) -> None:
+        """Add to the bytes of each ledger, once per run of records of one ledger."""
+        ledgers: array[int] = array("q", b"".join(keys))[::2]
+        if _SWAP:
+            ledgers.byteswap()
+        changes = compress(count(1), map(ne, ledgers, islice(ledgers, 1, None)))
+        totals = self._totals
+        for start, stop in pairwise(chain((0,), changes, (len(ledgers),))):
+            ledger = ledgers[start]
+            totals[ledger] = totals.get(ledger, 0) + places[stop] - places[start]
+
+
+def _interleaved(sizes: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:
+    """Size word, body, size word, body, .."""
+    words = array("i", sizes)
+    if _SWAP:
+        words.byteswap()
+    pieces = [b""] * (2 * len(bodies))
+    pieces[::2] = chain.from_iterable(_WORDS.iter_unpack(words))
+    pieces[1::2] = bodies
+    return pieces

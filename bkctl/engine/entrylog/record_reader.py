@@ -1,0 +1,143 @@
+"""Reading records of entry logs by their index location, and ahead of it.
+
+A read that fails, a record that is not the wanted one and a log that is gone are errors, never "no such
+entry": the index has said that the entry is there.
+
+Source: ``DefaultEntryLogger.readEntry`` and ``SingleDirectoryDbLedgerStorage.fillReadAheadCache``.
+"""
+
+from __future__ import annotations
+
+from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.codec.location import KEY_BYTES, OFFSET_MAX
+from bkctl.engine.entrylog.open_logs import OpenLogs
+from bkctl.errors import BkctlError, CorruptionError
+from bkctl.vfs.base import ReadableFile
+
+_SIZE_BYTES = 4
+_KEY_END = _SIZE_BYTES + KEY_BYTES
+_LEDGER_BYTES = 8
+
+#: Bytes of the first read of an entry whose size is not known; most entries need no second one.
+FIRST_READ_BYTES = 4096 + _SIZE_BYTES
+
+
+class RecordReader:
+    """Reads from the logs that ``logs`` opens; thread-safe."""
+
+    def __init__(self, logs: OpenLogs) -> None:
+        self._logs = logs
+
+    def read(self, location: int, key: bytes) -> bytes:
+        """The body at ``location``, which begins with ``key``.
+
+        Raises CorruptionError when something else is there, or no log; StorageError when it cannot be read.
+        """
+        log = self._logs.borrow(_log_id(location))
+        try:
+            return _read_body(log.file, (location & OFFSET_MAX) - _SIZE_BYTES, key)
+        finally:
+            self._logs.give_back(log)
+
+    def read_ahead(
+        self, location: int, key: bytes, entries_max: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(key, body) of the records behind the one at ``location``; may always be fewer, or none.
+
+        They are of the same ledger, at most ``entries_max``, their bodies at most ``bytes_max`` together.
+        Another ledger, the end of the log, a failed read and anything odd end them: what is wrong there is
+        said when that entry itself is read.
+
+        The caller keeps only those that the index has at the place where they stand. A log also holds older
+        copies of entries, and behind its last forced record what a failed flush or a power cut has left,
+        possibly with the right key and half of the body.
+        """
+        if entries_max <= 0:
+            return []
+        try:
+            log = self._logs.borrow(_log_id(location))
+        except BkctlError:
+            return []
+        try:
+            window = _Window(log.file, (location & OFFSET_MAX) - _SIZE_BYTES)
+            head = window.peek(0, _KEY_END)
+            return window.following(head, entries_max, bytes_max) if head[_SIZE_BYTES:] == key else []
+        except BkctlError:
+            return []
+        finally:
+            self._logs.give_back(log)
+
+
+class _Window:
+    """Bytes of a file from ``start``, read in pieces as they are needed."""
+
+    def __init__(self, file: ReadableFile, start: int) -> None:
+        self._file = file
+        self._start = start
+        self._base = start
+        self._data = b""
+
+    def peek(self, position: int, length: int, ahead: int = 0) -> bytes:
+        """``length`` bytes at ``position`` behind the start, fewer at the end; may read ``ahead`` more."""
+        at = self._start + position - self._base
+        if at + length > len(self._data):
+            self._base = self._start + position
+            self._data = self._file.read_at(self._base, max(length, ahead))
+            at = 0
+        return self._data[at : at + length]
+
+    def following(self, head: bytes, entries_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """(key, body) of the records behind the one at the start, which begins with ``head``."""
+        ledger = head[_SIZE_BYTES : _SIZE_BYTES + _LEDGER_BYTES]
+        size = int.from_bytes(head[:_SIZE_BYTES], "big")
+        # Entries of a ledger are mostly of one size, so this is about what one read has to bring.
+        ahead = min(bytes_max + _KEY_END, (entries_max + 1) * (size + _SIZE_BYTES))
+        found: list[tuple[bytes, bytes]] = []
+        room = bytes_max
+        position = _SIZE_BYTES + size
+        while len(found) < entries_max:
+            head = self.peek(position, _KEY_END, ahead)
+            size = int.from_bytes(head[:_SIZE_BYTES], "big")
+            if len(head) < _KEY_END or head[_SIZE_BYTES : _SIZE_BYTES + _LEDGER_BYTES] != ledger:
+                break
+            if not BODY_BYTES_MIN <= size <= room:
+                break
+            body = self.peek(position + _SIZE_BYTES, size, ahead)
+            if len(body) < size:
+                break
+            found.append((head[_SIZE_BYTES:], body))
+            room -= size
+            position += _SIZE_BYTES + size
+        return found
+
+
+def _log_id(location: int) -> int:
+    if location <= 0 or location & OFFSET_MAX < HEADER_BYTES + _SIZE_BYTES:
+        raise CorruptionError("entry location", expected="a log and an offset", found=f"{location:#x}")
+    return location >> 32
+
+
+def _read_body(file: ReadableFile, start: int, key: bytes) -> bytes:
+    data = file.read_at(start, FIRST_READ_BYTES)
+    size = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
+    if data[_SIZE_BYTES:_KEY_END] != key or not BODY_BYTES_MIN <= size <= BODY_BYTES_MAX:
+        raise CorruptionError(
+            "entry log record",
+            offset=start,
+            expected=f"an entry {key.hex()}",
+            found=f"size {size}, key {data[_SIZE_BYTES:_KEY_END].hex() or 'none'}",
+            path=file.path,
+        )
+    end = _SIZE_BYTES + size
+    if end > len(data) == FIRST_READ_BYTES:
+        data += file.read_at(start + len(data), end - len(data))
+    if len(data) < end:
+        raise CorruptionError(
+            "entry log record",
+            offset=start,
+            expected=f"{size} bytes of an entry",
+            found=f"{len(data) - _SIZE_BYTES} bytes before the end of the log",
+            path=file.path,
+        )
+    return data[_SIZE_BYTES:end]

@@ -1,0 +1,126 @@
+"""Where the entries of a ledger directory are: the ``locations`` database, read and written.
+
+Source: ``org.apache.bookkeeper.bookie.storage.ldb.EntryLocationIndex``; rows are those of
+:mod:`bkctl.codec.location`.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from struct import Struct
+
+from bkctl.codec.ledger_data import encode_ledger_key
+from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
+from bkctl.errors import CorruptionError
+from bkctl.kvstore.base import DeleteRange, KeyValueStore, Put
+
+#: Operations in one batch of the store, as Java's ``maxOperationNumbersInSingleRocksdbWriteBatch``.
+OPERATIONS_MAX = 100_000
+
+_VALUES = Struct(f"{VALUE_BYTES}s")
+_ENTRY_IDS = slice(KEY_BYTES // 2, None)
+_SWAP = sys.byteorder == "little"
+
+
+class EntryLocationIndex:
+    """Over an open store; thread-safe as far as the store is. A location of 0 counts as no row.
+
+    Every method raises StorageError when the store fails and CorruptionError when what it holds is wrong;
+    neither is ever answered as "absent".
+    """
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+
+    def put_many(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+        """Set the locations of ``keys``, durably: the entry logs they point into were forced before.
+
+        In batches of at most ``OPERATIONS_MAX``, of which a failure may leave some in the store.
+        """
+        if len(keys) != len(locations):
+            raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
+        rows = map(Put, keys, _encoded(locations))
+        for first in range(0, len(keys), OPERATIONS_MAX):
+            # The last one's sync makes the others durable too: they stand before it in the write-ahead log.
+            last = first + OPERATIONS_MAX >= len(keys)
+            self._store.write(islice(rows, OPERATIONS_MAX), sync=last)
+
+    def get(self, key: bytes) -> int | None:
+        """The entry's location, None when there is no such entry."""
+        value = self._store.get(key)
+        return None if value is None else self._decoded(key, value)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
+        """The location of every entry, in the order of ``keys``; other threads run meanwhile."""
+        return [
+            None if value is None else self._decoded(key, value)
+            for key, value in zip(keys, self._store.get_many(keys), strict=True)
+        ]
+
+    def last_entry(self, ledger: int) -> int | None:
+        """The largest entry id of a ledger, None when it has no entries.
+
+        As in Java neither an entry 2^63-1 nor one with a negative id is ever seen.
+        """
+        row = self._store.below(encode_key(ledger, ID_MAX))
+        if row is None or row[0][:8] != encode_ledger_key(ledger):
+            return None
+        (entry,) = self._entry_ids([row[0]])
+        return entry
+
+    def entries(self, ledger: int) -> Iterator[int]:
+        """The ids of a ledger's entries, ascending; those that are not negative."""
+        first, last = encode_key(ledger, 0), encode_key(ledger, ID_MAX)
+        for rows in self._store.batches(first, last + b"\0"):
+            yield from self._entry_ids([key for key, _ in rows])
+
+    def delete_ledgers(self, ledgers: Iterable[int]) -> None:
+        """Remove every row of the ledgers, durably.
+
+        That includes entry 2^63-1 and negative entry ids, which Java's range leaves behind for ever.
+        """
+        # Behind the last entry id of a ledger come its negative ones, up to the next ledger's first key.
+        ranges = (DeleteRange(encode_ledger_key(each), (each + 1).to_bytes(8, "big")) for each in ledgers)
+        while batch := list(islice(ranges, OPERATIONS_MAX)):
+            self._store.write(batch, sync=True)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _decoded(self, key: bytes, value: bytes) -> int | None:
+        location = int.from_bytes(value, "big", signed=True)
+        if len(value) != VALUE_BYTES or location < 0:
+            raise CorruptionError(
+                f"location of {key.hex()}",
+                expected="8 bytes with a log id >= 0",
+                found=value[:KEY_BYTES].hex() or "nothing",
+                path=self._store.path,
+            )
+        return None if location == ABSENT else location
+
+    def _entry_ids(self, keys: list[bytes]) -> array[int]:
+        wrong = next((key for key in keys if len(key) != KEY_BYTES), None)
+        if wrong is not None:
+            raise CorruptionError(
+                "locations key",
+                expected=f"{KEY_BYTES} bytes",
+                found=f"{len(wrong)} bytes: {wrong[:KEY_BYTES].hex()}",
+                path=self._store.path,
+            )
+        ids = array("q", b"".join([key[_ENTRY_IDS] for key in keys]))
+        if _SWAP:
+            ids.byteswap()
+        return ids
+
+
+def _encoded(locations: Sequence[int]) -> Iterator[bytes]:
+    """The values of rows, made in pieces that hold the GIL for a short time."""
+    for first in range(0, len(locations), OPERATIONS_MAX):
+        packed = array("q", locations[first : first + OPERATIONS_MAX])
+        if _SWAP:
+            packed.byteswap()
+        yield from chain.from_iterable(_VALUES.iter_unpack(packed))

@@ -1,0 +1,214 @@
+"""What is known of the ledgers of a directory: the ``ledgers`` database, all of it in memory.
+
+Rows are those of :mod:`bkctl.codec.ledger_data`. They are held as bytes, equal ones once (ledgers of one
+application share their master key), and decoded when asked for: about 150 bytes a ledger.
+
+Where Java loses data it is not followed: a row of 8 bytes wins over one of 16 that Java's rebuild tool left;
+when such a ledger is written or deleted, its 16-byte row goes, or Java would prefer it at its next start; and
+a flush never depends on whether there were entries to flush.
+
+Source: ``org.apache.bookkeeper.bookie.storage.ldb.LedgerMetadataIndex``.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from itertools import islice
+
+from bkctl.codec.ledger_data import (
+    FLAGS_ID,
+    KEY_BYTES,
+    REBUILT_KEY_BYTES,
+    LedgerData,
+    decode_flags,
+    decode_ledger_data,
+    encode_ledger_data,
+    encode_ledger_key,
+)
+from bkctl.errors import CorruptionError
+from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put
+
+#: Operations in one batch of the store.
+OPERATIONS_MAX = 100_000
+
+#: Different rows that are looked for among those that follow; more than that are not of a few applications.
+_SHARED_ROWS_MAX = 10_000
+
+_REBUILT_SUFFIX = bytes(REBUILT_KEY_BYTES - KEY_BYTES)
+_FLAGS_KEY = encode_ledger_key(FLAGS_ID)
+
+#: A ledger's row, None when it is deleted.
+_Row = bytes | None
+
+
+class LedgerIndex:
+    """Over an open store; thread-safe.
+
+    ``get``, ``set`` and ``delete`` work on memory alone and never wait for a flush. What a power cut must not
+    take is durable after :meth:`flush`. ``flags`` is the storage's bit set (``NEEDS_INTEGRITY_CHECK``), 0
+    without such a row; ``strange_keys`` counts other rows with a negative id, which Java skips too.
+    """
+
+    def __init__(self, store: KeyValueStore) -> None:
+        """Load all rows. Raises CorruptionError when one of them is wrong, StorageError."""
+        self.flags = 0
+        self.strange_keys = 0
+        self._store = store
+        self._lock = threading.Lock()
+        self._flushing_lock = threading.Lock()
+        self._rows: dict[int, bytes] = {}
+        self._rebuilt: set[int] = set()
+        self._pending: dict[int, _Row] = {}
+        self._flushing: dict[int, _Row] = {}
+        self._load()
+
+    def get(self, ledger: int) -> LedgerData | None:
+        """The newest of a ledger, durable or not; None when it is unknown or deleted."""
+        row = self._rows.get(ledger)
+        return None if row is None else _decoded(row)
+
+    def set(self, ledger: int, data: LedgerData) -> None:
+        """Remember it, durably at the next flush."""
+        row = encode_ledger_data(data)
+        with self._lock:
+            self._rows[ledger] = row
+            self._pending[ledger] = row
+
+    def delete(self, ledger: int) -> None:
+        """Forget it, durably at the next flush; one that is unknown may be deleted too."""
+        with self._lock:
+            self._rows.pop(ledger, None)
+            self._pending[ledger] = None
+
+    def flush(self) -> None:
+        """Everything set or deleted before the call is durable when this returns.
+
+        What is set meanwhile waits for the next flush. Raises StorageError or CorruptionError; then all of it
+        is pending as before, and is written again by the next flush.
+        """
+        with self._flushing_lock:
+            with self._lock:
+                if not self._pending:
+                    return
+                self._flushing, self._pending = self._pending, {}
+            done = False
+            try:
+                self._write(self._flushing)
+                done = True
+            finally:
+                with self._lock:
+                    if not done:
+                        # What was set meanwhile is newer.
+                        self._pending = {**self._flushing, **self._pending}
+                    self._flushing = {}
+
+    def ledgers(self) -> list[int]:
+        """The ids of all ledgers, in no order."""
+        with self._lock:
+            return list(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is not known to be durable yet."""
+        with self._lock:
+            return bool(self._pending or self._flushing)
+
+    def close(self) -> None:
+        """Close the store; what was not flushed is not durable."""
+        self._store.close()
+
+    def _write(self, rows: dict[int, _Row]) -> None:
+        operations = self._operations(rows)
+        while batch := list(islice(operations, OPERATIONS_MAX)):
+            # The write-ahead log is synced: fences, keys and explicit LACs survive from here on.
+            self._store.write(batch, sync=True)
+        self._rebuilt.difference_update(rows)
+
+    def _operations(self, rows: dict[int, _Row]) -> Iterator[Operation]:
+        for ledger, row in rows.items():
+            key = encode_ledger_key(ledger)
+            if row is None or ledger in self._rebuilt:
+                yield Delete(key + _REBUILT_SUFFIX)
+            yield Delete(key) if row is None else Put(key, row)
+
+    def _load(self) -> None:
+        shared: dict[bytes, bytes] = {}
+        for batch in self._store.batches():
+            for key, value in batch:
+                if key[:1] >= b"\x80":
+                    self._load_special(key, value)
+                elif len(key) == KEY_BYTES or key[KEY_BYTES:] == _REBUILT_SUFFIX:
+                    self._load_ledger(key, value, shared)
+                else:
+                    raise self._corruption("ledgers key", "8 bytes, or 16 with 8 zeros", key)
+
+    def _load_special(self, key: bytes, value: bytes) -> None:
+        if key != _FLAGS_KEY:
+            self.strange_keys += 1
+            return
+        try:
+            self.flags = decode_flags(value)
+        except CorruptionError as error:
+            raise error.located(self._store.path) from None
+
+    def _load_ledger(self, key: bytes, value: bytes, shared: dict[bytes, bytes]) -> None:
+        ledger = int.from_bytes(key[:KEY_BYTES], "big")
+        if len(key) == REBUILT_KEY_BYTES:
+            self._rebuilt.add(ledger)
+            # The row of 8 bytes comes first in key order.
+            if ledger in self._rows:
+                return
+        row = shared.get(value)
+        if row is None:
+            if not _is_plain(value):
+                self._check(ledger, value)
+            row = value
+            if len(shared) < _SHARED_ROWS_MAX:
+                shared[value] = value
+        self._rows[ledger] = row
+
+    def _check(self, ledger: int, value: bytes) -> None:
+        try:
+            decode_ledger_data(value)
+        except CorruptionError as error:
+            raise CorruptionError(
+                f"row of ledger {ledger}: {error.what}",
+                offset=error.offset,
+                expected=error.expected,
+                found=error.found,
+                path=self._store.path,
+            ) from None
+
+    def _corruption(self, what: str, expected: str, key: bytes) -> CorruptionError:
+        return CorruptionError(
+            what,
+            expected=expected,
+            found=key[: 2 * REBUILT_KEY_BYTES].hex() or "nothing",
+            path=self._store.path,
+        )
+
+
+def _is_plain(value: bytes) -> bool:
+    """Whether this is one of the two forms that nearly all rows have, for which decoding is not needed.
+
+    Fenced or not, a key of less than 128 bytes, then nothing or an explicit LAC of less than 128 bytes.
+    """
+    if value[:5] not in (b"\x08\x01\x10\x00\x1a", b"\x08\x01\x10\x01\x1a"):
+        return False
+    if len(value) < 6 or value[5] > 0x7F:
+        return False
+    end = 6 + value[5]
+    if len(value) < end + 2:
+        return len(value) == end
+    return value[end] == 0x22 and value[end + 1] < 0x80 and len(value) == end + 2 + value[end + 1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoded(row: bytes) -> LedgerData:
+    """Equal rows have equal values; decoding one costs microseconds, finding it here a tenth of one."""
+    return decode_ledger_data(row)

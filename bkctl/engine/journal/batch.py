@@ -1,0 +1,49 @@
+"""What goes into a journal, and who is told when it is there."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bkctl.errors import BkctlError
+
+
+class JournalSink(Protocol):
+    """Whoever appended a batch. Both methods are called from the journal's callback thread, without locks."""
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """These batches are durable, or written if they asked for no more; in the order of their append."""
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """Whether these batches are on disk is unknown; the journal has stopped for good."""
+
+
+class JournalBatch:
+    """Records of one caller, written together and answered together.
+
+    ``pieces`` are framed records in write order (i32 length word, body, length word, body, ...);
+    ``size_bytes`` is the sum of their lengths, ``entries`` the number of records. The list is replaced by an
+    empty one when its bytes are in the file. A batch without pieces is answered when everything
+    appended before it is durable. ``after_write`` asks for the answer as soon as the records are in the file,
+    before they are durable (DEFERRED_SYNC). ``context`` is the sink's own. ``enqueued_s`` is set by the
+    journal.
+    """
+
+    __slots__ = ("after_write", "context", "enqueued_s", "entries", "pieces", "sink", "size_bytes")
+
+    def __init__(
+        self,
+        pieces: list[bytes],
+        size_bytes: int,
+        entries: int,
+        sink: JournalSink,
+        context: object = None,
+        *,
+        after_write: bool = False,
+    ) -> None:
+        self.pieces = pieces
+        self.size_bytes = size_bytes
+        self.entries = entries
+        self.after_write = after_write
+        self.sink = sink
+        self.context = context
+        self.enqueued_s = 0.0

@@ -1,0 +1,131 @@
+"""The callback stage: tells the sinks, once for each sink and wake-up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from bkctl.clock import Clock
+from bkctl.engine.journal.batch import JournalBatch, JournalSink
+from bkctl.engine.journal.journal_queue import JournalQueue
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.errors import BkctlError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of some batches. ``durable`` False: only written, so a failure in between still counts."""
+
+    batches: list[JournalBatch]
+    ready_s: float
+    error: BkctlError | None = None
+    durable: bool = True
+    counted: bool = True
+
+
+class CallbackStage:
+    """One thread. Every outcome that was put is told, unless the journal is aborted.
+
+    Bound: ``callback_groups_max`` groups; the journal thread writes no more while it is reached, so that only
+    the groups already in the force-write stage can still be added.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: JournalQueue,
+        meters: JournalMeters,
+        on_failure: Callable[[BkctlError], None],
+    ) -> None:
+        self._clock = clock
+        self._state = state
+        self._meters = meters
+        self._on_failure = on_failure
+        self._failure_told = False
+        self._queue: SimpleQueue[Outcome | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def put(self, outcome: Outcome) -> None:
+        """Hand over; never blocks."""
+        self._queue.put(outcome)
+
+    def close(self) -> None:
+        """The thread ends behind what was put so far."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        closed = False
+        while not closed:
+            outcomes: list[Outcome] = []
+            closed = _take_all(self._queue, outcomes)
+            if self._state.aborted:
+                continue
+            started_s = self._clock.monotonic()
+            self._tell(outcomes)
+            counted = [outcome for outcome in outcomes if outcome.counted]
+            if counted:
+                meter = self._meters.callback
+                meter.waited.add(started_s - counted[0].ready_s, len(counted))
+                meter.worked.add((self._clock.monotonic() - started_s) / len(counted), len(counted))
+                self._state.answered(len(counted))
+
+    def _tell(self, outcomes: list[Outcome]) -> None:
+        journaled: dict[int, list[JournalBatch]] = {}
+        failed: dict[int, list[JournalBatch]] = {}
+        error: BkctlError | None = None
+        for outcome in outcomes:
+            # Written records whose sync failed meanwhile are not what DEFERRED_SYNC may call a success.
+            why = outcome.error or (None if outcome.durable else self._state.error)
+            by_sink = journaled if why is None else failed
+            error = error or why
+            for batch in outcome.batches:
+                by_sink.setdefault(id(batch.sink), []).append(batch)
+        for batches in journaled.values():
+            self._call(batches[0].sink, batches, None)
+        for batches in failed.values():
+            self._call(batches[0].sink, batches, error)
+        if error is not None and not self._failure_told:
+            self._failure_told = True
+            self._tell_failure(error)
+
+    def _call(self, sink: JournalSink, batches: list[JournalBatch], error: BkctlError | None) -> None:
+        if self._state.aborted:
+            return
+        try:
+            if error is None:
+                sink.journaled(batches)
+            else:
+                sink.journal_failed(batches, error)
+        except Exception:  # noqa: BLE001
+            # The top of this thread for one sink: others must get their answers whatever is wrong with it.
+            _log.exception("a sink of the journal failed")
+
+    def _tell_failure(self, error: BkctlError) -> None:
+        if self._state.aborted:
+            return
+        try:
+            self._on_failure(error)
+        except Exception:  # noqa: BLE001
+            # The top of this thread again: batches that still come must be answered.
+            _log.exception("telling of the journal's failure failed")
+
+
+def _take_all(queue: SimpleQueue[Outcome | None], into: list[Outcome]) -> bool:
+    """Wait for one, then take what is there; True at the end of the queue."""
+    item = queue.get()
+    while item is not None:
+        into.append(item)
+        if queue.empty():
+            return False
+        item = queue.get()
+    return True

@@ -1,0 +1,135 @@
+"""The force-write stage: one fdatasync for all groups that wait, then the mark moves and they get answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from queue import SimpleQueue
+
+from bkctl.clock import Clock
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
+from bkctl.engine.journal.journal_file import JournalFile
+from bkctl.engine.journal.journal_queue import JournalQueue
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.errors import BkctlError, StorageError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Written records up to ``position`` of ``file``, and the batches that wait for their sync.
+
+    ``last``: nothing is written to the file behind it.
+    """
+
+    file: JournalFile
+    position: int
+    batches: list[JournalBatch]
+    written_s: float
+    last: bool = False
+
+
+class ForceWriteStage:
+    """One thread. Bound: ``force_write_groups_max`` groups, kept by the journal thread.
+
+    ``forgetful``: the page cache need not keep what is synced.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: JournalQueue,
+        callbacks: CallbackStage,
+        meters: JournalMeters,
+        *,
+        forgetful: bool,
+    ) -> None:
+        self._clock = clock
+        self._state = state
+        self._callbacks = callbacks
+        self._meters = meters
+        self._forgetful = forgetful
+        self._queue: SimpleQueue[Group | None] = SimpleQueue()
+        self.mark = ZERO_MARK
+        self.thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def put(self, group: Group) -> None:
+        """Hand over; never blocks."""
+        self._queue.put(group)
+
+    def close(self) -> None:
+        """The thread ends behind what was put so far, and closes the callback stage behind its own groups."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        closed = False
+        while not closed:
+            groups: list[Group] = []
+            closed = self._take_all(groups)
+            for _, of_file in groupby(groups, attrgetter("file.journal_id")):
+                self._force(list(of_file))
+        self._callbacks.close()
+
+    def _take_all(self, into: list[Group]) -> bool:
+        """Wait for one, then take what is there; True at the end of the queue."""
+        group = self._queue.get()
+        while group is not None:
+            into.append(group)
+            if self._queue.empty():
+                return False
+            group = self._queue.get()
+        return True
+
+    def _force(self, groups: list[Group]) -> None:
+        """Groups of one file."""
+        started_s = self._clock.monotonic()
+        newest = groups[-1]
+        error = self._state.error
+        if error is None and not self._state.aborted:
+            error = self._sync(newest)
+        if newest.last:
+            newest.file.close()
+        if self._state.aborted:
+            return
+        ended_s = self._clock.monotonic()
+        if error is None:
+            self.mark = LastMark(newest.file.journal_id, newest.position)
+            self._meters.syncs += 1
+            self._meters.force_write.waited.add(started_s - groups[0].written_s, len(groups))
+            self._meters.force_write.worked.add(ended_s - started_s)
+        self._state.forced(len(groups), failed=error is not None)
+        for group in groups:
+            self._callbacks.put(Outcome(group.batches, ended_s, error))
+        if self._forgetful and error is None and not newest.last:
+            newest.file.forget_cached(newest.position)
+
+    def _sync(self, newest: Group) -> BkctlError | None:
+        try:
+            if newest.last:
+                # The whole file and its length are on disk: nothing will sync it again.
+                newest.file.sync()
+            else:
+                # Every group written to this file so far is on disk: their batches may be answered.
+                newest.file.sync_data()
+        except BkctlError as error:
+            # Never tried again: the next sync could succeed without the bytes that this one has lost.
+            self._state.fail(error)
+            return error
+        except Exception as error:  # noqa: BLE001
+            # The top of this thread: whatever went wrong, the batches must be answered.
+            _log.exception("syncing %s failed", newest.file.path)
+            failure = StorageError(f"{newest.file.path}: syncing failed: {error!r}", path=newest.file.path)
+            self._state.fail(failure)
+            return failure
+        return None

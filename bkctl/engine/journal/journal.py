@@ -1,0 +1,333 @@
+"""The journal of a bookie (Java: ``org.apache.bookkeeper.bookie.Journal``).
+
+Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it and
+writes it; the force-write thread makes all written groups durable with one fdatasync; the callback thread
+answers. A helper writes zeros ahead of the records. An error of a write or a sync ends the journal for
+good: everything that waits is told so, nothing is tried again, no success is told for that group or a
+later one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from bkctl.clock import Clock
+from bkctl.codec.journal import encode_record, journal_name, padding_record, parse_journal_name
+from bkctl.codec.last_mark import LastMark
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
+from bkctl.engine.journal.force_write import ForceWriteStage, Group
+from bkctl.engine.journal.group_commit import FlushReason
+from bkctl.engine.journal.journal_file import JournalFile
+from bkctl.engine.journal.journal_queue import JournalQueue
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.engine.journal.settings import JournalSettings
+from bkctl.engine.journal.zeros_ahead import ZerosAhead
+from bkctl.errors import BkctlError, NotFoundError, StorageError
+from bkctl.vfs.base import WritableFileSystem
+
+_log = logging.getLogger(__name__)
+
+#: Bytes joined and written at once; joining more would hold the interpreter's lock for too long.
+WRITE_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Journal:
+    """One journal directory: ``directory`` holds the ``.txn`` files (``<journal dir>/current``).
+
+    ``index`` is the journal's place in the configuration, for names of threads. ``on_failure`` is called
+    once, from the callback thread, after the first batches were told.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        directory: str,
+        filesystem: WritableFileSystem,
+        clock: Clock,
+        settings: JournalSettings,
+        on_failure: Callable[[BkctlError], None],
+    ) -> None:
+        self.index = index
+        self.directory = directory
+        self.settings = settings
+        self.meters = JournalMeters(settings)
+        #: Called from the journal thread, without locks, when there is room again after ``has_room`` said no.
+        self.on_room: Callable[[], None] | None = None
+        self._filesystem = filesystem
+        self._clock = clock
+        self._queue = JournalQueue(clock, settings, self.meters)
+        self._callbacks = CallbackStage(clock, self._queue, self.meters, on_failure)
+        self._force_write = ForceWriteStage(
+            clock,
+            self._queue,
+            self._callbacks,
+            self.meters,
+            forgetful=settings.remove_from_page_cache,
+        )
+        self._zeros = ZerosAhead(
+            filesystem, settings.preallocation_bytes, settings.size_bytes_max, self.meters, self._queue.fail
+        )
+        self._file: JournalFile | None = None
+        self._last_sync_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self, *, after_id: int = 0) -> None:
+        """Open a new file, behind all that exist and behind ``after_id``, and start the threads.
+
+        The first id ever is the time in milliseconds + 1, as in Java. Raises StorageError, and NotFoundError
+        when there is no such directory.
+        """
+        ids = self._ids()
+        newest = max(ids) if ids else self._clock.time_ms()
+        file = self._create(max(newest, after_id) + 1)
+        self._file = file
+        # Nothing was appended yet, so everything that was is durable.
+        self._force_write.mark = LastMark(file.journal_id, file.position)
+        self._last_sync_s = self._clock.monotonic()
+        name = f"journal-{self.index}"
+        self._zeros.start(f"{name}-zeros")
+        self._callbacks.start(f"{name}-callback")
+        self._force_write.start(f"{name}-force-write")
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def append(self, batch: JournalBatch) -> None:
+        """Queue a batch; never blocks, never refuses for lack of room (:meth:`has_room`).
+
+        Raises StorageError when the journal has failed or was stopped; then the batch will not be answered.
+        """
+        self._queue.append(batch)
+
+    def has_room(self, size_bytes: int, entries: int) -> bool:
+        """Whether the queue's bounds allow so much more; if not, ``on_room`` is called when they may.
+
+        An empty queue has room for anything; a journal that has stopped too, so that the append tells it.
+        """
+        return self._queue.has_room(size_bytes, entries)
+
+    @property
+    def mark(self) -> LastMark:
+        """Everything appended up to here is on disk (Java: ``Journal.lastLogMark``); it only grows."""
+        return self._force_write.mark
+
+    @property
+    def failure(self) -> BkctlError | None:
+        """What ended the journal, None while it lives."""
+        return self._queue.error
+
+    def retire(self, mark: LastMark) -> list[str]:
+        """Remove files older than ``mark`` but for the newest ``backups_max``; paths of those removed.
+
+        ``mark`` is the persisted one, so nothing in them is needed to replay. A file that cannot be removed
+        is logged, counted and left. Unlinking gigabytes takes its time: not to be called under a lock.
+        """
+        limit = min(mark.journal_id, self.mark.journal_id)
+        older = [journal_id for journal_id in self._ids() if journal_id < limit]
+        removed = []
+        for journal_id in older[: max(len(older) - self.settings.backups_max, 0)]:
+            path = f"{self.directory}/{journal_name(journal_id)}"
+            try:
+                self._filesystem.remove(path)
+                removed.append(path)
+            except (StorageError, NotFoundError) as error:
+                self.meters.retire_failures += 1
+                _log.warning("an old journal stays: %s", error)
+        if removed:
+            try:
+                # The names are gone for good: a restart does not find an old journal without its neighbours.
+                self._filesystem.sync_directory(self.directory)
+            except StorageError as error:
+                self.meters.retire_failures += 1
+                _log.warning("old journals may come back after a power cut: %s", error)
+        return removed
+
+    def stop(self) -> None:
+        """Write, sync and answer everything that was appended, then close; idempotent."""
+        self._queue.stop()
+        self._join()
+
+    def abort(self) -> None:
+        """End as a kill would: nothing more is written, synced or answered; idempotent."""
+        self._queue.abort()
+        self._join()
+        if self._file is not None:
+            self._file.close()
+
+    def _join(self) -> None:
+        for thread in (self._thread, self._force_write.thread, self._callbacks.thread):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        self._zeros.stop()
+
+    def _ids(self) -> list[int]:
+        """Ids of the files there are, ascending."""
+        found = map(parse_journal_name, self._filesystem.names(self.directory))
+        return sorted(journal_id for journal_id in found if journal_id is not None)
+
+    def _create(self, journal_id: int) -> JournalFile:
+        file = JournalFile.create(self._filesystem, self.directory, journal_id, self.settings.format_version)
+        self._zeros.follow(file.path, file.position)
+        return file
+
+    # --- the journal thread
+
+    def _run(self) -> None:
+        while (taken := self._queue.take()) is not None:
+            batches, reason = taken
+            self._flush(batches, reason)
+        if not self._queue.aborted:
+            self._end()
+        self._force_write.close()
+
+    def _flush(self, batches: list[JournalBatch], reason: FlushReason) -> None:
+        """One group: write it, hand it on, begin a new file when this one is full."""
+        handed_on = False
+        try:
+            file = self._current_file()
+            full = self._write(file, batches)
+            if self._queue.aborted:
+                return
+            self.meters.flushes[reason] += 1
+            self._hand_on(file, batches, full=full)
+            handed_on = True
+            if full:
+                self._roll(file)
+        except BkctlError as error:
+            self._fail([] if handed_on else batches, error)
+        except Exception as error:  # noqa: BLE001
+            # The top of this thread: whatever went wrong, the batches must be answered.
+            _log.exception("writing a journal group failed")
+            failure = StorageError(f"{self.directory}: writing a journal group failed: {error!r}")
+            self._fail([] if handed_on else batches, failure)
+
+    def _roll(self, full: JournalFile) -> None:
+        """Go on in a new file, which comes to be only when the one before it is durable to its end.
+
+        Else a power cut could leave a hole in a journal that is not the newest, where it is taken for damage.
+        """
+        if not self._queue.await_forced():
+            return
+        file = self._create(full.journal_id + 1)
+        self._file = file
+        self._force_write.mark = LastMark(file.journal_id, file.position)
+        self.meters.rolls += 1
+
+    def _current_file(self) -> JournalFile:
+        if self._file is None:
+            raise StorageError(f"{self.directory}: the journal was not started", path=self.directory)
+        return self._file
+
+    def _write(self, file: JournalFile, batches: list[JournalBatch]) -> bool:
+        """The group's bytes into the file; True when the file is full then."""
+        started_s = self._clock.monotonic()
+        size_bytes = sum([batch.size_bytes for batch in batches])
+        if size_bytes:
+            padding = self._padding(file.position + size_bytes)
+            end = file.position + size_bytes + len(padding)
+            # From here on no zeros are written below the group's end.
+            self._zeros.claim(end)
+            for pieces in portions(batches, WRITE_BYTES_MAX, padding):
+                data = b"".join(pieces)
+                if file.position + len(data) > end:
+                    raise _wrong_size(file)
+                file.write(data)
+                if self._queue.aborted:
+                    return False
+            if file.position != end:
+                raise _wrong_size(file)
+            self.meters.groups += 1
+            self.meters.bytes_written += size_bytes + len(padding)
+            self.meters.padding_bytes += len(padding)
+        elif any(batch.pieces for batch in batches):
+            raise _wrong_size(file)
+        entries = sum([batch.entries for batch in batches])
+        meter = self.meters.journal
+        meter.waited.add(started_s - batches[0].enqueued_s, entries)
+        meter.worked.add(self._clock.monotonic() - started_s)
+        return file.position > self.settings.size_bytes_max
+
+    def _padding(self, position: int) -> bytes:
+        record = padding_record(position, self.settings.alignment_bytes) if self.settings.padded else None
+        return b"" if record is None else encode_record(record)
+
+    def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> None:
+        """Answers after the write go to the callback stage, everything else waits for its sync."""
+        written_s = self._clock.monotonic()
+        sync_data = self.settings.sync_data
+        early: list[JournalBatch] = []
+        late: list[JournalBatch] = []
+        for batch in batches:
+            # A batch without records is there for the sync alone, whatever the settings say.
+            waits = not batch.after_write and (sync_data or not batch.pieces)
+            (late if waits else early).append(batch)
+            batch.pieces = []
+        interval_s = self.settings.page_cache_flush_interval_ms / 1000
+        force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
+        room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
+        if early:
+            self._callbacks.put(Outcome(early, written_s, durable=False))
+        if force:
+            self._last_sync_s = written_s
+            self._force_write.put(Group(file, file.position, late, written_s, last=full))
+        if room_wanted:
+            self._tell_room()
+
+    def _fail(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        self._queue.fail(error)
+        self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
+
+    def _end(self) -> None:
+        """After the last group: what is left fails, or what was written is synced and closed."""
+        file = self._file
+        error = self._queue.error
+        if error is not None:
+            batches, room_wanted = self._queue.drain()
+            self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
+            if room_wanted:
+                self._tell_room()
+        if file is not None:
+            self._queue.written(forcing=1, answering=0)
+            self._force_write.put(Group(file, file.position, [], self._clock.monotonic(), last=True))
+
+    def _tell_room(self) -> None:
+        on_room = self.on_room
+        if on_room is None:
+            return
+        try:
+            on_room()
+        except Exception:  # noqa: BLE001
+            # The top of this thread for a caller's code: records that wait must still be written.
+            _log.exception("telling of room in the journal's queue failed")
+
+
+def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") -> Iterator[list[bytes]]:
+    """The pieces of all batches, then ``padding``, in lists of about ``bytes_max``; no piece is cut."""
+    held: list[JournalBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if held and size_bytes + batch.size_bytes > bytes_max:
+            yield from _cut(held, size_bytes, bytes_max)
+            held, size_bytes = [], 0
+        held.append(batch)
+        size_bytes += batch.size_bytes
+    parts = list(_cut(held, size_bytes, bytes_max))
+    yield from parts[:-1]
+    yield [*parts[-1], padding]
+
+
+def _cut(batches: list[JournalBatch], size_bytes: int, bytes_max: int) -> Iterator[list[bytes]]:
+    """The pieces as one list; those of a batch that is too large by itself in lists of equal length."""
+    pieces = list(chain.from_iterable([batch.pieces for batch in batches]))
+    parts = max(-(-size_bytes // bytes_max), 1)
+    per_part = max(-(-len(pieces) // parts), 1)
+    yield pieces[:per_part]
+    for at in range(per_part, len(pieces), per_part):
+        yield pieces[at : at + per_part]
+
+
+def _wrong_size(file: JournalFile) -> StorageError:
+    return StorageError(f"{file.path}: a batch is not as long as it says", path=file.path)

@@ -1,0 +1,75 @@
+"""One ``<hex id>.txn`` that is being written (Java: ``JournalChannel``)."""
+
+from __future__ import annotations
+
+from bkctl.codec.journal import encode_header, journal_name
+from bkctl.vfs.base import WritableFile, WritableFileSystem
+
+PAGE_BYTES = 4096
+#: Synced records that the page cache keeps at most before it is told to let go.
+FORGET_BYTES = 4 * 1024 * 1024
+
+
+class JournalFile:
+    """A journal under its id; ``position`` is where the next record goes.
+
+    Writes come from the journal thread, syncs and the close from the force-write thread.
+    """
+
+    __slots__ = ("_file", "_forgotten", "journal_id", "path", "position")
+
+    def __init__(self, file: WritableFile, path: str, journal_id: int, position: int) -> None:
+        self._file = file
+        self._forgotten = 0
+        self.path = path
+        self.journal_id = journal_id
+        self.position = position
+
+    @classmethod
+    def create(
+        cls, filesystem: WritableFileSystem, directory: str, journal_id: int, version: int
+    ) -> JournalFile:
+        """A new journal that a crash cannot take away any more. Raises StorageError.
+
+        What a crash leaves on the way (no file, an empty one, a header alone) is an empty journal to readers.
+        """
+        path = f"{directory}/{journal_name(journal_id)}"
+        header = encode_header(version)
+        file = filesystem.create(path)
+        try:
+            file.write_at(0, header)
+            # The header is on disk: a reader will not take the records for those of version 1.
+            file.sync()
+            # The name is on disk: records that are synced later can be found.
+            filesystem.sync_directory(directory)
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, path, journal_id, len(header))
+
+    def write(self, data: bytes) -> None:
+        """Append. Raises StorageError; the file must not be written to after that."""
+        self._file.write_at(self.position, data)
+        self.position += len(data)
+
+    def sync_data(self) -> None:
+        """Make everything written durable. Raises StorageError."""
+        self._file.sync_data()
+
+    def sync(self) -> None:
+        """The same with all of the file's metadata. Raises StorageError."""
+        self._file.sync()
+
+    def forget_cached(self, position: int) -> None:
+        """Let go of synced records below ``position``, some megabytes at a time.
+
+        Fresh memory for each new page of the cache costs a write several times the copy itself.
+        """
+        end = position - position % PAGE_BYTES
+        if end - self._forgotten >= FORGET_BYTES:
+            self._file.forget_cached(self._forgotten, end - self._forgotten)
+            self._forgotten = end
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+        self._file.close()

@@ -1,0 +1,226 @@
+"""The journal queue: batches that were appended and not yet written, and the state that all threads share.
+
+One lock guards the queue, the lengths of the three stages and whether the journal lives. It is held for
+memory operations only. The journal thread is the only one that ever waits on its condition; whoever changes
+something wakes that thread only when it may have work, because a wake-up costs more than an append.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from bkctl.clock import Clock
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.journal.group_commit import FlushReason, GroupCommit
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.engine.journal.settings import JournalSettings
+from bkctl.errors import BkctlError, StorageError
+
+
+class JournalQueue:
+    """Bounds: ``queue_entries_max`` and ``queue_bytes_max`` over all records not yet written.
+
+    The queue itself takes whatever comes; callers ask :meth:`has_room` first and hold what does not fit.
+    """
+
+    def __init__(self, clock: Clock, settings: JournalSettings, meters: JournalMeters) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._policy = GroupCommit(settings)
+        self._meters = meters
+        self._changed = threading.Condition(threading.Lock())
+        self._arrived: list[JournalBatch] = []
+        self._bytes = 0
+        self._entries = 0
+        # What the journal thread has taken and not yet written.
+        self._taken_bytes = 0
+        self._taken_entries = 0
+        # From which length on an append wakes the journal thread.
+        self._wake_bytes: float = math.inf
+        self._wake_entries: float = math.inf
+        self._was_full = False
+        self._awaits_forced = False
+        self.stopping = False
+        self.aborted = False
+        self.error: BkctlError | None = None
+
+    # --- whoever appends
+
+    def append(self, batch: JournalBatch) -> None:
+        """Raises StorageError when nothing will be written any more."""
+        batch.enqueued_s = self._clock.monotonic()
+        with self._changed:
+            if self.stopping or self.error is not None or self.aborted:
+                raise StorageError(f"the journal has stopped: {self.error or 'the bookie is being stopped'}")
+            self._arrived.append(batch)
+            self._bytes += batch.size_bytes
+            self._entries += batch.entries
+            self._meters.journal.length += batch.entries
+            if self._bytes >= self._wake_bytes or self._entries >= self._wake_entries:
+                self._wake_bytes = self._wake_entries = math.inf
+                self._changed.notify()
+
+    def has_room(self, size_bytes: int, entries: int) -> bool:
+        """Whether so much more stays within the bounds; an empty queue has room for anything.
+
+        True when the journal has stopped: then the append says so.
+        """
+        with self._changed:
+            held_bytes = self._bytes + self._taken_bytes
+            held_entries = self._entries + self._taken_entries
+            if (
+                (held_bytes == 0 and held_entries == 0)
+                or (
+                    held_bytes + size_bytes <= self._settings.queue_bytes_max
+                    and held_entries + entries <= self._settings.queue_entries_max
+                )
+                or self._is_closed()
+            ):
+                return True
+            self._was_full = True
+            return False
+
+    # --- the journal thread
+
+    def take(self) -> tuple[list[JournalBatch], FlushReason] | None:
+        """Wait until the policy lets the batches that arrived be written; None when there is an end.
+
+        Batches that are left at the end of a failed journal are :meth:`drain`'s.
+        """
+        with self._changed:
+            while not (self.aborted or self.error is not None):
+                if self._arrived and (self.stopping or not self._is_held_up()):
+                    reason = self._due()
+                    if reason is not None:
+                        return self._taken(), reason
+                    wait_s = self._expect_more()
+                elif self.stopping and not self._arrived:
+                    return None
+                else:
+                    # Any append wakes an idle journal; one that is held up waits for the stage in front.
+                    self._wake_bytes = self._wake_entries = math.inf if self._arrived else 0
+                    wait_s = None
+                self._changed.wait(wait_s)
+                self._wake_bytes = self._wake_entries = math.inf
+            return None
+
+    def _is_closed(self) -> bool:
+        return self.stopping or self.aborted or self.error is not None
+
+    def _is_held_up(self) -> bool:
+        """Whether a stage behind is full."""
+        force_write, callback = self._meters.force_write, self._meters.callback
+        return force_write.length >= force_write.bound or callback.length >= callback.bound
+
+    def _due(self) -> FlushReason | None:
+        if self.stopping:
+            return FlushReason.STOP
+        return self._policy.due(
+            size_bytes=self._bytes,
+            entries=self._entries,
+            age_s=self._age_s(),
+            forcing=self._meters.force_write.length,
+        )
+
+    def _age_s(self) -> float:
+        return self._clock.monotonic() - self._arrived[0].enqueued_s
+
+    def _expect_more(self) -> float | None:
+        """Let appends wake the thread at the thresholds; seconds to wait at most."""
+        self._wake_bytes = self._policy.bytes_max + 1
+        self._wake_entries = self._policy.entries_max + 1 if self._policy.entries_max else math.inf
+        return self._policy.patience_s(self._age_s())
+
+    def _taken(self) -> list[JournalBatch]:
+        """The next group: everything, or as much as makes the byte threshold."""
+        batches, self._arrived = self._arrived, []
+        self._taken_bytes, self._taken_entries = self._bytes, self._entries
+        if self._bytes > self._policy.bytes_max:
+            at = self._policy.group_end(batch.size_bytes for batch in batches)
+            self._arrived = batches[at:]
+            del batches[at:]
+            self._taken_bytes = sum([batch.size_bytes for batch in batches])
+            self._taken_entries = sum([batch.entries for batch in batches])
+        self._bytes -= self._taken_bytes
+        self._entries -= self._taken_entries
+        self._meters.journal.length -= self._taken_entries
+        return batches
+
+    def written(self, *, forcing: int, answering: int) -> bool:
+        """What was taken is in the file, and so many groups went to the next stages.
+
+        True when somebody was refused for lack of room since the last time.
+        """
+        with self._changed:
+            self._meters.journal.done += self._taken_entries
+            self._taken_bytes = self._taken_entries = 0
+            self._meters.force_write.length += forcing
+            self._meters.callback.length += answering
+            return self._room_wanted()
+
+    def drain(self) -> tuple[list[JournalBatch], bool]:
+        """All that will not be written, and whether somebody waits for room."""
+        with self._changed:
+            batches, self._arrived = self._arrived, []
+            self._meters.journal.failed += self._entries
+            self._meters.journal.length -= self._entries
+            self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
+            return batches, self._room_wanted()
+
+    def _room_wanted(self) -> bool:
+        wanted, self._was_full = self._was_full, False
+        return wanted
+
+    def await_forced(self) -> bool:
+        """Wait until the force-write stage is empty; False when the journal ends before that."""
+        with self._changed:
+            self._awaits_forced = True
+            while self._meters.force_write.length and not (self.aborted or self.error is not None):
+                self._changed.wait()
+            self._awaits_forced = False
+            return not (self.aborted or self.error is not None)
+
+    # --- the stages behind
+
+    def forced(self, groups: int, *, failed: bool) -> None:
+        """So many groups left the force-write stage for the callback stage."""
+        with self._changed:
+            meter = self._meters.force_write
+            meter.length -= groups
+            if failed:
+                meter.failed += groups
+            else:
+                meter.done += groups
+            self._meters.callback.length += groups
+            if self._arrived or self.stopping or self._awaits_forced:
+                self._changed.notify()
+
+    def answered(self, groups: int) -> None:
+        """So many groups left the callback stage."""
+        with self._changed:
+            self._meters.callback.length -= groups
+            self._meters.callback.done += groups
+            if self._arrived or self.stopping:
+                self._changed.notify()
+
+    # --- the end
+
+    def fail(self, error: BkctlError) -> None:
+        """Nothing is written any more, because of ``error``; the first one stays."""
+        with self._changed:
+            if self.error is None:
+                self.error = error
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Take no more; what has arrived is still written."""
+        with self._changed:
+            self.stopping = True
+            self._changed.notify()
+
+    def abort(self) -> None:
+        """Take no more and write nothing."""
+        with self._changed:
+            self.aborted = True
+            self._changed.notify()
