@@ -1,0 +1,281 @@
+"""One connection, from bytes to events, for a server and for a client.
+
+Server states:
+
+========== =================== ================================================
+state      input               next state, event
+========== =================== ================================================
+OPEN       requests            OPEN, runs and requests in order
+OPEN       AUTH                OPEN, Answer: the disabled plugin agrees
+OPEN       START_TLS           UPGRADING, StartTls; OPEN, Answer (404) when
+                               there is no TLS here, or it is on already
+OPEN       what is no request  CLOSED, Close
+UPGRADING  any byte            CLOSED, Close
+UPGRADING  ``tls_started()``   OPEN
+CLOSED     any byte            CLOSED, nothing
+========== =================== ================================================
+
+An answer belongs to a request by its txnId in v3. v2 has none: a client finds the request by operation,
+ledger and entry id, equal ones in the order they were sent, batch reads by their request id.
+
+Source: ``org.apache.bookkeeper.proto.BookieRequestProcessor``, ``AuthHandler.ServerSideHandler``,
+``PerChannelBookieClient``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import deque
+from dataclasses import dataclass
+
+from bkctl.errors import UsageError
+from bkctl.protocol.batch import RequestParser
+from bkctl.protocol.codes import Operation
+from bkctl.protocol.events import Answer, Close, ServerEvent, StartTls
+from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason, ProtocolError, ReceiveBuffer
+from bkctl.protocol.messages import (
+    AUTH_DISABLED_PLUGIN,
+    AddRequest,
+    AddResponse,
+    AuthRequest,
+    BatchReadRequest,
+    BatchReadResponse,
+    ReadRequest,
+    ReadResponse,
+    Request,
+    Response,
+    StartTlsRequest,
+    StartTlsResponse,
+    Wire,
+)
+from bkctl.protocol.wire import decode_response, encode_request, encode_response
+from bkctl.types import ResultCode
+
+
+class _State(enum.Enum):
+    OPEN = enum.auto()
+    UPGRADING = enum.auto()
+    CLOSED = enum.auto()
+
+
+class ServerConnection:
+    """The bookie's side of a connection, with authentication disabled.
+
+    ``tls`` says whether START_TLS is accepted. Not safe for two threads at once.
+    """
+
+    __slots__ = ("_parser", "_received", "_secured", "_state", "_tls")
+
+    def __init__(self, *, tls: bool = False, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._tls = tls
+        self._secured = False
+        self._state = _State.OPEN
+        self._parser = RequestParser(frame_bytes_max)
+        self._received = ReceiveBuffer(frame_bytes_max)
+
+    @property
+    def wire(self) -> Wire:
+        """What the connection speaks as far as is known: v3 until a frame is not."""
+        return self._parser.wire
+
+    @property
+    def closed(self) -> bool:
+        """Whether a Close was handed out."""
+        return self._state is _State.CLOSED
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes held of a frame that is not whole; below the frame limit and one piece."""
+        return len(self._received)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
+        """What ``data`` completes. Nothing is raised whatever the bytes are."""
+        if self._state is not _State.OPEN:
+            if self._state is _State.CLOSED or not len(data):
+                return []
+            return [self._close(CloseReason.CLEAR_AFTER_START_TLS)]
+        whole = self._received.add(data)
+        if whole is None:
+            return []
+        events: list[ServerEvent] = []
+        position = 0
+        while True:
+            segments, position = self._parser.parse(whole, position)
+            events += segments
+            if not segments or not isinstance(segments[-1], StartTlsRequest):
+                break
+            event = self._start_tls(segments[-1])
+            events[-1] = event
+            if isinstance(event, StartTls):
+                if position < len(whole):
+                    events.append(self._close(CloseReason.CLEAR_AFTER_START_TLS))
+                return self._authenticated(events)
+        if segments and isinstance(segments[-1], Close):
+            self._state = _State.CLOSED
+        else:
+            self._received.keep(whole[position:])
+        return self._authenticated(events)
+
+    def tls_started(self) -> None:
+        """The handshake is done: what is fed from now on came out of TLS."""
+        if self._state is not _State.UPGRADING:
+            raise UsageError("no START_TLS was answered on this connection")
+        self._state = _State.OPEN
+        self._secured = True
+
+    def _close(self, reason: CloseReason) -> Close:
+        self._state = _State.CLOSED
+        return Close(reason)
+
+    def _start_tls(self, request: StartTlsRequest) -> StartTls | Answer:
+        if self._tls and not self._secured:
+            self._state = _State.UPGRADING
+            return StartTls(encode_response(request.answer(ResultCode.OK)))
+        code = ResultCode.BAD_REQUEST
+        return Answer(encode_response(request.answer(code)), code, request)
+
+    def _authenticated(self, events: list[ServerEvent]) -> list[ServerEvent]:
+        """The same events, AUTH answered as a bookie without authentication does, whatever was asked."""
+        for index, event in enumerate(events):
+            if isinstance(event, AuthRequest):
+                frame = encode_response(event.answer(ResultCode.OK, AUTH_DISABLED_PLUGIN))
+                events[index] = Answer(frame, ResultCode.OK, event)
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """An answer with the request it belongs to, and what the sender attached to that."""
+
+    request: Request
+    response: Response
+    context: object = None
+
+
+_Key = tuple[object, ...]
+_Sent = tuple[Request, object]
+
+
+class ClientConnection:
+    """A client's side of a connection that speaks ``wire``.
+
+    Not safe for two threads at once. ``outstanding`` is not bounded here: whoever sends bounds it.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_next_txn",
+        "_received",
+        "_sent",
+        "_starting_tls",
+        "outstanding",
+        "unmatched",
+        "wire",
+    )
+
+    def __init__(self, wire: Wire, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.wire = wire
+        #: Requests without an answer so far.
+        self.outstanding = 0
+        #: Answers that nobody asked for, or not any more; they are dropped.
+        self.unmatched = 0
+        self._received = ReceiveBuffer(frame_bytes_max)
+        self._sent: dict[_Key, deque[_Sent]] = {}
+        self._next_txn = 0
+        self._starting_tls = False
+        self._closed = False
+
+    def send(self, request: Request, context: object = None) -> bytes:
+        """The frame to send. Over v3 the request gets the next txnId, over v2 its priority becomes a flag.
+
+        Raises UsageError when the connection's version cannot say it, or after a Close.
+        """
+        if self._closed:
+            raise UsageError("the connection is closed")
+        request = self._numbered(request)
+        frame = encode_request(request)
+        if isinstance(request, StartTlsRequest):
+            self._starting_tls = True
+        self._sent.setdefault(_request_key(request), deque()).append((request, context))
+        self.outstanding += 1
+        return frame
+
+    def _numbered(self, request: Request) -> Request:
+        # START_TLS is v3 on a v2 connection too.
+        if self.wire is Wire.V2 and not isinstance(request, StartTlsRequest):
+            return (
+                request if request.wire is Wire.V2 else dataclasses.replace(request, wire=Wire.V2, version=2)
+            )
+        self._next_txn += 1
+        return dataclasses.replace(request, wire=Wire.V3, version=3, txn_id=self._next_txn)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Completed | Close]:
+        """The answers that ``data`` completes; a Close is the last one, and fails what is outstanding."""
+        events: list[Completed | Close] = []
+        if self._closed:
+            return events
+        try:
+            for payload in self._received.frames(data):
+                self._complete(payload, events)
+        except ProtocolError as error:
+            self._closed = True
+            events.append(Close(error.reason, error.detail))
+        return events
+
+    def _complete(self, payload: bytes, events: list[Completed | Close]) -> None:
+        response = decode_response(payload, Wire.V3 if self._starting_tls else self.wire)
+        key = _response_key(response)
+        queue = self._sent.get(key)
+        if queue is None:
+            self.unmatched += 1
+            return
+        request, context = queue.popleft()
+        if not queue:
+            del self._sent[key]
+        self.outstanding -= 1
+        if isinstance(response, StartTlsResponse):
+            self._starting_tls = False
+        events.append(Completed(request, response, context))
+
+    def abandon(self, context: object) -> bool:
+        """Forget the request that was sent with this very ``context``, as after a timeout; was it there?
+
+        Its answer, should it come, counts as unmatched. Looks at everything outstanding.
+        """
+        for key, queue in self._sent.items():
+            for sent in queue:
+                if sent[1] is context:
+                    queue.remove(sent)
+                    if not queue:
+                        del self._sent[key]
+                    self.outstanding -= 1
+                    return True
+        return False
+
+    def drain(self) -> list[tuple[Request, object]]:
+        """Everything outstanding, oldest first per key, forgotten here: for failing it after a close."""
+        left = [sent for queue in self._sent.values() for sent in queue]
+        self._sent.clear()
+        self.outstanding = 0
+        return left
+
+
+def _request_key(request: Request) -> _Key:
+    if request.wire is Wire.V3:
+        return (request.operation, request.txn_id)
+    if isinstance(request, BatchReadRequest):
+        return (request.operation, request.request_id)
+    if isinstance(request, AddRequest | ReadRequest):
+        return (request.operation, request.ledger, request.entry)
+    return (request.operation,)
+
+
+def _response_key(response: Response) -> _Key:
+    if response.wire is Wire.V3:
+        return (response.operation, response.txn_id)
+    if isinstance(response, BatchReadResponse):
+        return (response.operation, response.request_id)
+    if isinstance(response, AddResponse | ReadResponse):
+        return (response.operation, response.ledger, response.entry)
+    return (Operation.AUTH,)

@@ -1,0 +1,61 @@
+"""What is refused before any ledger is looked at.
+
+A pure rule over decoded requests. Beside the protocol's own checks it keeps ids that the journal uses for its
+own records (-0x1000, -0x2000, -0x4000, -0x8000) away from it: Java takes an add with such an id and cannot
+start again afterwards. A plain read of a negative ledger passes; it is just not there.
+
+Source: ``org.apache.bookkeeper.proto.PacketProcessorBaseV3.isVersionCompatible`` and the processors.
+"""
+
+from __future__ import annotations
+
+from bkctl.protocol.messages import (
+    LAST_ADD_CONFIRMED,
+    AddRequest,
+    AuthRequest,
+    BatchReadRequest,
+    ForceLedgerRequest,
+    ReadRequest,
+    Request,
+    StartTlsRequest,
+    UnsupportedRequest,
+    Wire,
+    WriteLacRequest,
+)
+from bkctl.types import ResultCode
+
+#: Shortest body that a bookie stores: it has to read ledger, entry and LAC out of it.
+BODY_BYTES_MIN = 24
+
+_LAC_BODY_BYTES_MIN = 16
+_NEGATIVE = 0x80
+
+
+def refusal(request: Request) -> ResultCode | None:
+    """The code to answer with, or None when the request is to be served."""
+    if isinstance(request, UnsupportedRequest):
+        return ResultCode.BAD_REQUEST
+    if not isinstance(request, AuthRequest | StartTlsRequest) and not _version_fits(request):
+        return ResultCode.BAD_VERSION
+    return ResultCode.BAD_REQUEST if _has_no_meaning(request) else None
+
+
+def _version_fits(request: Request) -> bool:
+    if request.wire is Wire.V2:
+        return 0 <= request.version <= 2
+    return request.version == 3
+
+
+def _has_no_meaning(request: Request) -> bool:
+    if isinstance(request, AddRequest):
+        body = request.body
+        return len(body) < BODY_BYTES_MIN or body[0] >= _NEGATIVE or body[8] >= _NEGATIVE
+    if isinstance(request, ReadRequest):
+        if request.long_poll and request.piggyback and request.entry != LAST_ADD_CONFIRMED:
+            return True
+        return request.fence and request.ledger < 0  # it would be created, and fenced, under that id
+    if isinstance(request, BatchReadRequest):
+        return request.fence and request.ledger < 0
+    if isinstance(request, WriteLacRequest):
+        return len(request.body) < _LAC_BODY_BYTES_MIN or request.body[0] >= _NEGATIVE
+    return isinstance(request, ForceLedgerRequest) and request.ledger < 0

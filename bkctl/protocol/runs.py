@@ -1,0 +1,154 @@
+"""Runs: consecutive plain adds or reads of one connection as parallel lists, and the answers to them.
+
+A run holds no object per entry, only bytes: what the engine takes (grants, keys, bodies) and a *token* each,
+from which the answer is made. Tokens may be kept, split and mixed at will, as long as they are answered with
+the run's ``wire``:
+
+====== ===== ==================================================================
+wire   run   token
+====== ===== ==================================================================
+v2     add   the key, 16 bytes: ledger id, entry id
+v2     read  the same
+v3     add   the whole frame of the answer "stored"
+v3     read  the request's header, then ``10 <ledgerId> 18 <entryId>``
+====== ===== ==================================================================
+
+Answers to an add, v2 and v3 (``n`` counts what follows, ``s`` is a status, ``<>`` a varint)::
+
+    00000018 02010000 i32 code, i64 ledger, i64 entry
+    i32 n, 0a n 0803 1002 18 <txnId>, 10 s, aa06 n 08 s 10 <ledgerId> 18 <entryId>
+
+and to a read::
+
+    i32 n, 02020000 i32 code, i64 ledger, i64 entry, entry
+    i32 n, 0a n 0803 1001 18 <txnId>, 10 s, a206 <n> 08 s 10 <ledgerId> 18 <entryId>
+           22 <n> entry [28 <maxLAC>]
+
+One call makes the answers of one batch in one piece. They are built by joins of slices, so a call over more
+than some megabytes of entries keeps the interpreter busy for milliseconds: callers hand over less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bkctl.protocol import v3, varint
+from bkctl.protocol.codes import V2_CODES, V3_CODES
+from bkctl.protocol.framing import LENGTH, LENGTH_BYTES
+from bkctl.protocol.messages import AddResponse, Wire
+from bkctl.types import ResultCode
+
+_ANSWER_BYTES = 24
+_HEAD = struct.Struct(">iIi")
+_ADD_HEADER = 0x02010000
+_READ_HEADER = 0x02020000
+_OK = ResultCode.OK
+
+
+@dataclass(slots=True)
+class AddRun:
+    """Plain adds in order of arrival: version 2 without flags, or version 3 without flags and priority.
+
+    ``grants`` are master key (20 bytes) and ledger id (8 bytes), ``keys`` the first 16 bytes of the bodies:
+    ids not negative, bodies of 24 bytes or more. ``size_bytes`` is the sum of the bodies.
+    """
+
+    wire: Wire
+    grants: list[bytes]
+    keys: list[bytes]
+    bodies: list[bytes]
+    tokens: list[bytes]
+    size_bytes: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class ReadRun:
+    """Plain reads in order of arrival: no fence, no long poll, an entry id that is not negative."""
+
+    wire: Wire
+    keys: list[bytes]
+    tokens: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCode.OK) -> bytes:
+    """The frames that answer the adds of ``tokens`` with ``code``, joined."""
+    if not tokens:
+        return b""
+    if wire is Wire.V2:
+        prefix = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code])
+        return prefix + prefix.join(tokens)
+    if code is _OK:
+        return b"".join(tokens)
+    return b"".join([_refused(token, code) for token in tokens])
+
+
+def _refused(stored: bytes, code: ResultCode) -> bytes:
+    """The v3 answer with another code."""
+    answer = v3.decode_response(stored[LENGTH_BYTES:])
+    assert isinstance(answer, AddResponse)
+    return v3.encode_response(dataclasses.replace(answer, code=code))
+
+
+def answer_reads(
+    wire: Wire,
+    tokens: Sequence[bytes],
+    results: Sequence[bytes | ResultCode],
+    max_lacs: Sequence[int | None] | None = None,
+) -> bytes:
+    """The frames that answer the reads of ``tokens``, joined.
+
+    ``results`` has the entry's body or the code of the failure for each of them. ``max_lacs`` are the highest
+    LACs that the bookie knows of the entries' ledgers; v2 has no place for them.
+    """
+    pieces: list[bytes] = []
+    if wire is Wire.V2:
+        for token, result in zip(tokens, results, strict=True):
+            if isinstance(result, bytes):
+                pieces += (_HEAD.pack(_ANSWER_BYTES + len(result), _READ_HEADER, 0), token, result)
+            else:
+                pieces += (_HEAD.pack(_ANSWER_BYTES, _READ_HEADER, V2_CODES[result]), token)
+        return b"".join(pieces)
+    lacs = max_lacs if max_lacs is not None else [None] * len(tokens)
+    for token, result, lac in zip(tokens, results, lacs, strict=True):
+        split = 2 + token[1]
+        if isinstance(result, bytes):
+            _add_read_answer(pieces, token[:split], token[split:], result, lac)
+        else:
+            _add_read_failure(pieces, token[:split], token[split:], result)
+    return b"".join(pieces)
+
+
+def _add_read_answer(pieces: list[bytes], header: bytes, ids: bytes, body: bytes, lac: int | None) -> None:
+    size = _varint(len(body))
+    tail = b"" if lac is None else b"\x28" + _varint(lac)
+    part = 3 + len(ids) + len(size) + len(body) + len(tail)  # 08 00, ids, 22, size, body, tail
+    part_size = _varint(part)
+    whole = len(header) + 4 + len(part_size) + part  # header, 10 00 a2 06
+    pieces += (
+        LENGTH.pack(whole) + header + b"\x10\x00\xa2\x06" + part_size + b"\x08\x00" + ids + b"\x22" + size,
+        body,
+        tail,
+    )
+
+
+def _add_read_failure(pieces: list[bytes], header: bytes, ids: bytes, code: ResultCode) -> None:
+    status = varint.encode(V3_CODES[code])
+    part = b"\x08" + status + ids
+    message = header + b"\x10" + status + b"\xa2\x06" + varint.encode(len(part)) + part
+    pieces += (LENGTH.pack(len(message)), message)
+
+
+@lru_cache(maxsize=4096)
+def _varint(number: int) -> bytes:
+    """As protobuf writes an int64: a negative one as its two's complement in 64 bits."""
+    return varint.encode(number & (1 << 64) - 1)

@@ -1,0 +1,35 @@
+"""What requests and answers of protocol v3 have in common: parsing, and the header.
+
+========= === ====== ===========================================================
+field     no. type   meaning
+========= === ====== ===========================================================
+version   1   enum   3
+operation 2   enum   ``codes.Operation``
+txnId     3   uint64 chosen by the client, repeated in the answer
+priority  4   uint32 not repeated
+========= === ====== ===========================================================
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from bkctl.protocol.codes import Operation
+from bkctl.protocol.framing import CloseReason, ProtocolError
+from bkctl.protocol.proto import bookkeeper_protocol_pb2 as pb
+
+
+def parse(message: pb.Request | pb.Response, payload: bytes) -> None:
+    """Fill ``message``. Raises ProtocolError (NEITHER_V2_NOR_V3) when it does not parse or lacks a field."""
+    try:
+        message.MergeFromString(payload)
+    except DecodeError as error:
+        raise ProtocolError(CloseReason.NEITHER_V2_NOR_V3, "not a v3 message") from error
+    if not message.IsInitialized():
+        raise ProtocolError(CloseReason.NEITHER_V2_NOR_V3, "a required field is missing")
+
+
+def header_of(operation: Operation, txn_id: int) -> pb.BKPacketHeader:
+    """The header that we write."""
+    # The values of Operation and ResultCode are named as protobuf's, which takes the names for the numbers.
+    return pb.BKPacketHeader(version="VERSION_THREE", operation=operation.name, txnId=txn_id)

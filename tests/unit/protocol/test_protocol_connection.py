@@ -1,0 +1,232 @@
+"""Both sides of a connection: authentication, TLS, closing, correlation."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from bkctl.errors import UsageError
+from bkctl.protocol import v2, v3
+from bkctl.protocol.connection import ClientConnection, Completed, ServerConnection
+from bkctl.protocol.events import Answer, Close, StartTls
+from bkctl.protocol.framing import CloseReason
+from bkctl.protocol.messages import (
+    AddRequest,
+    AuthRequest,
+    AuthResponse,
+    BatchReadRequest,
+    BatchReadResponse,
+    ForceLedgerRequest,
+    ReadRequest,
+    ReadResponse,
+    Request,
+    StartTlsRequest,
+    StartTlsResponse,
+    Wire,
+)
+from bkctl.protocol.runs import AddRun, ReadRun, answer_adds, answer_reads
+from bkctl.protocol.wire import encode_response
+from bkctl.types import ResultCode
+
+KEY = bytes(range(20))
+BODY = struct.pack(">qqqq", 1, 0, -1, 4) + b"data"
+ADD = v2.encode_add(KEY, BODY)
+START_TLS = v3.encode_request(StartTlsRequest(txn_id=1))
+
+
+class TestServer:
+    def test_auth_is_answered_as_a_bookie_without_authentication_does(self) -> None:
+        connection = ServerConnection()
+        (answer,) = connection.feed(v3.encode_request(AuthRequest("sasl", b"", txn_id=5, priority=1)))
+        assert isinstance(answer, Answer)
+        assert answer.frame[4:] == bytes.fromhex(
+            "0a08080310051805" + "2001" + "1000" + "b20616" + "0a12" + b"AuthDisabledPlugin".hex() + "1200"
+        )
+        (answer,) = connection.feed(v2.encode_request(AuthRequest("sasl", b"", wire=Wire.V2)))
+        assert isinstance(answer, Answer)
+        assert answer.frame[4:] == bytes.fromhex("02030000" + "0a124175746844697361626c6564506c7567696e1200")
+
+    def test_auth_without_its_part_is_answered_too(self) -> None:
+        (answer,) = ServerConnection().feed(bytes.fromhex("00000008" + "0a06080310051801"))
+        assert isinstance(answer, Answer)
+        assert answer.code is ResultCode.OK
+
+    def test_without_tls_the_connection_stays_usable(self) -> None:
+        connection = ServerConnection()
+        events = connection.feed(START_TLS + ADD)
+        assert isinstance(events[0], Answer)
+        assert events[0].frame[4:] == bytes.fromhex("0a06080310091801" + "109403")
+        assert isinstance(events[1], AddRun)
+        assert not connection.closed
+
+    def test_tls(self) -> None:
+        connection = ServerConnection(tls=True)
+        run, start = connection.feed(v3.encode_request(ReadRequest(1, 1)) + START_TLS)
+        assert isinstance(run, ReadRun)
+        assert isinstance(start, StartTls)
+        assert start.frame[4:] == bytes.fromhex("0a06080310091801" + "1000" + "d20600")
+        assert connection.feed(b"") == []
+        connection.tls_started()
+        assert isinstance(connection.feed(ADD)[0], AddRun)
+        with pytest.raises(UsageError):
+            connection.tls_started()
+
+    def test_start_tls_inside_tls_is_refused(self) -> None:
+        connection = ServerConnection(tls=True)
+        connection.feed(START_TLS)
+        connection.tls_started()
+        (answer,) = connection.feed(START_TLS)
+        assert isinstance(answer, Answer)
+        assert answer.code is ResultCode.BAD_REQUEST
+
+    @pytest.mark.parametrize("together", [True, False])
+    def test_clear_bytes_behind_start_tls_close(self, together: bool) -> None:
+        connection = ServerConnection(tls=True)
+        events = (
+            connection.feed(START_TLS + b"x")
+            if together
+            else connection.feed(START_TLS) + connection.feed(b"x")
+        )
+        assert isinstance(events[0], StartTls)
+        assert events[1:] == [Close(CloseReason.CLEAR_AFTER_START_TLS)]
+        assert connection.closed
+        assert connection.feed(ADD) == []
+
+    def test_after_a_close_nothing_comes(self) -> None:
+        connection = ServerConnection()
+        run, close = connection.feed(ADD + bytes(4) + ADD)
+        assert isinstance(run, AddRun)
+        assert close == Close(CloseReason.EMPTY_FRAME)
+        assert connection.closed
+        assert connection.feed(ADD) == []
+
+    def test_frames_in_pieces(self) -> None:
+        connection = ServerConnection()
+        events = [event for n in range(len(ADD * 3)) for event in connection.feed((ADD * 3)[n : n + 1])]
+        assert [len(event) for event in events if isinstance(event, AddRun)] == [1, 1, 1]
+        assert connection.pending_bytes == 0
+        assert connection.wire is Wire.V2
+
+    def test_a_reused_receive_buffer(self) -> None:
+        connection = ServerConnection()
+        area = bytearray(ADD[:30])
+        assert connection.feed(memoryview(area)) == []
+        area[:] = bytes(30)
+        (run,) = connection.feed(bytearray(ADD[30:]))
+        assert isinstance(run, AddRun)
+        assert run.bodies == [BODY]
+
+    def test_an_oversized_frame_closes_at_its_length(self) -> None:
+        connection = ServerConnection(frame_bytes_max=1000)
+        assert connection.feed(b"\0\0\x03") == []
+        (close,) = connection.feed(b"\xff")
+        assert isinstance(close, Close)
+        assert close.reason is CloseReason.FRAME_TOO_LARGE
+
+
+def completed(events: list[Completed | Close]) -> list[tuple[object, object]]:
+    return [(event.context, event.response) for event in events if isinstance(event, Completed)]
+
+
+class TestClient:
+    def test_v3_answers_find_their_requests_in_any_order(self) -> None:
+        client = ClientConnection(Wire.V3)
+        first = ForceLedgerRequest(1)
+        frames = [client.send(first, "a"), client.send(ReadRequest(1, 1), "b"), client.send(first, "c")]
+        requests = [v3.decode_request(frame[4:]) for frame in frames]
+        assert [request.txn_id for request in requests] == [1, 2, 3]
+        answers = [encode_response(request.refuse(ResultCode.OK)) for request in requests]
+        assert [context for context, _ in completed(client.feed(b"".join(reversed(answers))))] == [
+            "c",
+            "b",
+            "a",
+        ]
+        assert client.outstanding == 0
+
+    def test_v3_answers_that_nobody_asked_for_are_dropped(self) -> None:
+        client = ClientConnection(Wire.V3)
+        client.send(ForceLedgerRequest(1))
+        wrong = [ForceLedgerRequest(1, txn_id=2), ReadRequest(1, 1, txn_id=1)]
+        assert client.feed(b"".join(encode_response(r.refuse(ResultCode.OK)) for r in wrong)) == []
+        assert (client.outstanding, client.unmatched) == (1, 2)
+
+    def test_v2_answers_find_their_requests(self) -> None:
+        client = ClientConnection(Wire.V2)
+        for context in "ab":
+            client.send(ReadRequest(1, -1, wire=Wire.V2, version=2), context)
+        client.send(AddRequest(1, 0, KEY, BODY, priority=100), "c")
+        client.send(BatchReadRequest(1, 0, 7, 1, 1), "d")
+        client.send(BatchReadRequest(1, 0, 8, 1, 1), "e")
+        client.send(AuthRequest("p", b""), "f")
+        v2_fields = {"wire": Wire.V2, "version": 2}
+        answers = [
+            AuthResponse(ResultCode.OK, "p", **v2_fields),
+            BatchReadResponse(ResultCode.OK, 1, 0, 8, (BODY,), **v2_fields),
+            BatchReadResponse(ResultCode.OK, 1, 0, 7, (BODY,), **v2_fields),
+            AddRequest(1, 0, KEY, BODY, **v2_fields).answer(ResultCode.FENCED),
+            ReadResponse(ResultCode.OK, 1, -1, BODY, **v2_fields),
+            ReadResponse(ResultCode.NO_ENTRY, 1, 3, **v2_fields),
+            ReadResponse(ResultCode.OK, 1, -1, BODY, **v2_fields),
+        ]
+        events = client.feed(b"".join(map(encode_response, answers)))
+        assert "".join(str(context) for context, _ in completed(events)) == "fedcab"
+        assert (client.outstanding, client.unmatched) == (0, 1)
+
+    def test_a_client_and_a_server(self) -> None:
+        for wire in Wire:
+            client, server = ClientConnection(wire), ServerConnection()
+            sent = client.send(AddRequest(1, 0, KEY, BODY), 1) + client.send(ReadRequest(1, 0), 2)
+            adds, reads = server.feed(sent)
+            assert isinstance(adds, AddRun)
+            assert isinstance(reads, ReadRun)
+            answers = answer_adds(adds.wire, adds.tokens) + answer_reads(reads.wire, reads.tokens, [BODY])
+            (first, one), (second, two) = completed(client.feed(answers))
+            assert (first, second) == (1, 2)
+            assert getattr(one, "code", None) is ResultCode.OK
+            assert isinstance(two, ReadResponse)
+            assert two.body == BODY
+
+    def test_start_tls_is_v3_on_a_v2_connection(self) -> None:
+        client, server = ClientConnection(Wire.V2), ServerConnection(tls=True)
+        (start,) = server.feed(client.send(StartTlsRequest()))
+        assert isinstance(start, StartTls)
+        ((_, response),) = completed(client.feed(start.frame))
+        assert response == StartTlsResponse(ResultCode.OK, txn_id=1)
+        server.tls_started()
+        (run,) = server.feed(client.send(AddRequest(1, 0, KEY, BODY)))
+        assert isinstance(run, AddRun)
+        assert run.wire is Wire.V2
+        assert len(client.feed(answer_adds(run.wire, run.tokens))) == 1
+
+    @pytest.mark.parametrize("wire", Wire)
+    def test_bytes_that_are_no_answer_close(self, wire: Wire) -> None:
+        client = ClientConnection(wire)
+        client.send(ReadRequest(1, 1), "x")
+        (close,) = client.feed(b"\0\0\0\4\xff\xff\xff\xff")
+        assert isinstance(close, Close)
+        assert [context for _, context in client.drain()] == ["x"]
+        assert client.outstanding == 0
+        assert client.feed(b"more") == []
+        with pytest.raises(UsageError):
+            client.send(ReadRequest(1, 1))
+
+    def test_an_abandoned_request_is_not_completed(self) -> None:
+        client = ClientConnection(Wire.V2)
+        mark, other = object(), object()
+        request: Request = ReadRequest(1, 1)
+        client.send(request, mark)
+        client.send(request, other)
+        assert client.abandon(mark)
+        assert not client.abandon(mark)
+        answer = encode_response(ReadResponse(ResultCode.NO_ENTRY, 1, 1, wire=Wire.V2, version=2))
+        assert completed(client.feed(answer))[0][0] is other
+        assert client.feed(answer) == []
+        assert (client.outstanding, client.unmatched) == (0, 1)
+
+    def test_what_cannot_be_said_leaves_no_trace(self) -> None:
+        client = ClientConnection(Wire.V2)
+        with pytest.raises(UsageError):
+            client.send(ForceLedgerRequest(1))
+        assert client.outstanding == 0
+        assert client.drain() == []
