@@ -1,0 +1,317 @@
+"""What a metadata store offers: synchronous, safe to use from many threads, every wait bounded.
+
+Errors, besides those that a method names:
+
+* :class:`~bkctl.errors.ConnectionFailedError`: the store did not answer in time; after a write its outcome
+  is unknown, unless the message says otherwise.
+* :class:`NoClusterError`: the root is not there. Never reported as an empty list or a missing cookie.
+* :class:`AuthenticationNeededError`: the store refuses this session.
+* :class:`~bkctl.errors.CorruptionError`: stored bytes do not decode; names the node.
+* :class:`~bkctl.errors.StorageError`: the embedded store's file fails.
+
+Source: ``org.apache.bookkeeper.meta.LayoutManager``, ``LedgerManager``, ``discover.RegistrationManager``,
+``discover.RegistrationClient``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from bkctl.codec.layout import LayoutText
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.codec.ledger_path import LedgerLayout
+from bkctl.errors import BkctlError, NotFoundError, RefusedError
+
+
+class NoClusterError(NotFoundError):
+    """Nothing stands at the ledgers root: not initialised, or the wrong address or path."""
+
+
+class VersionConflictError(RefusedError):
+    """Somebody else changed the value since it was read; read it again and decide again."""
+
+
+class AlreadyExistsError(RefusedError):
+    """What was to be created is there already."""
+
+
+class AuthenticationNeededError(RefusedError):
+    """The store wants credentials that this session does not have."""
+
+
+class RegistrationConflictError(RefusedError):
+    """A bookie of the same id is registered by another session, and stayed so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """Stored bytes and how often they were rewritten."""
+
+    data: bytes = field(repr=False)
+    version: int
+
+
+# --- layout -------------------------------------------------------------------------------------------------
+
+
+class LayoutManager(Protocol):
+    """The cluster as a whole. No method but the last three writes anything."""
+
+    def cluster_exists(self) -> bool:
+        """Whether the ledgers root is there."""
+
+    def read_layout(self) -> LayoutText | None:
+        """What LAYOUT says; None when the cluster has none (as Pulsar makes them)."""
+
+    def layout(self) -> LedgerLayout:
+        """Where ledgers stand: LAYOUT's kind, else the URI's, else hierarchical.
+
+        Raises RefusedError when the URI asks for another kind than LAYOUT's, or LAYOUT for one that is not
+        supported.
+        """
+
+    def instance_id(self) -> str | None:
+        """The cluster's UUID; None when it has none."""
+
+    def initialise_cluster(self) -> str:
+        """Make a new cluster (Java ``initnewcluster``); returns its instance id.
+
+        Raises AlreadyExistsError when the root is there, NotFoundError when the root's parent is not.
+        """
+
+    def format_cluster(self, *, force: bool = False) -> str:
+        """Forget every ledger, cookie and under-replication mark (Java ``metaformat``); a new instance id.
+
+        Makes a missing root with its parents. The layout stays what it was unless the URI names one. Raises
+        RefusedError while bookies are registered, unless ``force``: a running bookie would delete all its
+        ledgers at its next garbage collection.
+        """
+
+    def obstacles_to_nuke(self, instance_id: str | None) -> list[str]:
+        """Why :meth:`nuke_cluster` would refuse, in words; ``instance_id`` None leaves that check out."""
+
+    def nuke_cluster(self, instance_id: str | None) -> None:
+        """Delete the root with all below it.
+
+        Raises RefusedError with the obstacles: another instance id, registered bookies, foreign nodes.
+        """
+
+
+# --- registration -------------------------------------------------------------------------------------------
+
+
+class RegistrationMode(enum.Enum):
+    """How a bookie is registered; the value is the JSON form."""
+
+    WRITABLE = "rw"
+    READ_ONLY = "ro"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBookies:
+    """Ids of the bookies that are up, ascending. One registered in both ways counts as read-only."""
+
+    writable: tuple[str, ...]
+    read_only: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One bookie's registration: its mode, the bytes of its BookieServiceInfo, when it was made."""
+
+    bookie: str
+    mode: RegistrationMode
+    service_info: bytes
+    registered_ms: int
+
+
+class SessionListener(Protocol):
+    """Told about the session that registrations hang on, one call at a time from a thread of the store.
+
+    Calls may use the store; they should not take long.
+    """
+
+    def session_lost(self) -> None:
+        """The session has ended, and with it the registration: others see this bookie as down.
+
+        A server tells so only when it can be reached again; until then operations fail.
+        """
+
+    def session_restored(self) -> None:
+        """There is a session again, and a bookie that was registered is so again."""
+
+    def registration_failed(self, error: BkctlError) -> None:
+        """There is a session again, but the bookie could not be registered (its id is taken, ...)."""
+
+
+class Subscription(Protocol):
+    """Something that calls back until it is closed."""
+
+    def close(self) -> None:
+        """No call begins after this; a second close does nothing."""
+
+
+class RegistrationManager(Protocol):
+    """Which bookies are up. One instance holds at most one registration, that of its own bookie."""
+
+    def register(self, bookie: str, mode: RegistrationMode, service_info: bytes) -> None:
+        """Register this process's bookie, or change how it is registered.
+
+        The new node is made before the old one goes, so that the bookie never seems down. A registration of
+        the same id by another session is waited for, up to one and a half session timeouts; then
+        RegistrationConflictError, and nothing is deleted. Raises UsageError for an id that is not allowed.
+        """
+
+    def unregister(self) -> None:
+        """Remove this instance's registration; without one nothing happens."""
+
+    def bookies(self) -> RegisteredBookies:
+        """All bookies that are up."""
+
+    def registration(self, bookie: str) -> Registration | None:
+        """How a bookie is registered; None when it is not. One registered in both ways is read-only."""
+
+    def watch_bookies(self, changed: Callable[[RegisteredBookies], None]) -> Subscription:
+        """Call ``changed`` with what :meth:`bookies` gives, once soon and after every change.
+
+        Changes that follow each other quickly are reported as one. Called from a thread of the store.
+        """
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        """Tell ``listener`` about the session from now on."""
+
+    def remove_session_listener(self, listener: SessionListener) -> None:
+        """Stop telling it."""
+
+
+# --- cookies ------------------------------------------------------------------------------------------------
+
+
+class CookieStore(Protocol):
+    """Cookies by bookie id; the bytes are those of :mod:`bkctl.codec.cookie`, not looked into.
+
+    Raises UsageError for a bookie id that is not allowed.
+    """
+
+    def read_cookie(self, bookie: str) -> Versioned | None:
+        """The stored cookie; None when the cluster is there and the cookie is not."""
+
+    def create_cookie(self, bookie: str, data: bytes) -> None:
+        """Store a first cookie. Raises AlreadyExistsError."""
+
+    def update_cookie(self, bookie: str, data: bytes, version: int) -> int:
+        """Replace the cookie that was read with ``version``; returns the new version.
+
+        Raises VersionConflictError, NotFoundError.
+        """
+
+    def delete_cookie(self, bookie: str, version: int) -> None:
+        """Remove the cookie that was read with ``version``. Raises VersionConflictError, NotFoundError."""
+
+    def cookie_bookies(self) -> list[str]:
+        """Ids that have a cookie, ascending: every bookie that was ever formatted."""
+
+    def cookies(self) -> Mapping[str, Versioned]:
+        """All cookies by bookie id, ascending."""
+
+
+# --- ledgers ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """A ledger's metadata, the version to hand to an update, and when its node was made."""
+
+    ledger: int
+    metadata: LedgerMetadata
+    version: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRange:
+    """All ledgers of the cluster with ``first <= id <= last``, ascending; there may be none."""
+
+    first: int
+    last: int
+    ledgers: tuple[int, ...]
+
+
+class LedgerManager(Protocol):
+    """Ledger metadata. "No such ledger" is only ever said when the cluster is there and the ledger is not."""
+
+    def ledger_exists(self, ledger: int) -> bool:
+        """Whether the ledger has metadata."""
+
+    def ledger_ranges(self) -> Iterator[LedgerRange]:
+        """The whole id space 0 to 2^63-1 in adjoining ranges, ascending.
+
+        Complete, or it raises: NoClusterError or RefusedError also when the cluster is removed or formatted
+        while the list is read. Nothing may be deleted because of ranges whose iteration has not ended well,
+        without reading the ledger once more.
+        """
+
+    def ledgers(self) -> Iterator[int]:
+        """The ids of :meth:`ledger_ranges`, one by one."""
+
+    def read_ledger(self, ledger: int) -> StoredLedger:
+        """A ledger's metadata. Raises NotFoundError."""
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:
+        """Store a new ledger; returns its version. Raises AlreadyExistsError."""
+
+    def update_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> int:
+        """Replace what was read with ``version``; returns the new one.
+
+        Raises VersionConflictError, NotFoundError.
+        """
+
+    def delete_ledger(self, ledger: int, version: int) -> None:
+        """Delete the ledger that was read with ``version``; one that is gone already is fine.
+
+        Raises VersionConflictError.
+        """
+
+    def new_ledger_id(self) -> int:
+        """An id that no other caller got or will get from this cluster."""
+
+
+class MetadataStore(Protocol):
+    """One open store. Closing it ends its session, and with it a registration."""
+
+    @property
+    def uri(self) -> str:
+        """The address it was opened with."""
+
+    @property
+    def root(self) -> str:
+        """Path of the ledgers root."""
+
+    @property
+    def layout(self) -> LayoutManager:
+        """The cluster as a whole."""
+
+    @property
+    def registration(self) -> RegistrationManager:
+        """Which bookies are up."""
+
+    @property
+    def cookies(self) -> CookieStore:
+        """The bookies' cookies."""
+
+    @property
+    def ledgers(self) -> LedgerManager:
+        """Ledger metadata."""
+
+    def close(self) -> None:
+        """End the session and the store's threads; a second call does nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,448 @@
+"""A metadata store in one SQLite file, for a bookie or a small cluster on one machine.
+
+========= =============================================================================================
+table     columns
+========= =============================================================================================
+nodes     path (key), parent, name, data, version, made (children ever made), created_ms, owner
+sessions  id (key, never used twice), expires_ms, holder (process id, for people)
+========= =============================================================================================
+
+Any number of processes use the file at once: it is in WAL mode and every change is one immediate
+transaction. A session is a lease, renewed by a thread of its process. From the moment it runs out its nodes
+count as gone for the others, and whoever writes next ends it for good. Until then its process may still renew
+it: a disk that syncs slowly, or a machine that slept, costs no registration when nobody else was there.
+Times are the machine's wall clock: set forward, it ends leases early (they are made anew), set back, it
+prolongs them.
+
+The file holds the ledgers' passwords in clear and is made with mode 0600. Reading makes no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, StorageError
+from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.notices import NoticeThread
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.tree import (
+    ANY_VERSION,
+    NO_SESSION,
+    Node,
+    NodeExistsError,
+    NodeMissingError,
+    NodeNotEmptyError,
+    NodeTree,
+    SessionCallbacks,
+    parent_of,
+    sequence_name,
+)
+
+_LOG = logging.getLogger(__name__)
+
+#: ``PRAGMA application_id``: what marks the file as ours ("bkmd").
+APPLICATION_ID = 0x626B6D64
+SCHEMA_VERSION = 1
+
+#: A lease is renewed this many times before it runs out.
+_RENEWALS_PER_LEASE = 4
+_GONE_POLL_S = 0.05
+
+_SCHEMA = (
+    """CREATE TABLE nodes (
+         path TEXT PRIMARY KEY, parent TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL,
+         version INTEGER NOT NULL, made INTEGER NOT NULL, created_ms INTEGER NOT NULL, owner INTEGER NOT NULL
+       ) WITHOUT ROWID""",
+    "CREATE INDEX nodes_by_parent ON nodes (parent, name)",
+    "CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner != 0",
+    """CREATE TABLE sessions (
+         id INTEGER PRIMARY KEY AUTOINCREMENT, expires_ms INTEGER NOT NULL, holder TEXT NOT NULL
+       )""",
+)
+_INSERT = "INSERT INTO nodes VALUES (?, ?, ?, ?, 0, 0, ?, ?)"
+# In both, ?2 is the time and ?3 the reader's own session, which is alive as long as nobody has ended it.
+_GET = """
+SELECT data, version, created_ms, owner FROM nodes
+WHERE path = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expires_ms > ?2 OR id = ?3))
+"""
+# One statement, so that both answers are of the same moment: the row without a name is the node itself.
+_CHILDREN = """
+SELECT name FROM nodes
+WHERE parent = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expires_ms > ?2 OR id = ?3))
+UNION ALL SELECT NULL FROM nodes
+WHERE path = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expires_ms > ?2 OR id = ?3))
+"""
+_SET = "UPDATE nodes SET data = ?, version = ? WHERE path = ?"
+_RENEW = "UPDATE sessions SET expires_ms = ? WHERE id = ?"
+_END_SESSION_NODES = "DELETE FROM nodes WHERE owner = ? AND owner != 0"
+
+
+class SqliteTree(NodeTree):
+    """A tree in the SQLite file ``path``."""
+
+    def __init__(self, path: str, settings: MetadataSettings, clock: Clock) -> None:
+        self._path = path
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.RLock()  # one connection, one statement at a time
+        self._connection: sqlite3.Connection | None = None
+        self._session = NO_SESSION
+        self._callbacks: SessionCallbacks | None = None
+        self._notices = NoticeThread("metadata-embedded", SystemClock())
+        self._closing = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return f"embedded metadata {self._path}"
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self._settings.session_timeout_ms / 1000
+
+    # --- the file -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self, *, create: bool = False) -> Iterator[sqlite3.Connection | None]:
+        """The connection, locked; None when there is no file and none is to be made."""
+        with self._lock:
+            if self._closing.is_set():
+                raise ConnectionFailedError(f"{self.name}: closed")
+            try:
+                there = self._connection is not None or os.path.exists(self._path)
+                if create and not there:
+                    self._make_file()
+                if self._connection is None and (create or there):
+                    self._connection = self._connect(self._settings.operation_timeout_ms / 1000)
+                yield self._connection
+            except sqlite3.Error as error:
+                raise self._translated(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of the block or, when it raises, nothing."""
+        with self._opened(create=True) as connection:
+            assert connection is not None
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if self._session != NO_SESSION:
+                    self._renew(connection, self._session)
+                self._remove_expired(connection)
+                yield connection
+                # With synchronous=FULL the commit fsyncs the write-ahead log: what it says stays.
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _connect(self, wait_s: float, *, synchronous: str = "FULL") -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(self._path)}?mode=rw",
+            uri=True,
+            timeout=wait_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._check_format(connection)
+            connection.execute(f"PRAGMA synchronous={synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        found = self._pragma(connection, "application_id"), self._pragma(connection, "user_version")
+        if found != (APPLICATION_ID, SCHEMA_VERSION):
+            raise CorruptionError(
+                self.name,
+                expected=f"a metadata store of format {SCHEMA_VERSION}",
+                found=f"application {found[0]:#x}, format {found[1]}",
+            )
+
+    def _make_file(self) -> None:
+        """Make an empty store beside the path and link it there, so that nobody sees half of one."""
+        folder = os.path.dirname(self._path)
+        try:
+            descriptor, draft = tempfile.mkstemp(dir=folder, prefix=os.path.basename(self._path) + ".")
+            os.close(descriptor)
+            try:
+                self._fill(draft)
+                with contextlib.suppress(FileExistsError):
+                    os.link(draft, self._path)
+            finally:
+                os.unlink(draft)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)  # the name stays: a cluster that was acknowledged is still there tomorrow
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
+
+    def _fill(self, draft: str) -> None:
+        connection = sqlite3.connect(draft, isolation_level=None)
+        try:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(_INSERT, ("/", "", "", b"", self._clock.time_ms(), NO_SESSION))
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            # The mode is kept in the file. Set last: every statement before is synced in the older mode.
+            connection.execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
+
+    @staticmethod
+    def _pragma(connection: sqlite3.Connection, name: str) -> int:
+        value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+        return value
+
+    def _translated(self, error: sqlite3.Error) -> BkctlError:
+        code = getattr(error, "sqlite_errorname", "")
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            wait_s = self._settings.operation_timeout_ms / 1000
+            return ConnectionFailedError(
+                f"{self.name}: another process held it for more than {wait_s:g} s; nothing was changed"
+            )
+        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return CorruptionError(self.name, expected="a SQLite database", found=str(error))
+        return StorageError(f"{self.name}: {error}", path=self._path)
+
+    # --- nodes ----------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Node | None:
+        with self._opened() as connection:
+            if connection is None:
+                return None
+            row = connection.execute(_GET, (path, self._clock.time_ms(), self._session)).fetchone()
+        return None if row is None else Node(*row)
+
+    def children(self, path: str) -> list[str] | None:
+        with self._opened() as connection:
+            if connection is None:
+                return None
+            rows = connection.execute(_CHILDREN, (path, self._clock.time_ms(), self._session)).fetchall()
+        names = [name for (name,) in rows]
+        if None not in names:
+            return None
+        names.remove(None)
+        return names
+
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        open_to_all: bool = False,
+    ) -> str:
+        owner = self.session() if ephemeral else NO_SESSION
+        with self._writing() as connection:
+            return self._insert(connection, path, data, owner, sequence=sequence)
+
+    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        with self._writing() as connection:
+            for path, data in nodes:
+                self._insert(connection, path, data, NO_SESSION)
+
+    def _insert(
+        self, connection: sqlite3.Connection, path: str, data: bytes, owner: int, *, sequence: bool = False
+    ) -> str:
+        parent = parent_of(path)
+        if owner != NO_SESSION and not self._renew(connection, owner):
+            raise ConnectionFailedError(f"{self.name}: the lease has run out; nothing was changed")
+        row = connection.execute(
+            "UPDATE nodes SET made = made + 1 WHERE path = ? RETURNING made", (parent,)
+        ).fetchone()
+        if row is None:
+            raise NodeMissingError(parent, self.name)
+        if sequence:
+            path = sequence_name(path, row[0] - 1)
+        name = path.rpartition("/")[2]
+        try:
+            connection.execute(_INSERT, (path, parent, name, data, self._clock.time_ms(), owner))
+        except sqlite3.IntegrityError:
+            raise NodeExistsError(path, self.name) from None
+        return path
+
+    def set(self, path: str, data: bytes, version: int) -> int:
+        with self._writing() as connection:
+            stored = self._checked(connection, path, version)
+            connection.execute(_SET, (data, stored + 1, path))
+            return stored + 1
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        with self._writing() as connection:
+            self._checked(connection, path, version)
+            if connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone():
+                raise NodeNotEmptyError(path, self.name)
+            connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
+
+    def _checked(self, connection: sqlite3.Connection, path: str, version: int) -> int:
+        row = connection.execute("SELECT version FROM nodes WHERE path = ?", (path,)).fetchone()
+        if row is None:
+            raise NodeMissingError(path, self.name)
+        stored: int = row[0]
+        if version not in (ANY_VERSION, stored):
+            raise VersionConflictError(f"{self.name}: node {path} has version {stored}, not {version}")
+        return stored
+
+    def sync(self, path: str) -> None:
+        """Every read sees what was committed before it."""
+
+    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+        until_s = self._clock.monotonic() + timeout_s
+        while self.get(path) is not None:
+            remaining_s = until_s - self._clock.monotonic()
+            if remaining_s <= 0 or self._closing.wait(min(_GONE_POLL_S, remaining_s)):
+                return False
+        return True
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    def session(self) -> int:
+        with self._lock:
+            if self._session == NO_SESSION:
+                self._begin_session()
+            return self._session
+
+    def _begin_session(self) -> None:
+        with self._writing() as connection:
+            cursor = connection.execute(
+                "INSERT INTO sessions (expires_ms, holder) VALUES (?, ?)",
+                (self._clock.time_ms() + self._settings.session_timeout_ms, f"process {os.getpid()}"),
+            )
+            session = cursor.lastrowid
+        assert session is not None
+        self._session = session
+        self._start_keeper()
+
+    def _renew(self, connection: sqlite3.Connection, session: int) -> bool:
+        expires_ms = self._clock.time_ms() + self._settings.session_timeout_ms
+        cursor = connection.execute(_RENEW, (expires_ms, session))
+        return cursor.rowcount == 1
+
+    def _remove_expired(self, connection: sqlite3.Connection) -> None:
+        now_ms = self._clock.time_ms()
+        ended = connection.execute("SELECT id FROM sessions WHERE expires_ms <= ?", (now_ms,)).fetchall()
+        for (session,) in ended:
+            self._end_session(connection, session)
+
+    @staticmethod
+    def _end_session(connection: sqlite3.Connection, session: int) -> None:
+        connection.execute(_END_SESSION_NODES, (session,))
+        connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+    def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
+        self._callbacks = callbacks
+
+    # --- the thread that keeps the lease and looks for changes ----------------------------------------------
+
+    def _start_keeper(self) -> None:
+        with self._lock:
+            if self._keeper is None and not self._closing.is_set():
+                self._keeper = threading.Thread(target=self._keep, name="metadata-lease", daemon=True)
+                self._keeper.start()
+
+    def _keep(self) -> None:
+        period_s = self._settings.session_timeout_ms / 1000 / _RENEWALS_PER_LEASE
+        connection: sqlite3.Connection | None = None
+        while not self._closing.wait(period_s):
+            session = self._session
+            if session == NO_SESSION:
+                continue
+            try:
+                # Its own connection with its own, smaller durability: a renewal that a power cut takes back
+                # is no loss, and must not cost an fsync every few seconds.
+                connection = connection or self._connect(period_s, synchronous="NORMAL")
+                if not self._renew(connection, session):
+                    self._replace_session(session)
+            except (sqlite3.Error, BkctlError) as error:
+                _LOG.warning("%s: the lease could not be renewed: %s", self.name, error)
+        if connection is not None:
+            connection.close()
+
+    def _replace_session(self, lost: int) -> None:
+        with self._lock:
+            if self._session == lost:
+                self._session = NO_SESSION
+        if self._callbacks is not None:
+            self._notices.post("lost", self._callbacks.lost)
+            self._notices.post("restored", self._callbacks.restored)
+
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
+        watch = _PolledWatch(self, self._notices, path, changed, self._settings.watch_poll_ms / 1000)
+        watch.begin()
+        return watch
+
+    def close(self) -> None:
+        with self._lock:
+            already = self._closing.is_set()
+            if not already and self._session != NO_SESSION:
+                with contextlib.suppress(BkctlError), self._writing() as connection:
+                    # Others see the registration go now; without this, when the lease runs out.
+                    self._end_session(connection, self._session)
+            self._closing.set()
+        if self._keeper is not None and self._keeper is not threading.current_thread():
+            self._keeper.join()
+        self._notices.close()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+class _PolledWatch:
+    """Looks at a node's children again and again; SQLite tells nobody of a change."""
+
+    def __init__(
+        self,
+        tree: SqliteTree,
+        notices: NoticeThread,
+        path: str,
+        changed: Callable[[], None],
+        period_s: float,
+    ) -> None:
+        self._tree = tree
+        self._notices = notices
+        self._path = path
+        self._changed = changed
+        self._period_s = period_s
+        self._last: list[str] | None = None
+        self._looked = False
+        self._closed = False
+
+    def begin(self) -> None:
+        self._notices.post(self, self._look)
+
+    def _look(self) -> None:
+        if self._closed:
+            return
+        try:
+            names = self._tree.children(self._path)
+            ordered = None if names is None else sorted(names)
+            if not self._looked or ordered != self._last:
+                self._looked, self._last = True, ordered
+                self._changed()
+        except ConnectionFailedError:
+            self._looked = False  # whoever was told could not look
+            raise
+        finally:
+            if not self._closed:
+                self._notices.post(self, self._look, delay_s=self._period_s)
+
+    def close(self) -> None:
+        self._closed = True
+        self._notices.cancel(self)

@@ -1,0 +1,70 @@
+"""New ledger ids out of the store's sequence nodes.
+
+The first generator gives 31 bits; when it has run out, ``idgen-long`` is made and the second one gives 63
+for good: the high half is the number of the newest ``HOB-`` directory, the low half a sequence below it.
+
+Source: ``org.apache.bookkeeper.meta.ZkLedgerIdGenerator``, ``LongZkLedgerIdGenerator``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from bkctl.codec.ledger_path import LONG_TREE_FIRST, LedgerLayout
+from bkctl.errors import RefusedError
+from bkctl.metadata import paths
+from bkctl.metadata.tree import NodeExistsError, NodeMissingError, NodeTree, join
+
+_HIGH_BITS_LIMIT = 2**31
+
+
+class LedgerIdGenerator:
+    """Ids of one cluster."""
+
+    def __init__(self, tree: NodeTree, root: str) -> None:
+        self._tree = tree
+        self._root = root
+
+    def next_id(self, layout: LedgerLayout) -> int:
+        """A fresh id. Raises RefusedError when there are no more."""
+        if layout is LedgerLayout.FLAT:
+            number = self._sequence(self._root)
+            if not 0 <= number < LONG_TREE_FIRST:
+                raise RefusedError(f"{self._tree.name}: the flat layout at {self._root} has no more ids")
+            return number
+        long_folder = join(self._root, paths.LONG_ID_GENERATOR)
+        if self._tree.get(long_folder) is None:
+            number = self._sequence(join(self._root, paths.ID_GENERATOR))
+            if 0 <= number < LONG_TREE_FIRST:
+                return number
+            with contextlib.suppress(NodeExistsError):
+                self._tree.create(long_folder)
+        return self._long_id(long_folder)
+
+    def _long_id(self, folder: str) -> int:
+        numbers = [
+            int(name.removeprefix(paths.HIGH_BITS_PREFIX))
+            for name in self._tree.children(folder) or ()
+            if name.startswith(paths.HIGH_BITS_PREFIX)
+        ]
+        for high in range(max(numbers, default=1), _HIGH_BITS_LIMIT):
+            path = f"{join(folder, paths.HIGH_BITS_PREFIX)}{high:010d}"
+            with contextlib.suppress(NodeExistsError):
+                self._tree.create(path, open_to_all=True)
+            low = self._sequence(path)
+            if low >= 0:
+                return high << 32 | low
+        raise RefusedError(f"{self._tree.name}: {folder} has no more ledger ids")
+
+    def _sequence(self, folder: str) -> int:
+        """The next number below a folder, which is made when missing."""
+        prefix = join(folder, paths.SEQUENCE_PREFIX)
+        try:
+            path = self._tree.create(prefix, ephemeral=True, sequence=True)
+        except NodeMissingError:
+            with contextlib.suppress(NodeExistsError):
+                self._tree.create(folder)
+            path = self._tree.create(prefix, ephemeral=True, sequence=True)
+        with contextlib.suppress(NodeMissingError):
+            self._tree.delete(path)
+        return int(path[len(prefix) :])

@@ -1,0 +1,116 @@
+"""Ledger metadata in the tree; where, is :mod:`bkctl.codec.ledger_path`.
+
+Source: ``org.apache.bookkeeper.meta.AbstractZkLedgerManager`` and its subclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bkctl.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
+from bkctl.codec.ledger_path import LedgerLayout, ledger_path
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.metadata.api import AlreadyExistsError, LayoutManager, LedgerRange, StoredLedger
+from bkctl.metadata.cookie_store import checked_version
+from bkctl.metadata.ledger_ids import LedgerIdGenerator
+from bkctl.metadata.ledger_listing import LedgerListing, refuse_a_hidden_layout
+from bkctl.metadata.tree import (
+    NodeExistsError,
+    NodeMissingError,
+    NodeNotEmptyError,
+    NodeTree,
+    parent_of,
+    require_node,
+)
+
+
+class TreeLedgerManager:
+    """:class:`bkctl.metadata.api.LedgerManager` over a tree."""
+
+    def __init__(self, tree: NodeTree, root: str, layout_manager: LayoutManager) -> None:
+        self._tree = tree
+        self._root = root
+        self._layout_manager = layout_manager
+        self._ids = LedgerIdGenerator(tree, root)
+        self._known_layout: LedgerLayout | None = None
+
+    def ledger_exists(self, ledger: int) -> bool:
+        if self._tree.get(self._path(ledger)) is not None:
+            return True
+        # A bookie deletes what is said to be gone: that must come neither from a server that lags behind, nor
+        # from a wrong layout, nor from no cluster.
+        self._tree.sync(self._root)
+        self._known_layout = None
+        refuse_a_hidden_layout(self._tree, self._root, self._layout_manager, self._layout())
+        return self._tree.get(self._path(ledger)) is not None
+
+    def ledger_ranges(self) -> Iterator[LedgerRange]:
+        return LedgerListing(self._tree, self._root, self._layout_manager).ranges()
+
+    def ledgers(self) -> Iterator[int]:
+        for found in self.ledger_ranges():
+            yield from found.ledgers
+
+    def read_ledger(self, ledger: int) -> StoredLedger:
+        path = self._path(ledger)
+        node = self._tree.get(path)
+        if node is None:
+            raise self._missing(ledger)
+        try:
+            metadata = decode_ledger_metadata(node.data)
+        except CorruptionError as error:
+            raise error.located(f"{self._tree.name}: {path}") from None
+        return StoredLedger(ledger, metadata, node.version, node.created_ms)
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:
+        data = encode_ledger_metadata(metadata)
+        path = self._path(ledger)
+        require_node(self._tree, self._root)
+        try:
+            self._tree.create_with_parents(path, data, below=self._root)
+        except NodeExistsError:
+            raise AlreadyExistsError(f"{self._tree.name}: ledger {ledger} exists already") from None
+        return 0
+
+    def update_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> int:
+        data = encode_ledger_metadata(metadata)
+        try:
+            return self._tree.set(self._path(ledger), data, checked_version(version))
+        except NodeMissingError:
+            raise self._missing(ledger) from None
+
+    def delete_ledger(self, ledger: int, version: int) -> None:
+        path = self._path(ledger)
+        try:
+            self._tree.delete(path, checked_version(version))
+        except NodeMissingError:
+            require_node(self._tree, self._root)
+            return
+        if self._layout() in (LedgerLayout.HIERARCHICAL, LedgerLayout.LONG):
+            self._delete_empty_parents(path)
+
+    def new_ledger_id(self) -> int:
+        require_node(self._tree, self._root)
+        return self._ids.next_id(self._layout())
+
+    def _delete_empty_parents(self, path: str) -> None:
+        parent = parent_of(path)
+        while parent != self._root:
+            try:
+                self._tree.delete(parent)
+            except (NodeNotEmptyError, NodeMissingError):
+                return
+            parent = parent_of(parent)
+
+    def _missing(self, ledger: int) -> NotFoundError:
+        require_node(self._tree, self._root)
+        return NotFoundError(f"{self._tree.name}: no ledger {ledger} below {self._root}")
+
+    def _path(self, ledger: int) -> str:
+        return self._root + ledger_path(ledger, self._layout())
+
+    def _layout(self) -> LedgerLayout:
+        """A cluster's layout never changes while it lives, so it is read once."""
+        if self._known_layout is None:
+            self._known_layout = self._layout_manager.layout()
+        return self._known_layout

@@ -1,0 +1,211 @@
+"""Registration of bookies: ``<root>/available/<id>`` and ``<root>/available/readonly/<id>``.
+
+Source: ``org.apache.bookkeeper.discover.ZKRegistrationManager``, ``ZKRegistrationClient``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bkctl.clock import Clock
+from bkctl.errors import BkctlError, ConnectionFailedError, RefusedError
+from bkctl.metadata import paths
+from bkctl.metadata.api import (
+    RegisteredBookies,
+    Registration,
+    RegistrationConflictError,
+    RegistrationMode,
+    SessionListener,
+    Subscription,
+)
+from bkctl.metadata.tree import (
+    NodeExistsError,
+    NodeMissingError,
+    NodeTree,
+    SessionCallbacks,
+    join,
+    require_node,
+)
+
+#: A server rounds the end of a session up to its next tick, which is at most half a session timeout.
+_OLD_SESSION_TIMEOUTS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    bookie: str
+    mode: RegistrationMode
+    service_info: bytes
+
+
+class TreeRegistrationManager:
+    """:class:`bkctl.metadata.api.RegistrationManager` over a tree."""
+
+    def __init__(self, tree: NodeTree, root: str, clock: Clock) -> None:
+        self._tree = tree
+        self._root = root
+        self._clock = clock
+        self._lock = threading.Lock()  # held while this bookie's registration changes
+        self._own: _Own | None = None
+        self._listeners: tuple[SessionListener, ...] = ()
+        self._listeners_lock = threading.Lock()
+        available = join(root, paths.AVAILABLE)
+        self._folders = {
+            RegistrationMode.WRITABLE: available,
+            RegistrationMode.READ_ONLY: join(available, paths.READ_ONLY),
+        }
+        tree.set_session_callbacks(SessionCallbacks(self._session_lost, self._session_restored))
+
+    # --- this process's bookie ------------------------------------------------------------------------------
+
+    def register(self, bookie: str, mode: RegistrationMode, service_info: bytes) -> None:
+        own = _Own(paths.check_bookie_id(bookie), mode, service_info)
+        with self._lock:
+            if self._own is not None and self._own.bookie != bookie:
+                raise RefusedError(f"bookie {self._own.bookie} is registered here already, not {bookie}")
+            require_node(self._tree, self._root)
+            self._claim(own)
+            self._own = own
+
+    def unregister(self) -> None:
+        with self._lock:
+            if self._own is None:
+                return
+            for mode in RegistrationMode:
+                self._release(self._path(mode, self._own.bookie))
+            self._own = None
+
+    def _claim(self, own: _Own) -> None:
+        """Make the node of the mode, then remove the other one; both only if they are ours."""
+        until_s = self._clock.monotonic() + _OLD_SESSION_TIMEOUTS * self._tree.session_timeout_s
+        other_mode = next(mode for mode in RegistrationMode if mode is not own.mode)
+        other = self._path(other_mode, own.bookie)
+        while (node := self._tree.get(other)) is not None and node.owner != self._tree.session():
+            self._wait_for_the_old_one(other, own.bookie, until_s)
+        path = self._path(own.mode, own.bookie)
+        while True:
+            node = self._tree.get(path)
+            if node is None:
+                with contextlib.suppress(NodeExistsError):
+                    self._make_folders()
+                    self._tree.create(path, own.service_info, ephemeral=True)
+                    break
+            elif node.owner == self._tree.session():
+                if node.data != own.service_info:
+                    self._tree.set(path, own.service_info, node.version)
+                break
+            self._wait_for_the_old_one(path, own.bookie, until_s)
+        self._release(other)
+
+    def _wait_for_the_old_one(self, path: str, bookie: str, until_s: float) -> None:
+        remaining_s = until_s - self._clock.monotonic()
+        if remaining_s <= 0 or not self._tree.wait_until_gone(path, remaining_s):
+            raise RegistrationConflictError(
+                f"{self._tree.name}: bookie {bookie} is registered by another session ({path}), which "
+                "did not end: is another process running with this bookie id?"
+            )
+
+    def _make_folders(self) -> None:
+        for folder in self._folders.values():
+            if self._tree.get(folder) is None:
+                with contextlib.suppress(NodeExistsError):
+                    self._tree.create(folder)
+
+    def _release(self, path: str) -> None:
+        node = self._tree.get(path)
+        if node is not None and node.owner == self._tree.session():
+            with contextlib.suppress(NodeMissingError):
+                self._tree.delete(path)
+
+    def _path(self, mode: RegistrationMode, bookie: str) -> str:
+        return join(self._folders[mode], bookie)
+
+    # --- the session ----------------------------------------------------------------------------------------
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        with self._listeners_lock:
+            self._listeners = (*self._listeners, listener)
+
+    def remove_session_listener(self, listener: SessionListener) -> None:
+        with self._listeners_lock:
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+    def _session_lost(self) -> None:
+        for listener in self._listeners:
+            listener.session_lost()
+
+    def _session_restored(self) -> None:
+        try:
+            with self._lock:
+                if self._own is not None:
+                    self._claim(self._own)
+        except ConnectionFailedError:
+            raise  # the notice thread tries again
+        except BkctlError as error:
+            for listener in self._listeners:
+                listener.registration_failed(error)
+            return
+        for listener in self._listeners:
+            listener.session_restored()
+
+    # --- all bookies ----------------------------------------------------------------------------------------
+
+    def bookies(self) -> RegisteredBookies:
+        # A bookie that becomes writable between the first two reads is in the third one.
+        before = self._names(RegistrationMode.WRITABLE)
+        read_only = self._names(RegistrationMode.READ_ONLY)
+        writable = (before | self._names(RegistrationMode.WRITABLE)) - {paths.READ_ONLY} - read_only
+        return RegisteredBookies(tuple(sorted(writable)), tuple(sorted(read_only)))
+
+    def _names(self, mode: RegistrationMode) -> set[str]:
+        names = self._tree.children(self._folders[mode])
+        if names is None:
+            require_node(self._tree, self._root)
+            return set()
+        return set(names)
+
+    def registration(self, bookie: str) -> Registration | None:
+        paths.check_bookie_id(bookie)
+        # The read-only node twice: whoever becomes read-only in between has it before it loses the other.
+        for mode in (RegistrationMode.READ_ONLY, RegistrationMode.WRITABLE, RegistrationMode.READ_ONLY):
+            node = self._tree.get(self._path(mode, bookie))
+            if node is not None:
+                return Registration(bookie, mode, node.data, node.created_ms)
+        require_node(self._tree, self._root)
+        return None
+
+    def watch_bookies(self, changed: Callable[[RegisteredBookies], None]) -> Subscription:
+        watch = _BookieWatch(self, changed)
+        watch.begin([self._tree.watch_children(folder, watch.look) for folder in self._folders.values()])
+        return watch
+
+
+class _BookieWatch:
+    def __init__(
+        self, manager: TreeRegistrationManager, changed: Callable[[RegisteredBookies], None]
+    ) -> None:
+        self._manager = manager
+        self._changed = changed
+        self._last: RegisteredBookies | None = None
+        self._watches: list[Subscription] = []
+        self._closed = False
+
+    def begin(self, watches: list[Subscription]) -> None:
+        self._watches = watches
+
+    def look(self) -> None:
+        """Runs in the tree's notice thread only."""
+        if self._closed:
+            return
+        bookies = self._manager.bookies()
+        if bookies != self._last and not self._closed:
+            self._last = bookies
+            self._changed(bookies)
+
+    def close(self) -> None:
+        self._closed = True
+        for watch in self._watches:
+            watch.close()

@@ -1,0 +1,208 @@
+"""The seam below the managers: a tree of small versioned nodes, some of which end with their session.
+
+Semantics are ZooKeeper's. Paths are absolute, without a slash at the end; ``/`` is always there. A node's
+version starts at 0 and counts its rewrites. A sequence node's suffix counts the children that were ever made
+under its parent. Nodes of a session are gone, for everybody, when the session is.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bkctl.errors import NotFoundError, RefusedError
+from bkctl.metadata.api import AlreadyExistsError, NoClusterError, Subscription
+
+#: Version to hand to ``set`` and ``delete`` when any will do.
+ANY_VERSION = -1
+
+#: ``owner`` of a node that is no session's.
+NO_SESSION = 0
+
+#: Whoever deletes the last child of a directory deletes the directory, perhaps just when it is made again.
+_PARENT_ATTEMPTS = 5
+
+
+class NodeMissingError(NotFoundError):
+    """The node, or the parent of a node to be made, is not there."""
+
+    def __init__(self, path: str, where: str) -> None:
+        self.path = path
+        super().__init__(f"{where}: no node {path}")
+
+
+class NodeExistsError(AlreadyExistsError):
+    """The node to be made is there."""
+
+    def __init__(self, path: str, where: str) -> None:
+        self.path = path
+        super().__init__(f"{where}: node {path} is there already")
+
+
+class NodeNotEmptyError(RefusedError):
+    """The node to be deleted has children."""
+
+    def __init__(self, path: str, where: str) -> None:
+        self.path = path
+        super().__init__(f"{where}: node {path} has children")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; ``owner`` is the session it ends with, or NO_SESSION."""
+
+    data: bytes = field(repr=False)
+    version: int
+    created_ms: int
+    owner: int = NO_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCallbacks:
+    """Called from the tree's notice thread; never both at the same time."""
+
+    lost: Callable[[], None]
+    restored: Callable[[], None]
+
+
+class NodeTree(abc.ABC):
+    """What each kind of store implements. Every method may raise ConnectionFailedError, and waits boundedly.
+
+    A read of a missing node gives None; a failure is never reported that way.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What and where the store is, for messages."""
+
+    @property
+    @abc.abstractmethod
+    def session_timeout_s(self) -> float:
+        """How long after its owner's death a session's nodes stay."""
+
+    @abc.abstractmethod
+    def session(self) -> int:
+        """Id of the current session, made when there is none; not NO_SESSION."""
+
+    @abc.abstractmethod
+    def get(self, path: str) -> Node | None:
+        """The node."""
+
+    @abc.abstractmethod
+    def children(self, path: str) -> list[str] | None:
+        """Names of the node's children, in no order; None when the node itself is missing."""
+
+    @abc.abstractmethod
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        open_to_all: bool = False,
+    ) -> str:
+        """Make a node; returns its path, which has ten digits more than ``path`` with ``sequence``.
+
+        ``open_to_all`` keeps a node writable for everybody in a store with access control. Raises
+        NodeExistsError, NodeMissingError (the parent).
+        """
+
+    @abc.abstractmethod
+    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        """Make persistent nodes in this order, all or none. Raises as :meth:`create`."""
+
+    @abc.abstractmethod
+    def set(self, path: str, data: bytes, version: int) -> int:
+        """Rewrite the node if ``version`` is still its own; returns the new version.
+
+        Raises VersionConflictError, NodeMissingError.
+        """
+
+    @abc.abstractmethod
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Remove the node. Raises VersionConflictError, NodeMissingError, NodeNotEmptyError."""
+
+    @abc.abstractmethod
+    def sync(self, path: str) -> None:
+        """What this process reads afterwards is not older than anything acknowledged before the call."""
+
+    @abc.abstractmethod
+    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+        """Wait for a node to go; False when it was still there after ``timeout_s``, or at a close."""
+
+    @abc.abstractmethod
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon, and from then on after every change of the names of a node's children.
+
+        Changes may be reported as one, and a report may come without a change. The node need not be there.
+        Called from the notice thread.
+        """
+
+    @abc.abstractmethod
+    def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
+        """Whom to tell about the session; one for each tree."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End the session and the tree's threads; a second call does nothing."""
+
+    def create_with_parents(
+        self, path: str, data: bytes, *, below: str, ephemeral: bool = False, open_to_all: bool = False
+    ) -> str:
+        """:meth:`create`, making missing parents; ``below`` itself is not made (NodeMissingError)."""
+        for _ in range(_PARENT_ATTEMPTS):
+            try:
+                return self.create(path, data, ephemeral=ephemeral, open_to_all=open_to_all)
+            except NodeMissingError:
+                with contextlib.suppress(NodeMissingError):
+                    self.make_parents(path, below=below)
+        return self.create(path, data, ephemeral=ephemeral, open_to_all=open_to_all)
+
+    def make_parents(self, path: str, *, below: str) -> None:
+        """Make the missing nodes between ``below`` and ``path``, without both."""
+        names = path[len(below) :].strip("/").split("/")[:-1]
+        parent = below.rstrip("/")
+        for name in names:
+            parent = f"{parent}/{name}"
+            if self.get(parent) is None:
+                try:
+                    self.create(parent)
+                except NodeExistsError:
+                    continue  # somebody else made it in between
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a node with all below it, leaves first; what is gone already is fine."""
+        for name in self.children(path) or ():
+            self.delete_tree(join(path, name))
+        try:
+            self.delete(path)
+        except NodeMissingError:
+            return
+
+
+def require_node(tree: NodeTree, path: str) -> None:
+    """Raise NoClusterError unless the node, a cluster's root, is there."""
+    if tree.get(path) is None:
+        raise NoClusterError(
+            f"{tree.name}: no cluster at {path}: initialise one, or correct the address or path of the "
+            "metadata URI"
+        )
+
+
+def join(path: str, name: str) -> str:
+    """The path of a child."""
+    return f"{path.rstrip('/')}/{name}"
+
+
+def parent_of(path: str) -> str:
+    """The path of the parent; of ``/a`` it is ``/``."""
+    return path.rpartition("/")[0] or "/"
+
+
+def sequence_name(path: str, number: int) -> str:
+    """The path of a sequence node; the number is an i32 and wraps, as ZooKeeper's does."""
+    return f"{path}{(number + 2**31) % 2**32 - 2**31:010d}"

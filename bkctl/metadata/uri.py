@@ -1,0 +1,193 @@
+"""``metadataServiceUri``: parsed, put together from older keys, opened.
+
+::
+
+    zk+hierarchical://host1:2181;host2:2181/ledgers      ZooKeeper; the path is the ledgers root, no chroot
+    metadata-store:zk:host1:2181;host2:2181/chroot       Pulsar's form; the root is <chroot>/ledgers
+    embedded:///absolute/path/metadata.db                a SQLite file of this machine
+    memory://name                                        this process only, for tests
+
+The second piece of the scheme is the kind of ledger manager: ``null`` (or none: what LAYOUT says), ``flat``,
+``hierarchical`` or ``longhierarchical``. A driver is imported when a URI asks for it.
+
+Source: ``org.apache.bookkeeper.conf.AbstractConfiguration.getMetadataServiceUri``,
+``meta.zk.ZKMetadataDriverBase``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.codec.ledger_path import LedgerLayout
+from bkctl.errors import UsageError
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.settings import MetadataSettings
+
+ZOOKEEPER = "zk"
+EMBEDDED = "embedded"
+MEMORY = "memory"
+
+#: The root below an embedded or memory store, and below Pulsar's chroot.
+DEFAULT_ROOT = "/ledgers"
+
+_KINDS: dict[str, LedgerLayout | None] = {
+    "null": None,
+    "flat": LedgerLayout.FLAT,
+    "hierarchical": LedgerLayout.HIERARCHICAL,
+    "longhierarchical": LedgerLayout.LONG,
+}
+_FACTORIES = {
+    "FlatLedgerManagerFactory": "flat",
+    "HierarchicalLedgerManagerFactory": "hierarchical",
+    "LongHierarchicalLedgerManagerFactory": "longhierarchical",
+    "LegacyHierarchicalLedgerManagerFactory": "legacyhierarchical",
+}
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<authority>[^/]*)(?P<path>/.*)?\Z", re.DOTALL)
+_PULSAR = "metadata-store:"
+_OTHER_PULSAR_STORES = ("oxia:", "etcd:", "rocksdb:", "memory:")
+_PORT = re.compile(r"[0-9]{1,5}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUri:
+    """A parsed URI.
+
+    ``servers`` are ``host:port`` as written (ZooKeeper), ``root`` the path of the ledgers root, ``layout``
+    None when LAYOUT decides, ``location`` the file (embedded) or the name (memory).
+    """
+
+    text: str
+    driver: str
+    layout: LedgerLayout | None
+    servers: tuple[str, ...]
+    root: str
+    location: str = ""
+
+
+def parse_metadata_uri(text: str) -> MetadataUri:
+    """The parts of a URI. Raises UsageError saying what is wrong with it."""
+    if text[: len(_PULSAR)].lower() == _PULSAR:
+        return _parse_pulsar(text)
+    found = _URI.match(text.strip())
+    if found is None:
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: expected zk://host:port/ledgers, embedded:///absolute/path or the "
+            "like"
+        )
+    driver, plus, kind = found["scheme"].lower().partition("+")
+    authority, path = found["authority"], found["path"] or ""
+    if driver == ZOOKEEPER:
+        layout = _layout(text, kind if plus else "null")
+        return MetadataUri(text, driver, layout, _servers(text, authority), _root(text, path))
+    if driver not in (EMBEDDED, MEMORY):
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: unknown backend {driver!r} (known: zk, metadata-store:zk:, "
+            "embedded, memory)"
+        )
+    layout = _layout(text, kind if plus else "null")
+    if driver == MEMORY:
+        if path.strip("/"):
+            raise UsageError(f"metadata URI {text[:200]!r}: expected memory://name")
+        return MetadataUri(text, driver, layout, (), DEFAULT_ROOT, authority)
+    if authority or len(path) < 2 or path.endswith("/") or "\0" in path:
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: expected embedded:///absolute/path/of/a/file (three slashes)"
+        )
+    return MetadataUri(text, driver, layout, (), DEFAULT_ROOT, path)
+
+
+def assemble_metadata_uri(
+    zk_servers: str, zk_ledgers_root_path: str = DEFAULT_ROOT, ledger_manager: str | None = None
+) -> str:
+    """The URI that the keys zkServers, zkLedgersRootPath and ledgerManagerFactoryClass (or -Type) mean.
+
+    ``ledger_manager`` is a class or a type; blank means what LAYOUT says. Raises UsageError.
+    """
+    servers = [server.strip() for server in re.split("[,;]", zk_servers) if server.strip()]
+    if not servers:
+        raise UsageError("neither metadataServiceUri nor zkServers is set")
+    kind = "null"
+    if ledger_manager and ledger_manager.strip():
+        name = ledger_manager.strip().rpartition(".")[2]
+        kind = _FACTORIES.get(name, name.lower())
+    uri = f"{ZOOKEEPER}+{kind}://{';'.join(servers)}{zk_ledgers_root_path}"
+    parse_metadata_uri(uri)
+    return uri
+
+
+def open_metadata_store(
+    uri: str | MetadataUri, settings: MetadataSettings | None = None, clock: Clock | None = None
+) -> MetadataStore:
+    """Open the store that a URI names; nothing is made or changed by that.
+
+    Raises UsageError for a URI that has no meaning, ConnectionFailedError when no server answers within
+    ``settings.connect_timeout_ms``. An embedded file that is not there is an empty store (NoClusterError).
+    """
+    parsed = uri if isinstance(uri, MetadataUri) else parse_metadata_uri(uri)
+    settings = settings or MetadataSettings()
+    clock = clock or SystemClock()
+    from bkctl.metadata.store import TreeMetadataStore
+    from bkctl.metadata.tree import NodeTree
+
+    tree: NodeTree
+    if parsed.driver == ZOOKEEPER:
+        from bkctl.metadata.zookeeper.tree import ZooKeeperTree
+
+        tree = ZooKeeperTree(parsed.servers, settings, clock)
+    elif parsed.driver == EMBEDDED:
+        from bkctl.metadata.embedded import SqliteTree
+
+        tree = SqliteTree(parsed.location, settings, clock)
+    else:
+        from bkctl.metadata.memory import MemoryTree, shared_cluster
+
+        tree = MemoryTree(
+            shared_cluster(parsed.location), clock, session_timeout_ms=settings.session_timeout_ms
+        )
+    return TreeMetadataStore(parsed.text, tree, parsed.root, parsed.layout, clock)
+
+
+def _parse_pulsar(text: str) -> MetadataUri:
+    store = text[len(_PULSAR) :].strip()
+    if store.lower().startswith(_OTHER_PULSAR_STORES):
+        raise UsageError(f"metadata URI {text[:200]!r}: of Pulsar's stores only zk: is supported")
+    store = store[len("zk:") :] if store.lower().startswith("zk:") else store
+    authority, slash, chroot = store.removeprefix("//").partition("/")
+    path = f"/{chroot.strip('/')}" if slash and chroot.strip("/") else ""
+    root = _root(text, path + DEFAULT_ROOT)
+    return MetadataUri(text, ZOOKEEPER, None, _servers(text, authority), root)
+
+
+def _layout(text: str, kind: str) -> LedgerLayout | None:
+    if kind not in _KINDS:
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: unknown ledger manager {kind!r} (known: {', '.join(_KINDS)})"
+        )
+    return _KINDS[kind]
+
+
+def _servers(text: str, authority: str) -> tuple[str, ...]:
+    servers = tuple(server.strip() for server in re.split("[,;]", authority) if server.strip())
+    if not servers:
+        raise UsageError(f"metadata URI {text[:200]!r}: no server")
+    for server in servers:
+        host, colon, port = server.rpartition(":")
+        if colon and not server.endswith("]") and not (host and _PORT.match(port)):
+            raise UsageError(f"metadata URI {text[:200]!r}: {server!r} is not host:port")
+    return servers
+
+
+def _root(text: str, path: str) -> str:
+    if not path:
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: no ledgers root path, as in zk://host:2181/ledgers (in a conf "
+            "file separate servers with ';', BookKeeper cuts a value at its first ',')"
+        )
+    names = path.split("/")[1:]
+    if any(name in ("", ".", "..") or "\0" in name for name in names):
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: {path!r} is no path of a node (no slash at the end, no empty name)"
+        )
+    return path

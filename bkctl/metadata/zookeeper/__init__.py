@@ -1,0 +1,1 @@
+"""The tree on ZooKeeper. Nothing outside imports kazoo, and none of its exceptions leaves."""

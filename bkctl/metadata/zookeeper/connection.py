@@ -1,0 +1,269 @@
+"""The home of kazoo: a connection whose calls have a timeout, with the server's answers as our own types.
+
+kazoo queues requests while it is not connected and fails what it has sent when a connection is lost. Its own
+retries are not used: they do not say whether an earlier attempt may have been carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
+from kazoo.client import KazooClient, KazooState  # type: ignore[import-untyped]
+from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
+from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
+
+from bkctl.errors import BkctlError, StorageError, UsageError
+from bkctl.metadata.api import AuthenticationNeededError
+from bkctl.metadata.settings import MetadataSettings
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Answer(Protocol[T_co]):
+    """kazoo's ``AsyncResult``: what a request will give."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T_co: ...
+
+
+class ServerRefusal(enum.Enum):
+    """Why a server did not do what it was asked for."""
+
+    MISSING = "no such node"
+    EXISTS = "the node is there already"
+    VERSION = "the node has another version"
+    NOT_EMPTY = "the node has children"
+    NOT_ALLOWED = "no permission"
+    OTHER = "refused"
+
+
+class ServerRefusalError(Exception):
+    """The server answered, and refused; ``path`` names the node of a transaction."""
+
+    def __init__(self, kind: ServerRefusal, detail: str, path: str = "") -> None:
+        self.kind = kind
+        self.detail = detail
+        self.path = path
+        super().__init__(f"{kind.value} ({detail})")
+
+    def translated(self, where: str) -> BkctlError:
+        """The error for callers that expected none."""
+        if self.kind is ServerRefusal.NOT_ALLOWED:
+            return AuthenticationNeededError(
+                f"{where}: authentication needed: the server refuses this session ({self.detail}); the nodes "
+                "were made by an authenticated user, set the same credentials"
+            )
+        return StorageError(f"{where}: {self}")
+
+
+class ConnectionLostError(Exception):
+    """No answer; ``sent`` tells whether the request may have been carried out."""
+
+    def __init__(self, detail: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStat:
+    """What is used of ZooKeeper's stat; ``owner`` is 0 for a persistent node."""
+
+    version: int
+    created_ms: int
+    owner: int
+
+
+class _Stat(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def ctime(self) -> int: ...
+    @property
+    def ephemeralOwner(self) -> int: ...
+
+
+_REFUSALS = (
+    (kazoo_errors.NoNodeError, ServerRefusal.MISSING),
+    (kazoo_errors.NodeExistsError, ServerRefusal.EXISTS),
+    (kazoo_errors.BadVersionError, ServerRefusal.VERSION),
+    (kazoo_errors.NotEmptyError, ServerRefusal.NOT_EMPTY),
+    (kazoo_errors.NoAuthError, ServerRefusal.NOT_ALLOWED),
+    (kazoo_errors.AuthFailedError, ServerRefusal.NOT_ALLOWED),
+    (kazoo_errors.InvalidACLError, ServerRefusal.NOT_ALLOWED),
+    (kazoo_errors.SessionClosedRequireSaslError, ServerRefusal.NOT_ALLOWED),
+)
+_LOST = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.SessionExpiredError,  # ConnectionClosedError is one of these
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.RequestTimeoutError,
+    kazoo_errors.ThrottledOpError,
+    KazooTimeoutError,
+)
+
+
+class Connection:
+    """One ZooKeeper client. Every call raises ServerRefusalError or ConnectionLostError, and nothing else.
+
+    ``connected`` and ``lost`` (the session has ended) are called from kazoo's thread and must not block.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        settings: MetadataSettings,
+        connected: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
+            raise UsageError("SASL authentication needs the package pure-sasl: pip install pure-sasl")
+        self._acl = CREATOR_ALL_ACL if settings.secure_acls else OPEN_ACL_UNSAFE
+        self._on_connected = connected
+        self._on_lost = lost
+        self._up = threading.Event()
+        retry = KazooRetry(
+            max_tries=-1,
+            delay=settings.retry_backoff_start_ms / 1000,
+            max_delay=settings.retry_backoff_max_ms / 1000,
+        )
+        self._client = KazooClient(
+            hosts=",".join(servers),
+            timeout=settings.session_timeout_ms / 1000,
+            connection_retry=retry,
+            default_acl=self._acl,
+            auth_data=[("digest", settings.digest_auth)] if settings.digest_auth else None,
+            sasl_options=None
+            if settings.sasl is None
+            else {
+                "mechanism": "DIGEST-MD5",
+                "username": settings.sasl.user,
+                "password": settings.sasl.password,
+            },
+        )
+        self._client.add_listener(self._changed)
+
+    def start(self, timeout_s: float) -> None:
+        """Connect. Raises ConnectionLostError when no server answered in time."""
+        self._client.start_async()
+        self.wait_connected(timeout_s)
+
+    @property
+    def session_id(self) -> int:
+        """Id of the session. Raises ConnectionLostError when there is none."""
+        client_id = self._client.client_id
+        if client_id is None:
+            raise ConnectionLostError("not connected", sent=False)
+        session: int = client_id[0]
+        return session
+
+    def wait_connected(self, timeout_s: float) -> None:
+        """Raises ConnectionLostError when there is no connection after ``timeout_s``."""
+        if not self._up.wait(max(timeout_s, 0.0)):
+            raise ConnectionLostError("not connected", sent=False)
+
+    def _changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._up.set()
+            self._on_connected()
+            return
+        self._up.clear()
+        if state == KazooState.LOST:
+            self._on_lost()
+
+    def get(self, path: str, wait_s: float) -> tuple[bytes, NodeStat]:
+        """Data and stat."""
+        answer: Answer[tuple[bytes | None, _Stat]] = self._client.get_async(path)
+        data, stat = _wait(answer, wait_s)
+        return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner)
+
+    def children(self, path: str, wait_s: float) -> list[str]:
+        """Names."""
+        answer: Answer[list[str]] = self._client.get_children_async(path)
+        return _wait(answer, wait_s)
+
+    def sync(self, path: str, wait_s: float) -> None:
+        """Bring the server that is connected to up to date."""
+        answer: Answer[object] = self._client.sync_async(path)
+        _wait(answer, wait_s)
+
+    def create(
+        self, path: str, data: bytes, wait_s: float, *, ephemeral: bool, sequence: bool, open_to_all: bool
+    ) -> str:
+        """The path of the new node."""
+        acl = OPEN_ACL_UNSAFE if open_to_all else self._acl
+        answer: Answer[str] = self._client.create_async(
+            path, data, acl=acl, ephemeral=ephemeral, sequence=sequence
+        )
+        return _wait(answer, wait_s)
+
+    def create_all(self, nodes: Sequence[tuple[str, bytes]], wait_s: float) -> None:
+        """One transaction."""
+        transaction = self._client.transaction()
+        for path, data in nodes:
+            transaction.create(path, data, acl=self._acl)
+        answer: Answer[list[object]] = transaction.commit_async()
+        for (path, _), result in zip(nodes, _wait(answer, wait_s), strict=True):
+            if isinstance(result, Exception) and not isinstance(
+                result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+            ):
+                raise _translated(result, path)
+
+    def set(self, path: str, data: bytes, version: int, wait_s: float) -> int:
+        """The new version."""
+        answer: Answer[_Stat] = self._client.set_async(path, data, version)
+        return _wait(answer, wait_s).version
+
+    def delete(self, path: str, version: int, wait_s: float) -> None:
+        """Remove a node without children."""
+        answer: Answer[object] = self._client.delete_async(path, version)
+        _wait(answer, wait_s)
+
+    def watch_node(self, path: str, fired: Callable[[], None], wait_s: float) -> bool:
+        """Whether the node is there; ``fired`` is called once, when that or its data may have changed."""
+        answer: Answer[object | None] = self._client.exists_async(path, watch=lambda event: fired())
+        return _wait(answer, wait_s) is not None
+
+    def watch_children(self, path: str, fired: Callable[[], None], wait_s: float) -> None:
+        """``fired`` is called once, when the names below ``path``, or its being there, may have changed."""
+        answer: Answer[object] = self._client.get_children_async(path, watch=lambda event: fired())
+        try:
+            _wait(answer, wait_s)
+        except ServerRefusalError as refusal:
+            if refusal.kind is not ServerRefusal.MISSING:
+                raise
+            if self.watch_node(path, fired, wait_s):
+                fired()  # made in between
+
+    def abandon(self) -> None:
+        """Close in the background: kazoo waits up to ten seconds for a server that accepts and is silent."""
+        threading.Thread(target=self.close, name="metadata-zookeeper-abandon", daemon=True).start()
+
+    def close(self) -> None:
+        """End the session; a second call does nothing."""
+        # kazoo names every failure to close; there is nobody left whom it would help.
+        with contextlib.suppress(kazoo_errors.KazooException, OSError):
+            self._client.stop()
+        with contextlib.suppress(kazoo_errors.KazooException, OSError):
+            self._client.close()
+
+
+def _wait(answer: Answer[T_co], wait_s: float) -> T_co:
+    try:
+        return answer.get(timeout=wait_s)
+    except _LOST as error:
+        raise ConnectionLostError(type(error).__name__, sent=True) from None
+    except kazoo_errors.KazooException as error:
+        raise _translated(error) from None
+
+
+def _translated(error: Exception, path: str = "") -> ServerRefusalError:
+    kind = next((kind for known, kind in _REFUSALS if isinstance(error, known)), ServerRefusal.OTHER)
+    return ServerRefusalError(kind, type(error).__name__, path)

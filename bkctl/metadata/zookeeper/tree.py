@@ -1,0 +1,310 @@
+"""A tree on ZooKeeper.
+
+Every operation has a deadline. A connection that is lost is waited for, and the operation sent again; a write
+whose first attempt may have been carried out is then recognised by its result: a node of ours with our data,
+the next version with our data, a node that is gone. (Java recognises a ledger of its own by a random token in
+the data; here all data counts.)
+
+Source: ``org.apache.bookkeeper.zookeeper.ZooKeeperClient``, ``util.ZkUtils``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.errors import ConnectionFailedError
+from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.notices import NoticeThread
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.tree import (
+    ANY_VERSION,
+    NO_SESSION,
+    Node,
+    NodeExistsError,
+    NodeMissingError,
+    NodeNotEmptyError,
+    NodeTree,
+    SessionCallbacks,
+)
+from bkctl.metadata.zookeeper.connection import (
+    Connection,
+    ConnectionLostError,
+    NodeStat,
+    ServerRefusal,
+    ServerRefusalError,
+)
+
+T = TypeVar("T")
+
+#: How soon a wait notices that the tree was closed.
+_CLOSE_POLL_S = 0.2
+
+
+class ZooKeeperTree(NodeTree):
+    """A tree below ``/`` of the ZooKeeper at ``servers``. Connects at once, within the connect timeout."""
+
+    def __init__(self, servers: Sequence[str], settings: MetadataSettings, clock: Clock) -> None:
+        self._name = f"ZooKeeper {','.join(servers)}"
+        self._settings = settings
+        self._clock = clock
+        self._notices = NoticeThread("metadata-zookeeper", SystemClock())
+        self._callbacks: SessionCallbacks | None = None
+        self._watches: dict[_ZooKeeperWatch, None] = {}
+        self._watches_lock = threading.Lock()
+        self._closing = threading.Event()
+        self._session = NO_SESSION
+        self._connection = Connection(servers, settings, self._connected, self._session_lost)
+        try:
+            self._connection.start(settings.connect_timeout_ms / 1000)
+        except ConnectionLostError as error:
+            self._closing.set()
+            self._connection.abandon()
+            raise self._unreachable(settings.connect_timeout_ms / 1000, error) from None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self._settings.session_timeout_ms / 1000
+
+    # --- reads ----------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Node | None:
+        found = self._read(lambda wait_s: self._connection.get(path, wait_s))
+        return None if found is None else _node(*found)
+
+    def children(self, path: str) -> list[str] | None:
+        return self._read(lambda wait_s: self._connection.children(path, wait_s))
+
+    def sync(self, path: str) -> None:
+        self._read(lambda wait_s: self._connection.sync(path, wait_s))
+
+    def _read(self, operation: Callable[[float], T]) -> T | None:
+        """The answer; None when the node is missing."""
+        try:
+            return self._retried(lambda wait_s, _: operation(wait_s))
+        except ServerRefusalError as refusal:
+            if refusal.kind is ServerRefusal.MISSING:
+                return None
+            raise refusal.translated(self._name) from None
+
+    # --- writes ---------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        open_to_all: bool = False,
+    ) -> str:
+        def attempt(wait_s: float, again: bool) -> str:
+            try:
+                return self._connection.create(
+                    path, data, wait_s, ephemeral=ephemeral, sequence=sequence, open_to_all=open_to_all
+                )
+            except ServerRefusalError as refusal:
+                exists = again and refusal.kind is ServerRefusal.EXISTS
+                if not (exists and self._is_ours(path, data, ephemeral, wait_s)):
+                    raise
+                return path
+
+        try:
+            return self._retried(attempt)
+        except ServerRefusalError as refusal:
+            raise self._refused(refusal, path) from None
+
+    def _is_ours(self, path: str, data: bytes, ephemeral: bool, wait_s: float) -> bool:
+        """Whether a node looks as our own create, whose answer got lost, would have made it."""
+        try:
+            stored, stat = self._connection.get(path, wait_s)
+        except ServerRefusalError as refusal:
+            if refusal.kind is ServerRefusal.MISSING:
+                return False
+            raise
+        owner = self._connection.session_id if ephemeral else NO_SESSION
+        return stored == data and stat.version == 0 and stat.owner == owner
+
+    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        def attempt(wait_s: float, again: bool) -> None:
+            try:
+                self._connection.create_all(nodes, wait_s)
+            except ServerRefusalError as refusal:
+                ours = refusal.kind is ServerRefusal.EXISTS and again
+                if not (ours and all(self._is_ours(path, data, False, wait_s) for path, data in nodes)):
+                    raise
+
+        try:
+            self._retried(attempt)
+        except ServerRefusalError as refusal:
+            raise self._refused(refusal, refusal.path or nodes[0][0]) from None
+
+    def set(self, path: str, data: bytes, version: int) -> int:
+        def attempt(wait_s: float, again: bool) -> int:
+            try:
+                return self._connection.set(path, data, version, wait_s)
+            except ServerRefusalError as refusal:
+                if again and refusal.kind is ServerRefusal.VERSION:
+                    stored, stat = self._connection.get(path, wait_s)
+                    if stored == data and stat.version == version + 1:
+                        return stat.version
+                raise
+
+        try:
+            return self._retried(attempt)
+        except ServerRefusalError as refusal:
+            raise self._refused(refusal, path) from None
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        def attempt(wait_s: float, again: bool) -> None:
+            try:
+                self._connection.delete(path, version, wait_s)
+            except ServerRefusalError as refusal:
+                if not (again and refusal.kind is ServerRefusal.MISSING):
+                    raise
+
+        try:
+            self._retried(attempt)
+        except ServerRefusalError as refusal:
+            raise self._refused(refusal, path) from None
+
+    def _refused(self, refusal: ServerRefusalError, path: str) -> Exception:
+        if refusal.kind is ServerRefusal.MISSING:
+            return NodeMissingError(path, self._name)
+        if refusal.kind is ServerRefusal.EXISTS:
+            return NodeExistsError(path, self._name)
+        if refusal.kind is ServerRefusal.VERSION:
+            return VersionConflictError(f"{self._name}: node {path} was changed since it was read")
+        if refusal.kind is ServerRefusal.NOT_EMPTY:
+            return NodeNotEmptyError(path, self._name)
+        return refusal.translated(self._name)
+
+    def _retried(self, attempt: Callable[[float, bool], T]) -> T:
+        """Call ``attempt(seconds left, whether an earlier one may have been carried out)`` until it answers.
+
+        Raises ConnectionFailedError at the deadline, or when the tree is closed.
+        """
+        limit_s = self._settings.operation_timeout_ms / 1000
+        until_s = self._clock.monotonic() + limit_s
+        delay_s = self._settings.retry_backoff_start_ms / 1000
+        again = False
+        while True:
+            left_s = until_s - self._clock.monotonic()
+            if self._closing.is_set():
+                raise ConnectionFailedError(f"{self._name}: closed")
+            try:
+                self._connection.wait_connected(left_s)
+                return attempt(max(until_s - self._clock.monotonic(), 0.001), again)
+            except ConnectionLostError as lost:
+                again = again or lost.sent
+                left_s = until_s - self._clock.monotonic()
+                if left_s <= delay_s:
+                    raise self._unreachable(limit_s, lost) from None
+            self._closing.wait(delay_s)
+            delay_s = min(delay_s * 2, self._settings.retry_backoff_max_ms / 1000)
+
+    def _unreachable(self, limit_s: float, error: ConnectionLostError) -> ConnectionFailedError:
+        return ConnectionFailedError(
+            f"{self._name}: no answer within {limit_s:g} s ({error}): check that the servers run, that the "
+            "metadata URI names the right hosts and ports, and that nothing between blocks them"
+        )
+
+    # --- sessions and watches -------------------------------------------------------------------------------
+
+    def session(self) -> int:
+        return self._retried(lambda wait_s, _: self._connection.session_id)
+
+    def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
+        self._callbacks = callbacks
+
+    def _connected(self) -> None:
+        """Runs in kazoo's connection thread: must not block."""
+        session = self._connection.session_id
+        known, self._session = self._session, session
+        if known not in (NO_SESSION, session) and self._callbacks is not None:
+            self._notices.post("restored", self._callbacks.restored)
+        with self._watches_lock:
+            for watch in self._watches:
+                watch.post()
+
+    def _session_lost(self) -> None:
+        """Runs in kazoo's connection thread: must not block."""
+        if self._session != NO_SESSION and self._callbacks is not None and not self._closing.is_set():
+            self._notices.post("lost", self._callbacks.lost)
+
+    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+        until_s = self._clock.monotonic() + timeout_s
+        while True:
+            touched = threading.Event()
+            there = self._watch_node(path, touched)
+            if not there:
+                return True
+            while not touched.wait(min(_CLOSE_POLL_S, max(until_s - self._clock.monotonic(), 0.0))):
+                if self._closing.is_set() or self._clock.monotonic() >= until_s:
+                    return False
+
+    def _watch_node(self, path: str, touched: threading.Event) -> bool:
+        return bool(self._read(lambda wait_s: self._connection.watch_node(path, touched.set, wait_s)))
+
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
+        watch = _ZooKeeperWatch(self, self._notices, path, changed)
+        with self._watches_lock:
+            self._watches[watch] = None
+        watch.post()
+        return watch
+
+    def arm(self, path: str, fired: Callable[[], None]) -> None:
+        """Call ``fired`` once at the next change of the children of ``path``."""
+        self._read(lambda wait_s: self._connection.watch_children(path, fired, wait_s))
+
+    def disarm(self, watch: _ZooKeeperWatch) -> None:
+        """Forget a watch."""
+        with self._watches_lock, contextlib.suppress(KeyError):
+            del self._watches[watch]
+
+    def close(self) -> None:
+        self._closing.set()
+        self._connection.close()
+        self._notices.close()
+
+
+class _ZooKeeperWatch:
+    """ZooKeeper's watches fire once, so each report begins with setting the next one."""
+
+    def __init__(
+        self, tree: ZooKeeperTree, notices: NoticeThread, path: str, changed: Callable[[], None]
+    ) -> None:
+        self._tree = tree
+        self._notices = notices
+        self._path = path
+        self._changed = changed
+        self._closed = False
+
+    def post(self) -> None:
+        self._notices.post(self, self._look)
+
+    def _fired(self) -> None:
+        if not self._closed:
+            self.post()
+
+    def _look(self) -> None:
+        if self._closed:
+            return
+        self._tree.arm(self._path, self._fired)
+        self._changed()
+
+    def close(self) -> None:
+        self._closed = True
+        self._tree.disarm(self)
+        self._notices.cancel(self)
+
+
+def _node(data: bytes, stat: NodeStat) -> Node:
+    return Node(data, stat.version, stat.created_ms, stat.owner)

@@ -1,0 +1,228 @@
+"""What only the SQLite file can get wrong: leases, processes, foreign and damaged files, durability."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bkctl.clock import ManualClock, SystemClock
+from bkctl.errors import ConnectionFailedError, CorruptionError, StorageError
+from bkctl.metadata.embedded import SqliteTree
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.tree import NodeExistsError, SessionCallbacks
+from bkctl.metadata.uri import open_metadata_store
+
+PATIENCE_S = 20.0
+SETTINGS = MetadataSettings(session_timeout_ms=1_000, operation_timeout_ms=10_000, watch_poll_ms=10)
+
+#: Makes sequence nodes and says each only when it is acknowledged.
+WRITER = """
+import sys
+from bkctl.clock import SystemClock
+from bkctl.metadata.embedded import SqliteTree
+from bkctl.metadata.settings import MetadataSettings
+tree = SqliteTree(sys.argv[1], MetadataSettings(), SystemClock())
+for _ in range(int(sys.argv[2])):
+    print(tree.create("/n-", b"data", sequence=True), flush=True)
+tree.close()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "metadata.db")
+
+
+@pytest.fixture
+def tree(path: str) -> Iterator[SqliteTree]:
+    made = SqliteTree(path, SETTINGS, SystemClock())
+    yield made
+    made.close()
+
+
+def test_the_file_is_for_its_owner_only(tree: SqliteTree, path: str) -> None:
+    tree.create("/a", b"secret")
+    for name in os.listdir(os.path.dirname(path)):
+        assert stat.S_IMODE(os.stat(os.path.join(os.path.dirname(path), name)).st_mode) == 0o600
+    assert sorted(os.listdir(os.path.dirname(path))) == [
+        "metadata.db",
+        "metadata.db-shm",
+        "metadata.db-wal",
+    ]
+
+
+def test_every_commit_is_synced_and_the_log_is_written_ahead(tree: SqliteTree) -> None:
+    tree.create("/a")
+    assert tree._connection is not None
+    assert tree._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert tree._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_processes_that_begin_at_the_same_time_share_one_sequence(path: str) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, "20"], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    made = [line for writer in writers for line in writer.communicate(timeout=60)[0].split()]
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert sorted(made) == [f"/n-{number:010d}" for number in range(60)]
+    assert os.listdir(os.path.dirname(path)) == ["metadata.db"]
+
+
+def test_what_a_killed_process_had_acknowledged_is_there(path: str) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, path, "100000"], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
+    writer.kill()
+    acknowledged += writer.stdout.read().split("\n")[:-1]
+    writer.stdout.close()
+    writer.wait()
+    with open_metadata_store(f"embedded://{path}") as store:
+        assert not store.layout.cluster_exists()
+    tree = SqliteTree(path, SETTINGS, SystemClock())
+    names = {f"/{name}" for name in tree.children("/") or ()}
+    tree.close()
+    assert set(acknowledged) <= names
+    assert len(names) <= len(acknowledged) + 1
+
+
+def test_a_lease_runs_out_for_everybody_at_its_time(path: str) -> None:
+    clock = ManualClock()
+    long = MetadataSettings(session_timeout_ms=3_600_000)  # the thread does not come to renew it
+    holder, other = SqliteTree(path, long, clock), SqliteTree(path, long, clock)
+    try:
+        holder.create("/mine", b"", ephemeral=True)
+        clock.advance(3_599)
+        assert other.get("/mine") is not None
+        assert other.children("/") == ["mine"]
+        with pytest.raises(NodeExistsError):
+            other.create("/mine")
+        clock.advance(1)
+        assert other.get("/mine") is None
+        assert other.children("/") == []
+        assert other.create("/mine", b"theirs", ephemeral=True) == "/mine"
+        with pytest.raises(ConnectionFailedError, match=r"lease has run out"):
+            holder.create("/more", b"", ephemeral=True)
+        node = holder.get("/mine")
+        assert node is not None
+        assert node.data == b"theirs"
+    finally:
+        holder.close()
+        other.close()
+
+
+def test_a_lease_that_ran_out_unnoticed_lives_on(path: str) -> None:
+    """A machine that slept, alone with its store."""
+    clock = ManualClock()
+    long = MetadataSettings(session_timeout_ms=3_600_000)
+    holder, other = SqliteTree(path, long, clock), SqliteTree(path, long, clock)
+    try:
+        holder.create("/mine", b"", ephemeral=True)
+        session = holder.session()
+        clock.advance(100_000)
+        assert other.get("/mine") is None
+        assert holder.get("/mine") is not None
+        assert holder.children("/") == ["mine"]
+        holder.create("/more")
+        assert other.children("/") == ["mine", "more"]
+        assert holder.session() == session
+    finally:
+        holder.close()
+        other.close()
+
+
+def test_a_lease_is_renewed_as_long_as_its_process_lives(tree: SqliteTree, path: str) -> None:
+    tree.create("/mine", b"", ephemeral=True)
+    session = tree.session()
+    watcher = SqliteTree(path, SETTINGS, SystemClock())
+    assert not watcher.wait_until_gone("/mine", 2.5 * SETTINGS.session_timeout_ms / 1000)
+    watcher.close()
+    assert tree.session() == session
+
+
+def test_a_lease_that_ran_out_is_replaced_and_told(tree: SqliteTree, path: str) -> None:
+    lost, restored = threading.Event(), threading.Event()
+    tree.set_session_callbacks(SessionCallbacks(lost.set, restored.set))
+    before = tree.session()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM sessions")
+    connection.close()
+    assert lost.wait(PATIENCE_S)
+    assert restored.wait(PATIENCE_S)
+    assert tree.session() != before
+
+
+def test_a_store_that_another_process_holds_for_too_long_is_busy_not_broken(path: str) -> None:
+    quick = MetadataSettings(operation_timeout_ms=100)
+    tree = SqliteTree(path, quick, SystemClock())
+    tree.create("/a")
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(ConnectionFailedError, match=r"nothing was changed"):
+        tree.create("/b")
+    assert tree.children("/") == ["a"]  # readers are not in the way
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    tree.create("/b")
+    tree.close()
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but it is long enough" * 50, b"", bytes(8192)])
+def test_a_foreign_file_is_refused_and_left_alone(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+    tree = SqliteTree(path, SETTINGS, SystemClock())
+    for ask in (lambda: tree.get("/"), lambda: tree.create("/a")):
+        with pytest.raises(CorruptionError, match=r"metadata.db"):
+            ask()
+    tree.close()
+    assert Path(path).read_bytes() == content
+
+
+def test_another_programs_database_is_refused(path: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE nodes (path TEXT)")
+    connection.close()
+    tree = SqliteTree(path, SETTINGS, SystemClock())
+    with pytest.raises(CorruptionError, match=r"a metadata store of format 1"):
+        tree.create("/a")
+    tree.close()
+
+
+def test_damage_is_damage_and_not_an_empty_store(path: str) -> None:
+    tree = SqliteTree(path, SETTINGS, SystemClock())
+    for number in range(200):
+        tree.create(f"/n{number}", bytes(200))
+    tree.close()
+    size = os.path.getsize(path)
+    with Path(path).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    tree = SqliteTree(path, SETTINGS, SystemClock())
+    with pytest.raises(CorruptionError, match=r"metadata.db"):
+        tree.children("/")
+    tree.close()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    tree = SqliteTree(f"{tmp_path}/absent/metadata.db", SETTINGS, SystemClock())
+    assert tree.get("/") is None
+    with pytest.raises(StorageError, match=r"absent/metadata.db"):
+        tree.create("/a")
+    tree.close()
+
+
+def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
+    tree = SqliteTree(f"{tmp_path}/a b?c=d#e%20.db", SETTINGS, SystemClock())
+    tree.create("/a")
+    tree.close()
+    assert os.listdir(tmp_path) == ["a b?c=d#e%20.db"]

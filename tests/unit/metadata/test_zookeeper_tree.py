@@ -1,0 +1,324 @@
+"""What a network can do to a ZooKeeper client: lost answers, a server that goes and comes, no permission."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from bkctl.clock import SystemClock
+from bkctl.errors import BkctlError, ConnectionFailedError, UsageError
+from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, VersionConflictError
+from bkctl.metadata.settings import Credentials, MetadataSettings
+from bkctl.metadata.tree import NodeExistsError, NodeMissingError
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.metadata.zookeeper.tree import ZooKeeperTree
+from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeeper_server  # noqa: F401
+
+pytestmark = pytest.mark.interop
+
+PATIENCE_S = 20.0
+SETTINGS = MetadataSettings(
+    session_timeout_ms=4_000, operation_timeout_ms=15_000, retry_backoff_start_ms=20, retry_backoff_max_ms=200
+)
+
+
+class Proxy:
+    """Stands between a client and a server, and can lose the answers of one connection and then cut it."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+        self._lose_after: int | None = None
+        self._spawn(self._accept)
+
+    def lose_the_answer_to(self, request_type: int) -> None:
+        """The next request of the type reaches the server; its answer does not come back."""
+        self._lose_after = request_type
+
+    def _spawn(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._server_port))
+            self._sockets += [client, server]
+            losing = threading.Event()
+            self._spawn(self._forward_requests, client, server, losing)
+            self._spawn(self._forward_answers, client, server, losing)
+
+    def _forward_requests(
+        self, client: socket.socket, server: socket.socket, losing: threading.Event
+    ) -> None:
+        pending = b""
+        with contextlib.suppress(OSError):
+            while part := client.recv(1 << 16):
+                pending += part
+                while len(pending) >= 4 and len(pending) >= 4 + (size := int.from_bytes(pending[:4], "big")):
+                    frame, pending = pending[: 4 + size], pending[4 + size :]
+                    kind = int.from_bytes(frame[8:12], "big", signed=True) if size >= 8 else None
+                    if self._lose_after is not None and kind == self._lose_after:
+                        self._lose_after = None
+                        losing.set()
+                    server.sendall(frame)
+        for end in (client, server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _forward_answers(self, client: socket.socket, server: socket.socket, losing: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while part := server.recv(1 << 16):
+                if losing.is_set():
+                    client.shutdown(socket.SHUT_RDWR)  # done, and the client does not hear of it
+                    return
+                client.sendall(part)
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        for end in self._sockets:
+            end.close()
+
+
+CREATE, DELETE, SET, MULTI = 1, 2, 5, 14
+
+
+@pytest.fixture
+def proxy(zookeeper_server: ZooKeeperServer) -> Iterator[Proxy]:  # noqa: F811
+    made = Proxy(zookeeper_server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def tree(proxy: Proxy) -> Iterator[ZooKeeperTree]:
+    made = ZooKeeperTree([f"127.0.0.1:{proxy.port}"], SETTINGS, SystemClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def path() -> str:
+    return f"/{uuid.uuid4().hex}"
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_a_create_whose_answer_was_lost_has_succeeded(
+    proxy: Proxy, tree: ZooKeeperTree, path: str, ephemeral: bool
+) -> None:
+    proxy.lose_the_answer_to(CREATE)
+    assert tree.create(path, b"mine", ephemeral=ephemeral) == path
+    with pytest.raises(NodeExistsError):
+        tree.create(path, b"mine", ephemeral=ephemeral)
+
+
+def test_a_node_of_somebody_else_is_not_taken_for_a_lost_answer(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    tree.create(path, b"theirs")
+    proxy.lose_the_answer_to(CREATE)
+    with pytest.raises(NodeExistsError):
+        tree.create(path, b"mine")
+    proxy.lose_the_answer_to(CREATE)
+    with pytest.raises(NodeExistsError):
+        tree.create(path, b"theirs", ephemeral=True)
+
+
+def test_a_rewrite_whose_answer_was_lost_has_succeeded_once(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    tree.create(path, b"0")
+    proxy.lose_the_answer_to(SET)
+    assert tree.set(path, b"1", 0) == 1
+    node = tree.get(path)
+    assert node is not None
+    assert (node.data, node.version) == (b"1", 1)
+    proxy.lose_the_answer_to(SET)
+    with pytest.raises(VersionConflictError):
+        tree.set(path, b"2", 0)
+
+
+def test_a_delete_whose_answer_was_lost_has_succeeded(proxy: Proxy, tree: ZooKeeperTree, path: str) -> None:
+    tree.create(path)
+    proxy.lose_the_answer_to(DELETE)
+    tree.delete(path)
+    with pytest.raises(NodeMissingError):
+        tree.delete(path)
+
+
+def test_a_transaction_whose_answer_was_lost_has_succeeded(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    proxy.lose_the_answer_to(MULTI)
+    tree.create_all([(path, b"a"), (f"{path}/b", b"b")])
+    assert tree.children(path) == ["b"]
+    proxy.lose_the_answer_to(MULTI)
+    with pytest.raises(NodeExistsError):
+        tree.create_all([(f"{path}/c", b"c"), (f"{path}/b", b"other")])
+    assert tree.children(path) == ["b"]
+
+
+def test_a_sequence_whose_answer_was_lost_gives_another_number(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    tree.create(path)
+    proxy.lose_the_answer_to(CREATE)
+    numbers = [tree.create(f"{path}/ID-", ephemeral=True, sequence=True) for _ in range(2)]
+    assert numbers == [f"{path}/ID-0000000001", f"{path}/ID-0000000002"]
+
+
+def test_watches_survive_a_lost_connection(proxy: Proxy, tree: ZooKeeperTree, path: str) -> None:
+    heard: queue.Queue[None] = queue.Queue()
+    watch = tree.watch_children(path, lambda: heard.put(None))
+    heard.get(timeout=PATIENCE_S)
+    proxy.lose_the_answer_to(CREATE)
+    tree.create(path)
+    heard.get(timeout=PATIENCE_S)
+    tree.create(f"{path}/child")
+    until = time.monotonic() + PATIENCE_S
+    while tree.children(path) != ["child"] or heard.empty():
+        assert time.monotonic() < until
+    watch.close()
+
+
+def test_nobody_there_is_an_error_in_time_that_says_what_to_check() -> None:
+    with socket.socket() as unused:  # bound, not listening: connections are refused
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailedError, match=rf"{address}.*check that the servers run"):
+            open_metadata_store(f"zk://{address}/ledgers", MetadataSettings(connect_timeout_ms=300))
+        assert time.monotonic() - began < PATIENCE_S
+
+
+def test_a_server_that_takes_no_connection_is_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailedError, match=address):
+            open_metadata_store(
+                f"zk://{address}/ledgers", MetadataSettings(session_timeout_ms=9_000, connect_timeout_ms=300)
+            )
+        assert time.monotonic() - began < 8
+    for thread in threading.enumerate():
+        if thread.name == "metadata-zookeeper-abandon":
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def test_while_the_server_is_down_every_call_ends_in_time_and_afterwards_all_is_as_before() -> None:
+    settings = MetadataSettings(
+        session_timeout_ms=10_000,
+        operation_timeout_ms=500,
+        retry_backoff_start_ms=20,
+        retry_backoff_max_ms=50,
+    )
+    heard: queue.Queue[str] = queue.Queue()
+
+    class Listener:
+        def session_lost(self) -> None:
+            heard.put("lost")
+
+        def session_restored(self) -> None:
+            heard.put("restored")
+
+        def registration_failed(self, error: BkctlError) -> None:
+            heard.put(str(error))
+
+    with (
+        running_zookeeper() as server,
+        open_metadata_store(f"zk://{server.address}/ledgers", settings) as store,
+    ):
+        store.layout.initialise_cluster()
+        store.registration.add_session_listener(Listener())
+        store.registration.register("bookie:1", RegistrationMode.WRITABLE, b"")
+        server.stop()
+        for call in (store.registration.bookies, lambda: store.ledgers.ledger_exists(1)):
+            began = time.monotonic()
+            with pytest.raises(ConnectionFailedError, match=server.address):
+                call()
+            assert time.monotonic() - began < PATIENCE_S
+        server.start()
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(ConnectionFailedError):
+                if store.registration.bookies().writable == ("bookie:1",):
+                    break
+            assert time.monotonic() < until
+        assert not store.ledgers.ledger_exists(1)
+
+
+def test_closing_while_the_server_is_down_does_not_hang() -> None:
+    with running_zookeeper() as server:
+        store = open_metadata_store(f"zk://{server.address}/ledgers", SETTINGS)
+        server.stop()
+        began = time.monotonic()
+        store.close()
+        assert time.monotonic() - began < PATIENCE_S
+        with pytest.raises(ConnectionFailedError, match=r"closed"):
+            store.layout.cluster_exists()
+
+
+def test_without_permission_the_error_says_so_and_not_that_it_is_missing(
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+) -> None:
+    uri = f"zk://{zookeeper_server.address}/{uuid.uuid4().hex}-ledgers"
+    secure = MetadataSettings(secure_acls=True, digest_auth="bk:secret")
+    with open_metadata_store(uri, secure) as owner:
+        owner.layout.initialise_cluster()
+        owner.cookies.create_cookie("bookie:1", b"cookie")
+        with open_metadata_store(uri) as stranger:
+            for question in (
+                stranger.layout.instance_id,
+                stranger.registration.bookies,
+                lambda: stranger.cookies.read_cookie("bookie:1"),
+                lambda: stranger.cookies.create_cookie("bookie:2", b""),
+                lambda: list(stranger.ledgers.ledger_ranges()),
+            ):
+                with pytest.raises(AuthenticationNeededError, match=r"authentication needed"):
+                    question()
+        with open_metadata_store(uri, secure) as again:
+            assert again.cookies.cookie_bookies() == ["bookie:1"]
+
+
+def test_sasl_without_its_package_is_refused_at_once() -> None:
+    if importlib.util.find_spec("puresasl") is not None:
+        pytest.skip("the package is there")
+    with pytest.raises(UsageError, match=r"pure-sasl"):
+        open_metadata_store("zk://127.0.0.1:1/ledgers", MetadataSettings(sasl=Credentials("bk", "secret")))
+
+
+def test_nested_roots_work_and_need_their_parent(zookeeper_server: ZooKeeperServer) -> None:  # noqa: F811
+    top = uuid.uuid4().hex
+    uri = f"zk://{zookeeper_server.address}/{top}/b/ledgers"
+    with open_metadata_store(uri) as store:
+        with pytest.raises(BkctlError, match=rf"/{top}/b, the parent"):
+            store.layout.initialise_cluster()
+        store.layout.format_cluster()
+        assert store.layout.cluster_exists()
+    with open_metadata_store(f"metadata-store:zk:{zookeeper_server.address}/{top}/b") as pulsar:
+        assert pulsar.layout.cluster_exists()
