@@ -52,6 +52,13 @@ NOUNS: dict[str, Noun] = {
             "[offline] [reads] [writes]",
             "Read, check, rebuild and repair indexes.",
         ),
+        Noun(
+            "bookie",
+            "bkctl.commands.bookie",
+            "[online] [offline] [reads] [writes]",
+            "Make, start, ask and empty a bookie.",
+        ),
+        Noun("bench", "bkctl.commands.bench", "[online] [reads] [writes]", "Put load on a bookie."),
         Noun("cookie", "bkctl.commands.cookie", "[offline] [reads]", "Read a bookie's cookie."),
         Noun("lastmark", "bkctl.commands.lastmark", "[offline] [reads]", "Read the journals' last mark."),
         Noun(
@@ -86,6 +93,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 )
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
     ("NO_COLOR", "When set to anything, no colour."),
 )

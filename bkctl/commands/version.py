@@ -18,6 +18,7 @@ KEYS: Schema = (
     Key("rocksdict", "string", "version of the RocksDB binding"),
     Key("crc32c", "string", "version of the CRC32C package"),
     Key("crc32c_implementation", "string", "hardware or software"),
+    Key("kernels", "string", "native (compiled) or python: what walks and checks records"),
     Key("platform", "string", "operating system and processor"),
 )
 
@@ -33,12 +34,15 @@ def version(output: OutputOption = None, schema: Annotated[bool, schema_option(K
     """
     import crc32c
 
+    from bkctl import _kernels
+
     row = {
         "bkctl": __version__,
         "python": platform.python_version(),
         "rocksdict": importlib.metadata.version("rocksdict"),
         "crc32c": importlib.metadata.version("crc32c"),
         "crc32c_implementation": "hardware" if crc32c.hardware_based else "software",
+        "kernels": _kernels.IMPL,
         "platform": f"{platform.system().lower()} {platform.machine()}",
     }
     write_one(row, KEYS, output)

@@ -188,7 +188,8 @@ class JournalScan:
 
     Iterating yields entry batches, ``MarkedRecord``s (special records and padding), damage and a ``Tail``.
     ``unsynced_from`` is the offset from which a hole is what a power cut leaves (the newest journal behind
-    the last mark), None where every hole is damage. Closes the file at the end of a ``with``.
+    the last mark), None where every hole is damage. ``start`` is where to begin when not at the first record,
+    as a replay from the last mark does. Closes the file at the end of a ``with``.
     """
 
     def __init__(
@@ -198,6 +199,7 @@ class JournalScan:
         evidence: Evidence | None = None,
         *,
         unsynced_from: int | None = None,
+        start: int = 0,
         size_max: int = BODY_BYTES_MAX,
     ) -> None:
         self.file = SteadyFile(filesystem.open(path))
@@ -207,7 +209,7 @@ class JournalScan:
         self.records = RecordScan(
             self.file,
             JournalDialect(self.head.version),
-            _first_record(self.head, self.file),
+            max(_first_record(self.head, self.file), start),
             self.evidence,
             size_max,
         )

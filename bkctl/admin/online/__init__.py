@@ -1,0 +1,1 @@
+"""Operations on live bookies and clusters."""

@@ -1,0 +1,190 @@
+"""``bkctl bench``: put load on a bookie and say what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.bookie_options import parse_size
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Key, Schema, write_one
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.admin.online.load.settings import LoadReport
+
+app = noun_app("[online] [writes] Put load on a bookie and measure it.")
+
+SCHEMA: Schema = (
+    Key("operations", "int", "answers in the measured time"),
+    Key("failed", "int", "answers other than success"),
+    Key("codes", "object", "answers by result code of the wire"),
+    Key("seconds", "number", "measured time"),
+    Key("rate_per_s", "number", "answers per second"),
+    Key("p50_ms", "number", "median from request to answer"),
+    Key("p99_ms", "number", "99 % were not slower"),
+    Key("p999_ms", "number", "99.9 % were not slower"),
+    Key("max_ms", "number", "the slowest"),
+    Key("cpu_us_per_op", "number", "the generator's own processor time per operation"),
+    Key("entries_per_ledger", "int", "entries of each ledger that were certainly written (add)"),
+)
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(metavar="HOST:PORT", show_default=False, help="The bookie's port, not its HTTP admin."),
+]
+WireOption = Annotated[int, typer.Option("--protocol", metavar="2|3", help="Version of the wire protocol.")]
+ConnectionsOption = Annotated[int, typer.Option("--connections", metavar="N", help="TCP connections.")]
+WindowOption = Annotated[
+    int, typer.Option("--window", metavar="N", help="Requests outstanding on each connection.")
+]
+LedgersOption = Annotated[int, typer.Option("--ledgers", metavar="N", help="Ledgers of each connection.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="Measured time.")]
+WarmupOption = Annotated[float, typer.Option("--warmup", metavar="S", help="Time before that.")]
+RateOption = Annotated[
+    float | None,
+    typer.Option("--rate", metavar="N", help="Requests a second in all. Default: as fast as answers come."),
+]
+FirstLedgerOption = Annotated[
+    int | None, typer.Option("--first-ledger", metavar="ID", help="Ledgers are numbered from here on.")
+]
+PasswordOption = Annotated[str, typer.Option("--password", metavar="TEXT", help="Password of the ledgers.")]
+
+
+@app.callback()
+def noun() -> None:
+    """[online] [writes] Put load on a bookie and measure it."""
+
+
+@app.command("add")
+def add_command(
+    address: AddressArgument,
+    protocol: WireOption = 2,
+    connections: ConnectionsOption = 8,
+    window: WindowOption = 128,
+    size: Annotated[
+        int, typer.Option("--size", metavar="SIZE", parser=parse_size, help="Payload of an entry.")
+    ] = "1K",  # type: ignore[assignment]
+    ledgers: LedgersOption = 1,
+    seconds: SecondsOption = 5.0,
+    warmup: WarmupOption = 1.0,
+    rate: RateOption = None,
+    first_ledger: FirstLedgerOption = None,
+    password: PasswordOption = "",
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Add entries to ledgers of their own, as fast as the bookie answers.
+
+    The ledgers have no metadata: a bookie's garbage collection removes them. The exit code is 1 when an add
+    was not answered with success.
+
+    Examples:
+
+      bkctl bench add 127.0.0.1:3181
+
+      bkctl bench add 127.0.0.1:3181 --size 100 --connections 64 --window 16 --protocol 3
+    """
+    _run(
+        address,
+        output,
+        reads=False,
+        wire=protocol,
+        connections=connections,
+        window=window,
+        payload_bytes=size,
+        ledgers=ledgers,
+        seconds=seconds,
+        warmup_s=warmup,
+        rate_per_s=rate,
+        first_ledger=first_ledger,
+        password=password,
+    )
+
+
+@app.command("read")
+def read_command(
+    address: AddressArgument,
+    entries: Annotated[
+        int, typer.Option("--entries", metavar="N", help="Entries of each ledger, as 'bench add' reported.")
+    ],
+    protocol: WireOption = 2,
+    connections: ConnectionsOption = 8,
+    window: WindowOption = 32,
+    ledgers: LedgersOption = 1,
+    random: Annotated[bool, typer.Option("--random", help="In random order instead of one by one.")] = False,
+    seconds: SecondsOption = 5.0,
+    warmup: WarmupOption = 1.0,
+    rate: RateOption = None,
+    first_ledger: FirstLedgerOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Read what 'bench add' wrote with the same connections, ledgers and first ledger.
+
+    Examples:
+
+      bkctl bench read 127.0.0.1:3181 --entries 100000 --random
+    """
+    _run(
+        address,
+        output,
+        reads=True,
+        wire=protocol,
+        connections=connections,
+        window=window,
+        entries=entries,
+        ledgers=ledgers,
+        random=random,
+        seconds=seconds,
+        warmup_s=warmup,
+        rate_per_s=rate,
+        first_ledger=first_ledger,
+    )
+
+
+def _run(
+    address: str,
+    output: OutputOption,
+    *,
+    reads: bool,
+    first_ledger: int | None,
+    password: str = "",
+    **settings: object,
+) -> None:
+    from bkctl.admin.online.load.run import run_load
+    from bkctl.admin.online.load.settings import FIRST_ID, LoadSettings
+
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise UsageError(f"{address}: expected HOST:PORT")
+    report = run_load(
+        LoadSettings(
+            host.strip("[]"),
+            int(port),
+            first_ledger=FIRST_ID if first_ledger is None else first_ledger,
+            password=password.encode(),
+            **settings,  # type: ignore[arg-type]
+        ),
+        reads=reads,
+    )
+    write_one(_row(report), SCHEMA, output)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _row(report: LoadReport) -> dict[str, object]:
+    return {
+        "operations": report.operations,
+        "failed": report.failed,
+        "codes": {str(code): count for code, count in report.codes.items()},
+        "seconds": round(report.seconds, 3),
+        "rate_per_s": round(report.rate_per_s, 1),
+        "p50_ms": round(report.p50_ms, 3),
+        "p99_ms": round(report.p99_ms, 3),
+        "p999_ms": round(report.p999_ms, 3),
+        "max_ms": round(report.max_ms, 3),
+        "cpu_us_per_op": round(report.cpu_us_per_op, 3),
+        "entries_per_ledger": report.entries_per_ledger,
+    }

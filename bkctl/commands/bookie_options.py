@@ -1,0 +1,82 @@
+"""Options by which a command learns about a bookie's configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.config.bookie import BookieConfig
+
+_SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def parse_size(text: str) -> int:
+    """``512M``, ``2GiB``, ``1048576``: bytes. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 512M or 2GiB.")
+    return int(match[1]) << _UNITS[match[2].upper()]
+
+
+ConfOption = Annotated[
+    str | None,
+    typer.Option("--conf", metavar="FILE", help="BookKeeper's bk_server.conf. Without it: ./bkctl-data."),
+]
+
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="Set a key of bk_server.conf; may be repeated."),
+]
+
+MetadataUriOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata-uri",
+        metavar="URI",
+        envvar="BKCTL_METADATA_URI",
+        help="zk://host:2181/ledgers, embedded:///absolute/path, or metadata-store:zk:host:2181.",
+    ),
+]
+
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=parse_size,
+        help="Memory for the caches in all, such as 2G. Default: 256M.",
+    ),
+]
+
+
+def bookie_config(
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    memory_bytes: int | None = None,
+) -> BookieConfig:
+    """The configuration that the options give; what is to be said about it goes to stderr.
+
+    Raises UsageError, NotFoundError for a file that is not there.
+    """
+    from bkctl.config.loader import load
+
+    keys: dict[str, str] = {}
+    for override in overrides or ():
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"-X {override}: expected KEY=VALUE")
+        keys[key.strip()] = value.strip()
+    if metadata_uri is not None:
+        keys.setdefault("metadataServiceUri", metadata_uri)
+    config, notices = load(conf, keys, os.environ, memory_bytes=memory_bytes)
+    for notice in notices:
+        typer.echo(str(notice), err=True)
+    return config

@@ -1,0 +1,69 @@
+"""Adds on their way in: a run of plain ones that share one answer, or a single one with its own."""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+from bkctl.engine.journal.batch import JournalSink
+
+_I32 = struct.Struct(">i")
+_LENGTH_WORDS_MAX = 4096
+
+
+class AddRun:
+    """Plain adds of one connection, in their order, answered together when all of them are durable.
+
+    ``grants`` are master key + ledger id of each, ``keys`` ledger id + entry id, ``bodies`` the entries as
+    they came (at least 24 bytes, ids not negative), ``size_bytes`` the sum of their lengths.
+    """
+
+    __slots__ = ("bodies", "context", "grants", "keys", "sink", "size_bytes")
+
+    def __init__(
+        self,
+        grants: list[bytes],
+        keys: list[bytes],
+        bodies: list[bytes],
+        size_bytes: int,
+        sink: AddSink,
+        context: object,
+    ) -> None:
+        self.grants = grants
+        self.keys = keys
+        self.bodies = bodies
+        self.size_bytes = size_bytes
+        self.sink = sink
+        self.context = context
+
+
+class AddSink(JournalSink, Protocol):
+    """Who gets the answers of runs."""
+
+    def add_again(self, run: AddRun) -> None:
+        """A run that was held can no longer be taken as a whole (a ledger was fenced meanwhile, for
+        instance).
+
+        Nothing of it was added: each of its entries is to be handed in by itself. Called without locks.
+        """
+
+
+class _LengthWords(dict[int, bytes]):
+    """i32 length words by length, made once."""
+
+    def __missing__(self, size: int) -> bytes:
+        if len(self) >= _LENGTH_WORDS_MAX:
+            self.clear()
+        word = self[size] = _I32.pack(size)
+        return word
+
+
+_words = _LengthWords()
+
+
+def framed(bodies: list[bytes]) -> list[bytes]:
+    """``bodies`` as pieces of a journal: length word, body, length word, body, ..."""
+    pieces = [b""] * (2 * len(bodies))
+    pieces[::2] = [_words[size] for size in map(len, bodies)]
+    pieces[1::2] = bodies
+    return pieces

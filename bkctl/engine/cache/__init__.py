@@ -1,0 +1,1 @@
+"""Write and read caches of a ledger directory, bounded in bytes."""

@@ -1,0 +1,217 @@
+"""One of the two write caches of a ledger directory.
+
+Source: ``org.apache.bookkeeper.bookie.storage.ldb.WriteCache``; here without an arena, because bodies are
+bytes objects that the journal shares.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+
+from bkctl.engine.cache.entry_table import (
+    ENTRY_OVERHEAD_BYTES,
+    PIECE_ENTRIES,
+    TABLE_ENTRIES_MAX,
+    ledger_of,
+)
+from bkctl.engine.cache.sorting import Batch, Run, distribute, in_order, ledger_in_order, pack
+
+_LEDGER = struct.Struct(">q")
+_ENTRY = struct.Struct(">q")
+_ENTRY_AT = 8
+_NONE: frozenset[bytes] = frozenset()
+_SMALL_LEDGER_ENTRIES = 64
+
+
+class _Table:
+    """Entries by key, and the keys as they came (one that came twice stands there twice)."""
+
+    __slots__ = ("entries", "keys")
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        self.keys: list[bytes] = []
+
+
+class WriteCache:
+    """Entries by key, the last one of a key wins; bounded by ``size_bytes_max``.
+
+    One thread at a time changes it: puts, deletions and the decision about room happen under the engine lock,
+    ``clear`` when nobody puts any more. Any thread may look things up meanwhile, without that lock: a key is
+    found from the moment ``put_many`` has returned.
+
+    ``size_bytes`` counts each entry's body and ``ENTRY_OVERHEAD_BYTES``, also of one that a later one
+    replaced; ``count`` counts those too. Entry ids are >= 0 (who takes adds refuses others).
+    """
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self.size_bytes_max = size_bytes_max
+        self.size_bytes = 0
+        self.count = 0
+        self._tables: list[_Table] = []
+        # What lookups walk, newest first; replaced whole, so that a reader sees one state of it.
+        self._lookups: tuple[dict[bytes, bytes], ...] = ()
+        # Ledgers whose entries here are not there for anybody.
+        self._deleted: frozenset[bytes] = _NONE
+        # Newest key of each ledger among the first `_seen_keys` of table `_seen_tables` and all before it.
+        self._newest_lock = threading.Lock()
+        self._newest: dict[bytes, bytes] = {}
+        self._seen_tables = 0
+        self._seen_keys = 0
+
+    def room(self, size_bytes: int, entries: int) -> bool:
+        """Whether a batch with bodies of ``size_bytes`` together fits.
+
+        An empty cache takes any batch: one that is larger than a whole cache would otherwise never be taken.
+        What it holds is then bounded by what a frame, and with it a batch, may hold.
+        """
+        if not self.count:
+            return True
+        return self.size_bytes + size_bytes + entries * ENTRY_OVERHEAD_BYTES <= self.size_bytes_max
+
+    def put_many(self, keys: Sequence[bytes], bodies: Sequence[bytes], size_bytes: int) -> None:
+        """Add entries; ``size_bytes`` is the sum of the bodies' lengths."""
+        if self._deleted:
+            self._forget_before(set(map(ledger_of, keys)) & self._deleted)
+        tables = self._tables
+        if not tables or len(tables[-1].keys) >= TABLE_ENTRIES_MAX:
+            tables.append(_Table())
+            self._lookups = (tables[-1].entries, *self._lookups)
+        table = tables[-1]
+        table.entries.update(zip(keys, bodies, strict=True))
+        table.keys.extend(keys)
+        self.size_bytes += size_bytes + len(keys) * ENTRY_OVERHEAD_BYTES
+        self.count += len(keys)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The entry's body."""
+        if self._deleted and key[:_ENTRY_AT] in self._deleted:
+            return None
+        for entries in self._lookups:
+            body = entries.get(key)
+            if body is not None:
+                return body
+        return None
+
+    def last_entry(self, ledger: int) -> int | None:
+        """The ledger's highest entry id. A call looks only at keys that came since the last one."""
+        prefix = _LEDGER.pack(ledger)
+        with self._newest_lock:
+            self._look_at_new_keys()
+            key = self._newest.get(prefix)
+        if key is None or prefix in self._deleted:
+            return None
+        entry: int = _ENTRY.unpack_from(key, _ENTRY_AT)[0]
+        return entry
+
+    def entries(self, ledger: int) -> list[int]:
+        """The ledger's entry ids, ascending. Looks at every key."""
+        prefix = _LEDGER.pack(ledger)
+        if prefix in self._deleted:
+            return []
+        found: set[bytes] = set()
+        for table in list(self._tables):
+            keys = table.keys
+            for start in range(0, len(keys), PIECE_ENTRIES):
+                found.update([key for key in keys[start : start + PIECE_ENTRIES] if key.startswith(prefix)])
+        return [_ENTRY.unpack_from(key, _ENTRY_AT)[0] for key in in_order(list(found))]
+
+    def delete_ledger(self, ledger: int) -> None:
+        """Its entries are gone; ones that are put later are there."""
+        self._deleted |= {_LEDGER.pack(ledger)}
+
+    def sorted_batches(self, entries_max: int, bytes_max: int = 2 << 20) -> Iterator[Batch]:
+        """Keys and bodies by ledger, then entry, each key once, in batches bounded by both numbers.
+
+        An entry larger than ``bytes_max`` is a batch of its own. A ledger that is deleted before its turn
+        comes is left out. Nobody may put meanwhile.
+        """
+        return pack(self._in_order(), entries_max, bytes_max)
+
+    def clear(self) -> None:
+        """Drop and free everything. Lookups may go on: they find less and less."""
+        tables, self._tables = self._tables, []
+        self._lookups = ()
+        with self._newest_lock:
+            self._newest = {}
+            self._seen_tables = self._seen_keys = 0
+        for table in tables:
+            entries, keys = table.entries, table.keys
+            while keys:
+                piece = keys[-PIECE_ENTRIES:]
+                del keys[-PIECE_ENTRIES:]
+                deque(map(entries.pop, piece, repeat(None)), maxlen=0)
+        self._deleted = _NONE
+        self.size_bytes = 0
+        self.count = 0
+
+    def _in_order(self) -> Iterator[Batch]:
+        ledgers: dict[bytes, list[Run]] = {}
+        for table in self._tables:
+            repeated = len(table.keys) != len(table.entries)
+            distribute(list(table.entries) if repeated else table.keys, table.entries, ledgers)
+        # Keys of small ledgers are gathered, as going through all the steps for a few entries is dear.
+        small: list[bytes] = []
+        for ledger in in_order(list(ledgers)):
+            runs = ledgers.pop(ledger)
+            if ledger in self._deleted:
+                continue
+            is_small = sum(len(keys) for keys, _ in runs) <= _SMALL_LEDGER_ENTRIES
+            if is_small:
+                small += sorted({key for keys, _ in runs for key in keys})
+            if small and (len(small) >= PIECE_ENTRIES or not is_small):
+                yield small, list(map(self._newest_body, small))
+                small = []
+            if not is_small:
+                yield from ledger_in_order(runs, self._newest_body)
+        if small:
+            yield small, list(map(self._newest_body, small))
+
+    def _newest_body(self, key: bytes) -> bytes:
+        for entries in self._lookups:
+            body = entries.get(key)
+            if body is not None:
+                return body
+        raise AssertionError(f"key {key.hex()} came from one of the tables")
+
+    def _look_at_new_keys(self) -> None:
+        """Bring ``_newest`` up to date: C calls on pieces, and Python once for each ledger in a piece."""
+        tables = self._tables
+        while self._seen_tables < len(tables):
+            # A table with a successor gets no more keys, so this is asked before its keys are counted.
+            closed = self._seen_tables + 1 < len(tables)
+            keys = tables[self._seen_tables].keys
+            end = len(keys)
+            while self._seen_keys < end:
+                piece = sorted(keys[self._seen_keys : min(end, self._seen_keys + PIECE_ENTRIES)])
+                # Of the keys of a ledger the last one stays, which is its highest.
+                for ledger, key in dict(zip(map(ledger_of, piece), piece, strict=True)).items():
+                    if key > self._newest.get(ledger, b""):
+                        self._newest[ledger] = key
+                self._seen_keys += len(piece)
+            if not closed:
+                return
+            self._seen_tables += 1
+            self._seen_keys = 0
+
+    def _forget_before(self, ledgers: set[bytes]) -> None:
+        """Free entries of deleted ledgers that are now used again.
+
+        Looks at every key. An id is used again only by who deletes a ledger and makes it anew within the time
+        between two flushes.
+        """
+        if not ledgers:
+            return
+        with self._newest_lock:
+            for table in self._tables:
+                dead = [key for key in table.entries if ledger_of(key) in ledgers]
+                bodies = [table.entries.pop(key) for key in dead]
+                table.keys = list(table.entries)
+                self.size_bytes -= sum(map(len, bodies)) + len(bodies) * ENTRY_OVERHEAD_BYTES
+            self._newest = {}
+            self._seen_tables = self._seen_keys = 0
+        self._deleted -= ledgers

@@ -1,0 +1,87 @@
+"""The two write caches of a ledger directory: which one takes puts, which one is being flushed.
+
+Why a reader that takes no lock finds every entry whose put has returned. An entry only moves forward: it is
+in the active cache, then (after a swap) in the flushing one, then (after the flush has written its index row)
+in the index. At each step it is in the next place before it leaves the one before: a swap sets ``flushing``
+before ``active``, and a cache is cleared and dropped only when its rows are in the index. A reader looks in
+the same order, active, flushing, index. Wherever the entry is when the reader starts, it is there or further
+on when the reader comes by. An entry that is put once more starts anew in the active cache; its older body
+further on is never reached by a reader that started after that put, for the same reason.
+
+What stands beside that order is the read cache, between the flushing cache and the index; it must not hold an
+older body than the index does, see :mod:`bkctl.engine.cache.read_cache`. And a ledger's deletion mark hides
+read cache and index; it is set before anything is deleted, and lifted when index and read cache have nothing
+of the deleted ledger any more and before the flushing cache is dropped, because that one may have entries of
+a ledger made anew under the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bkctl.engine.cache.write_cache import WriteCache
+
+#: Marks by ledger id (as 8 bytes); the number tells a mark from a later one of the same ledger.
+Marks = dict[bytes, int]
+
+
+class WriteCaches:
+    """Both halves of ``size_bytes_max``. What changes something is called under the engine lock.
+
+    Lookups go through ``active``, ``flushing`` and ``marks``, in this order, from any thread.
+    """
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self.half_bytes_max = max(size_bytes_max // 2, 1)
+        self.active = WriteCache(self.half_bytes_max)
+        self.flushing: WriteCache | None = None
+        self.marks: Marks = {}
+        self.swapped_s = 0.0
+        self._marks_made = 0
+        self._marks_at_swap = 0
+
+    def swap(self, now_s: float) -> bool:
+        """Hand the active cache to the flush; False when the other one is not free."""
+        if self.flushing is not None:
+            return False
+        self._marks_at_swap = self._marks_made
+        self.swapped_s = now_s
+        # In this order: between the two statements the entries are in both places, never in neither.
+        self.flushing = self.active
+        self.active = WriteCache(self.half_bytes_max)
+        return True
+
+    def release(self) -> None:
+        """The flushing cache was cleared: the next swap is possible."""
+        self.flushing = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The body that was put last, from any thread."""
+        body = self.active.get(key)
+        if body is None:
+            flushing = self.flushing
+            if flushing is not None:
+                body = flushing.get(key)
+        return body
+
+    def put_many(self, keys: Sequence[bytes], bodies: Sequence[bytes], size_bytes: int) -> None:
+        """Add to the active cache."""
+        self.active.put_many(keys, bodies, size_bytes)
+
+    def delete_ledger(self, ledger: int) -> None:
+        """Hide what there is of a ledger, here and in the index; what is put later is seen."""
+        self._marks_made += 1
+        self.marks[ledger.to_bytes(8, "big")] = self._marks_made
+        self.active.delete_ledger(ledger)
+        if self.flushing is not None:
+            self.flushing.delete_ledger(ledger)
+
+    def marks_before_swap(self) -> Marks:
+        """Marks that are older than the flushing cache's last entry: new entries may lie behind them."""
+        return {ledger: mark for ledger, mark in self.marks.items() if mark <= self._marks_at_swap}
+
+    def lift(self, done: Marks) -> None:
+        """Remove these marks, except where the ledger was deleted once more."""
+        for ledger, mark in done.items():
+            if self.marks.get(ledger) == mark:
+                del self.marks[ledger]

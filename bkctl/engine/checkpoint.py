@@ -1,0 +1,156 @@
+"""Checkpoints: what makes a last mark true, and the thread that drives them (Java: ``SyncThread``).
+
+The order is what durability rests on. First the marks of all journals are taken: everything in front of
+them was put into a write cache before it was appended. Then every ledger directory flushes, entries and
+ledger rows, also when it has nothing but rows. Only then the marks are written, and only behind them old
+journals removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from bkctl.clock import Clock
+from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.engine.journal.journal import Journal
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.vfs import WritableFileSystem
+
+_log = logging.getLogger(__name__)
+_MARK_BYTES = 16
+
+
+def mark_name(journal: int, journals: int) -> str:
+    """File name of the mark of journal number ``journal`` of ``journals``."""
+    return "lastMark" if journals == 1 else f"lastMark.{journal}"
+
+
+class LastMarks:
+    """The marks of all journals in the ledger directories' ``current``."""
+
+    def __init__(self, filesystem: WritableFileSystem, directories: Sequence[str], journals: int) -> None:
+        self._filesystem = filesystem
+        self._directories = directories
+        self._journals = journals
+        self._written: dict[int, LastMark] = {}
+
+    def read(self, journal: int) -> LastMark:
+        """The highest mark of a journal over all directories, (0, 0) when none has one.
+
+        Files that are missing or not 16 bytes long are passed over, as Java does. Raises StorageError when
+        one cannot be read: a mark that is too low would only cost time, but a disk that fails is to be
+        known.
+        """
+        name = mark_name(journal, self._journals)
+        best = LastMark(0, 0)
+        for directory in self._directories:
+            path = f"{directory}/{name}"
+            try:
+                file = self._filesystem.open(path)
+            except NotFoundError:
+                continue
+            try:
+                mark = decode_last_mark(file.read_at(0, _MARK_BYTES))
+            except CorruptionError as error:
+                _log.warning("%s is passed over: %s", path, error.what)
+                continue
+            finally:
+                file.close()
+            best = max(best, mark, key=_position)
+        self._written[journal] = best
+        return best
+
+    def written(self, journal: int) -> LastMark:
+        """The mark that was last read or written, (0, 0) before."""
+        return self._written.get(journal, LastMark(0, 0))
+
+    def write(self, journal: int, mark: LastMark) -> None:
+        """Make a mark durable in every directory that takes it; one that is not ahead is not written.
+
+        Raises StorageError when no directory takes it.
+        """
+        if _position(mark) <= _position(self._written.get(journal, LastMark(-1, -1))):
+            return
+        name = mark_name(journal, self._journals)
+        failed: StorageError | None = None
+        written = 0
+        for directory in self._directories:
+            try:
+                self._filesystem.replace(f"{directory}/{name}", encode_last_mark(mark))
+                written += 1
+            except StorageError as error:
+                _log.warning("the last mark could not be written: %s", error)
+                failed = error
+        if failed is not None and not written:
+            raise failed
+        self._written[journal] = mark
+
+
+def _position(mark: LastMark) -> tuple[int, int]:
+    return mark.journal_id, mark.offset
+
+
+class Checkpointer:
+    """Runs checkpoints, one at a time; with :meth:`start` also every ``interval_ms``."""
+
+    def __init__(
+        self,
+        journals: Sequence[Journal],
+        storages: Sequence[LedgerStorage],
+        marks: LastMarks,
+        clock: Clock,
+        interval_ms: int,
+        on_failure: Callable[[BkctlError], None],
+    ) -> None:
+        self.duration = LatencyHistogram()
+        self.failed = 0
+        self._journals = journals
+        self._storages = storages
+        self._marks = marks
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._on_failure = on_failure
+        self._running = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bookie-sync", daemon=True)
+
+    def start(self) -> None:
+        """Start the sync thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the sync thread, after the checkpoint that it is in."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def checkpoint(self) -> None:
+        """Flush everything and move the marks. Raises StorageError; then the marks have not moved."""
+        with self._running:
+            started_s = self._clock.monotonic()
+            marks = [journal.mark for journal in self._journals]
+            for storage in self._storages:
+                storage.flush()
+            for number, mark in enumerate(marks):
+                self._marks.write(number, mark)
+            for journal, mark in zip(self._journals, marks, strict=True):
+                journal.retire(mark)
+            self.duration.add(self._clock.monotonic() - started_s)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self.checkpoint()
+            except StorageError as error:
+                # A full disk may have room again at the next turn; what cannot be repaired by trying again
+                # has stopped the bookie through the storage's own on_failure.
+                self.failed += 1
+                _log.error("checkpoint failed, the last mark stays: %s", error)
+            except BkctlError as error:
+                self.failed += 1
+                self._on_failure(error)
+                return

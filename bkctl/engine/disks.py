@@ -1,0 +1,143 @@
+"""Watching the disks: when a bookie turns read-only, and when back (Java: ``LedgerDirsMonitor``)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bkctl.errors import StorageError, UsageError
+from bkctl.vfs import WritableFileSystem
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """Thresholds are fractions of a disk in use.
+
+    Above ``usage_max`` (``diskUsageThreshold``) a directory is full; it has room again below ``usage_low``
+    (``diskUsageLwmThreshold``). Above ``usage_warn`` it is named in the log. ``free_bytes_min`` is what
+    recovery writes to a read-only bookie must leave (``minUsableSizeForHighPriorityWrites``).
+    """
+
+    usage_max: float = 0.95
+    usage_low: float = 0.95
+    usage_warn: float = 0.90
+    check_interval_ms: int = 10_000
+    free_bytes_min: int = 1 << 30
+    read_only_on_any_full: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.usage_low <= self.usage_max < 1:
+            raise UsageError(
+                f"diskUsageThreshold {self.usage_max} and diskUsageLwmThreshold {self.usage_low}:"
+                " the second is not above the first, both lie between 0 and 1"
+            )
+        if self.check_interval_ms < 1:
+            raise UsageError(f"diskCheckInterval {self.check_interval_ms}: at least 1 ms")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """One directory's disk; ``full`` follows the thresholds with their hysteresis."""
+
+    directory: str
+    total_bytes: int
+    free_bytes: int
+    full: bool
+
+    @property
+    def usage(self) -> float:
+        """Fraction in use, 0 to 1."""
+        return 1 - self.free_bytes / self.total_bytes if self.total_bytes else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """What the disks say: no plain writes any more (``read_only``), and not even those of high priority."""
+
+    disks: tuple[DiskUse, ...]
+    read_only: bool
+    high_priority_too: bool
+
+
+def judge(
+    settings: DiskSettings, before: DiskState | None, spaces: Sequence[tuple[str, int, int]]
+) -> DiskState:
+    """The state after a look at (directory, total bytes, free bytes) of each directory."""
+    was_full = {use.directory for use in before.disks if use.full} if before else set()
+    disks = []
+    for directory, total_bytes, free_bytes in spaces:
+        usage = 1 - free_bytes / total_bytes if total_bytes else 1.0
+        limit = settings.usage_low if directory in was_full else settings.usage_max
+        disks.append(DiskUse(directory, total_bytes, free_bytes, usage > limit))
+    full = [use for use in disks if use.full]
+    # A ledger belongs to one directory and one journal by its id: one full disk fails some ledgers' adds.
+    read_only = bool(full) and (settings.read_only_on_any_full or len(full) == len(disks))
+    roomy = all(use.free_bytes >= settings.free_bytes_min for use in disks)
+    return DiskState(tuple(disks), read_only, read_only and not roomy)
+
+
+class DiskMonitor:
+    """Looks at the directories every ``check_interval_ms`` and tells ``on_change`` about a new state."""
+
+    def __init__(
+        self,
+        filesystem: WritableFileSystem,
+        directories: Sequence[str],
+        settings: DiskSettings,
+        on_change: Callable[[DiskState], None],
+    ) -> None:
+        self._filesystem = filesystem
+        self._directories = directories
+        self._settings = settings
+        self._on_change = on_change
+        self._state: DiskState | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bookie-disks", daemon=True)
+
+    @property
+    def state(self) -> DiskState:
+        """What the last look said; looks if there was none."""
+        return self._state or self.check()
+
+    def start(self) -> None:
+        """Look once, then from a thread."""
+        self.check()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self) -> DiskState:
+        """Look now. Raises StorageError when a directory's disk cannot be asked."""
+        spaces = []
+        for directory in self._directories:
+            space = self._filesystem.disk_space(directory)
+            spaces.append((directory, space.total_bytes, space.free_bytes))
+        before, state = self._state, judge(self._settings, self._state, spaces)
+        self._state = state
+        for use in state.disks:
+            if use.full:
+                _log.warning("%s: the disk is full, %.1f %% are in use", use.directory, use.usage * 100)
+            elif use.usage > self._settings.usage_warn:
+                _log.warning("%s: %.1f %% of the disk are in use", use.directory, use.usage * 100)
+        if before is None or _mode(before) != _mode(state):
+            self._on_change(state)
+        return state
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._settings.check_interval_ms / 1000):
+            try:
+                self.check()
+            except StorageError as error:
+                _log.error("%s", error)
+
+
+def _mode(state: DiskState) -> tuple[bool, bool]:
+    return state.read_only, state.high_priority_too

@@ -1,0 +1,76 @@
+"""Explicit LACs: what a writer confirms without adding an entry (Java: ``setExplicitLac``)."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from functools import partial
+
+from bkctl.clock import Clock
+from bkctl.codec import journal as journal_codec
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.ledger_descriptor import Done
+from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.write_stage import Actions, WriteStage
+from bkctl.errors import BadRequestError, BkctlError, BookieIOError
+
+_FRONT = struct.Struct(">qq")
+
+
+class ExplicitLacs:
+    """Keeps explicit LACs; thread-safe, never waits.
+
+    Without ``journaled`` (journal formats before 6 have no such record) they are durable only when the
+    ledger rows are flushed, as with Java.
+    """
+
+    def __init__(
+        self, lock: threading.Lock, table: LedgerTable, writes: WriteStage, clock: Clock, *, journal: bool
+    ) -> None:
+        self._lock = lock
+        self._table = table
+        self._writes = writes
+        self._clock = clock
+        self._journal = journal
+
+    def write(self, blob: bytes, master_key: bytes, done: Done, *, high_priority: bool = False) -> None:
+        """Keep a LAC packet (``codec.explicit_lac``) as it came; its own ledger id and LAC count.
+
+        A fenced ledger takes it, an unknown one is created. ``done`` is called once, perhaps before this
+        returns. Raises BadRequestError for a packet that is too short or has a negative ledger id,
+        ReadOnlyBookieError, UnauthorizedError.
+        """
+        if len(blob) < _FRONT.size:
+            raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at least {_FRONT.size} are needed")
+        ledger, lac = _FRONT.unpack_from(blob)
+        if ledger < 0:
+            raise BadRequestError(f"ledger {ledger}: ids are not negative", ledger=ledger)
+        actions: Actions = []
+        with self._lock:
+            self._writes.check_writable(ledger, high_priority=high_priority)
+            descriptor = self._table.open(ledger, master_key)
+            self._table.change_row(ledger, explicit_lac=blob)
+            if self._journal:
+                record = journal_codec.encode_record(journal_codec.explicit_lac_record(ledger, blob))
+                self._table.append(descriptor, [record], entries=1, sink=self, context=done)
+            else:
+                actions.append(partial(done, None))
+            descriptor.raise_lac(lac)
+            actions.extend(descriptor.due_watches(self._clock.time_ms()))
+        for action in actions:
+            action()
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """The journal: these records are durable."""
+        for batch in batches:
+            _done(batch)(None)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """The journal: these records may not be on disk."""
+        for batch in batches:
+            _done(batch)(BookieIOError(f"the LAC is not durable: {error}"))
+
+
+def _done(batch: JournalBatch) -> Done:
+    assert callable(batch.context)
+    return batch.context

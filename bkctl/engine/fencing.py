@@ -1,0 +1,81 @@
+"""Fencing: from the answer on, no plain add to the ledger is ever accepted again (Java:
+``fenceAndLogInLedger``).
+
+The fenced flag is set, the row changed and the record appended in one critical section with the check of
+adds: every add accepted before stands in the journal in front of the fence record, every later one is
+refused. The answer waits until that record, and so those adds, are on disk, also for one who finds the
+fence on its way. The row keeps the fence beyond the journal: last marks pass the record only after the rows
+were flushed.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from bkctl.codec import journal as journal_codec
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
+from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.write_stage import Actions
+from bkctl.errors import BkctlError, BookieIOError
+
+
+class Fencing:
+    """Fences ledgers; thread-safe, never waits."""
+
+    def __init__(self, lock: threading.Lock, table: LedgerTable) -> None:
+        self._lock = lock
+        self._table = table
+
+    def fence(self, ledger: int, master_key: bytes, done: Done) -> None:
+        """Fence a ledger; one that the bookie does not know is created with this key, and fenced.
+
+        ``done`` is called once, when the fence is durable (None) or cannot be made so (BookieIOError);
+        perhaps before this returns. Raises UnauthorizedError for another key than the ledger's.
+        """
+        actions: Actions = []
+        with self._lock:
+            descriptor = self._table.open(ledger, master_key)
+            if descriptor.fence_waiters is not None:
+                descriptor.fence_waiters.append(done)
+            elif descriptor.fenced:
+                actions.append(partial(done, None))
+            else:
+                self._append(descriptor, done)
+                actions.extend(descriptor.due_watches(None))
+        for action in actions:
+            action()
+
+    def _append(self, descriptor: LedgerDescriptor, done: Done) -> None:
+        descriptor.fenced = True
+        descriptor.fence_waiters = [done]
+        self._table.refuse(descriptor)
+        self._table.change_row(descriptor.ledger, fenced=True)
+        record = journal_codec.encode_record(journal_codec.fence_record(descriptor.ledger))
+        try:
+            self._table.append(descriptor, [record], entries=1, sink=self, context=descriptor)
+        except BkctlError:
+            # The ledger stays fenced in memory; the next attempt finds the journal stopped as well.
+            descriptor.fence_waiters = None
+            raise
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """The journal: these fence records are durable."""
+        self._answer(batches, None)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """The journal: these fence records may not be on disk."""
+        self._answer(batches, error)
+
+    def _answer(self, batches: list[JournalBatch], error: BkctlError | None) -> None:
+        for batch in batches:
+            descriptor = batch.context
+            assert isinstance(descriptor, LedgerDescriptor)
+            with self._lock:
+                waiters, descriptor.fence_waiters = descriptor.fence_waiters or [], None
+            for done in waiters:
+                if error is None:
+                    done(None)
+                else:
+                    done(BookieIOError(f"ledger {descriptor.ledger}: the fence is not durable: {error}"))

@@ -1,0 +1,195 @@
+"""One flush of a ledger directory: what is in the flushing write cache becomes durable, in this order.
+
+1. Entries, sorted by ledger then entry, are appended to the entry logs.
+2. The logs are forced.
+3. Locations of ledgers that were deleted before these entries came are removed, then the entries' locations
+   are written, synced.
+4. Locations of ledgers deleted since are removed, and the ledger rows that changed are written, synced; this
+   also when there were no entries, or fences and master keys of an idle directory would be lost.
+5. Only then deletion marks are lifted and the write cache is dropped.
+
+Whoever keeps a last mark moves it after that. A flush that fails anywhere changes nothing for readers, and is
+done again as a whole: the copies that a second attempt leaves in the logs are harmless, because the index
+names one of them.
+
+A ledger row deleted between the two halves of step 4 is durable before its locations are gone; a crash before
+the next flush then leaves locations of an unknown ledger, which nobody can read.
+
+Source: ``SingleDirectoryDbLedgerStorage.checkpoint``.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import deque
+from typing import NamedTuple
+
+from bkctl.clock import Clock
+from bkctl.engine.cache.entry_table import PIECE_ENTRIES
+from bkctl.engine.cache.read_cache import ReadCache
+from bkctl.engine.cache.write_cache import WriteCache
+from bkctl.engine.cache.write_caches import Marks, WriteCaches
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.index.entry_locations import OPERATIONS_MAX, EntryLocationIndex
+from bkctl.engine.index.ledgers import LedgerIndex
+from bkctl.engine.storage_meters import StorageMeters
+from bkctl.engine.storage_settings import StorageSettings
+from bkctl.errors import BkctlError, StorageError
+from bkctl.vfs.failures import SyncError
+
+
+class ForceFailedError(StorageError):
+    """Entries could not be made durable. What is on disk is unknown, so it is not tried again."""
+
+
+class _Group(NamedTuple):
+    """Keys and their locations, for one batch of the index: freed group by group."""
+
+    keys: list[bytes]
+    locations: array[int]
+
+
+class Flush:
+    """Runs flushes, for one caller at a time; the engine lock is taken for moments."""
+
+    def __init__(
+        self,
+        caches: WriteCaches,
+        read_cache: ReadCache,
+        *,
+        lock: threading.Lock,
+        entry_logger: EntryLogger,
+        locations: EntryLocationIndex,
+        ledgers: LedgerIndex,
+        clock: Clock,
+        settings: StorageSettings,
+        meters: StorageMeters,
+    ) -> None:
+        self._caches = caches
+        self._read_cache = read_cache
+        self._lock = lock
+        self._entry_logger = entry_logger
+        self._locations = locations
+        self._ledgers = ledgers
+        self._clock = clock
+        self._settings = settings
+        self._meters = meters
+        self._aborted = False
+
+    def abort(self) -> None:
+        """Let the flush under way, if any, end with an error before its next step."""
+        self._aborted = True
+
+    def run(self) -> bool:
+        """Flush the flushing cache, if there is one, and the ledger rows; whether a cache became free.
+
+        Raises ForceFailedError, which is final; any other BkctlError leaves everything to the next attempt.
+        """
+        started_s = self._clock.monotonic()
+        cache = self._caches.flushing
+        count = size_bytes = 0
+        try:
+            done: Marks = {}
+            if cache is not None:
+                self._meters.flush.waited.add(max(started_s - self._caches.swapped_s, 0.0))
+                count, size_bytes = cache.count, cache.size_bytes
+                done = self._flush_entries(cache)
+            self._flush_rows(done)
+        except BkctlError as error:
+            self._meters.flush_failures += 1
+            self._meters.flush.failed += count
+            if isinstance(error, SyncError):
+                # Whatever was synced may be lost; asking again would only hide that.
+                raise _force_failed(error) from error
+            raise
+        if cache is not None:
+            # Its rows are in the index, so no reader needs it any more. Its memory is given back before the
+            # other half may be swapped: no third one is ever there.
+            cache.clear()
+            with self._lock:
+                self._caches.release()
+        self._meters.flushes += 1
+        self._meters.flushed_bytes += size_bytes
+        self._meters.flush.done += count
+        self._meters.flush.worked.add(self._clock.monotonic() - started_s)
+        return cache is not None
+
+    def _flush_entries(self, cache: WriteCache) -> Marks:
+        """Steps 1 to 3; returns the marks whose locations are gone."""
+        started_s = self._clock.monotonic()
+        groups = self._append(cache)
+        written_s = self._clock.monotonic()
+        self._check_going_on()
+        self._force()
+        forced_s = self._clock.monotonic()
+        self._check_going_on()
+        with self._lock:
+            marks = self._caches.marks_before_swap()
+        self._delete(marks)
+        while groups:
+            group = groups.popleft()
+            self._check_going_on()
+            # Synced: the entry is found after a crash from here on, and what its row points at is durable.
+            self._locations.put_many(group.keys, group.locations)
+            self._read_cache.next_generation()
+            for start in range(0, len(group.keys), PIECE_ENTRIES):
+                self._read_cache.remove_many(group.keys[start : start + PIECE_ENTRIES])
+        self._meters.log_write.add(written_s - started_s)
+        self._meters.force.add(forced_s - written_s)
+        self._meters.locations.add(self._clock.monotonic() - forced_s)
+        return marks
+
+    def _flush_rows(self, done: Marks) -> None:
+        """Steps 4 and 5; ``done`` are marks whose locations are gone already."""
+        started_s = self._clock.monotonic()
+        self._check_going_on()
+        with self._lock:
+            # Set since the swap, or, without a flushing cache, at any time: no entry that came after such a
+            # mark has been written, so everything in the index is older than it.
+            late = {ledger: mark for ledger, mark in self._caches.marks.items() if done.get(ledger) != mark}
+        self._delete(late)
+        # Synced: master keys, fences and explicit LACs set before this flush survive from here on.
+        self._ledgers.flush()
+        with self._lock:
+            self._caches.lift(done)
+            self._caches.lift(late)
+        self._meters.deleted_ledgers += len(done.keys() | late.keys())
+        self._meters.ledger_rows.add(self._clock.monotonic() - started_s)
+
+    def _append(self, cache: WriteCache) -> deque[_Group]:
+        """Step 1; the groups are in the order of their keys."""
+        settings = self._settings
+        groups: deque[_Group] = deque()
+        for keys, bodies in cache.sorted_batches(
+            settings.flush_batch_entries_max, settings.flush_batch_bytes_max
+        ):
+            self._check_going_on()
+            locations = self._entry_logger.append(keys, bodies)
+            if not groups or len(groups[-1].keys) + len(keys) > OPERATIONS_MAX:
+                groups.append(_Group([], array("q")))
+            groups[-1].keys.extend(keys)
+            groups[-1].locations.extend(locations)
+        return groups
+
+    def _force(self) -> None:
+        try:
+            # Every entry of this flush is on disk when this returns; only then may an index row name one.
+            self._entry_logger.force()
+        except BkctlError as error:
+            raise _force_failed(error) from error
+
+    def _delete(self, marks: Marks) -> None:
+        if not marks:
+            return
+        self._locations.delete_ledgers(int.from_bytes(ledger, "big") for ledger in marks)
+        self._read_cache.next_generation()
+        self._read_cache.remove_ledgers(marks.keys())
+
+    def _check_going_on(self) -> None:
+        if self._aborted:
+            raise StorageError("the flush was aborted")
+
+
+def _force_failed(error: BkctlError) -> ForceFailedError:
+    return ForceFailedError(f"entries could not be made durable: {error}")

@@ -1,0 +1,205 @@
+"""The ledgers that are in use, found by id or by grant (Java: ``HandleFactoryImpl``).
+
+All methods are called under the engine lock and touch memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bkctl.codec import journal as journal_codec
+from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.journal.batch import JournalBatch, JournalSink
+from bkctl.engine.journal.journal import Journal
+from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import BkctlError, CorruptionError, UnauthorizedError
+
+
+class LedgerTable:
+    """Descriptors, at most about ``descriptors_max``; beyond, the oldest idle ones are forgotten.
+
+    ``grants`` maps master key + ledger id to the descriptor of every ledger that takes plain adds right now:
+    open, and with its key in the journal.
+    """
+
+    def __init__(
+        self, storages: Sequence[LedgerStorage], journals: Sequence[Journal], *, descriptors_max: int
+    ) -> None:
+        self.storages = storages
+        self.journals = journals
+        self.grants: dict[bytes, LedgerDescriptor] = {}
+        self._descriptors: dict[int, LedgerDescriptor] = {}
+        self._descriptors_max = descriptors_max
+
+    def __len__(self) -> int:
+        return len(self._descriptors)
+
+    def storage_of(self, ledger: int) -> LedgerStorage:
+        """The directory that holds a ledger: its id modulo the number of directories, as Java does."""
+        return self.storages[ledger % len(self.storages)]
+
+    def journal_of(self, ledger: int) -> Journal:
+        """The journal of a ledger: its id modulo the number of journals, as Java does."""
+        return self.journals[ledger % len(self.journals)]
+
+    def get(self, ledger: int) -> LedgerDescriptor | None:
+        """The descriptor of a ledger that this bookie knows, or None."""
+        descriptor = self._descriptors.get(ledger)
+        if descriptor is None:
+            row = self.storage_of(ledger).ledgers.get(ledger)
+            if row is not None:
+                descriptor = self._keep(self._from_row(ledger, row))
+        return descriptor
+
+    def open(self, ledger: int, master_key: bytes) -> LedgerDescriptor:
+        """The descriptor of a ledger for one who brings ``master_key``; an unknown ledger is created with it.
+
+        Raises UnauthorizedError for another key than the ledger's. A stored key that is blank is replaced; a
+        presented one of zeros is accepted for any ledger, as DbLedgerStorage does.
+        """
+        descriptor = self.get(ledger)
+        if descriptor is None:
+            return self._create(ledger, master_key)
+        if descriptor.master_key == master_key:
+            return descriptor
+        if is_blank(descriptor.master_key) and not is_blank(master_key):
+            return self._adopt(descriptor, master_key)
+        if is_blank(master_key) and master_key:
+            return descriptor
+        raise UnauthorizedError(
+            f"ledger {ledger}: the master key is not the one the ledger was made with", ledger=ledger
+        )
+
+    def change_row(
+        self, ledger: int, *, fenced: bool | None = None, explicit_lac: bytes | None = None
+    ) -> None:
+        """Change a known ledger's row; it is durable after the next flush of its directory."""
+        ledgers = self.storage_of(ledger).ledgers
+        row = ledgers.get(ledger)
+        assert row is not None, f"ledger {ledger} has a descriptor but no row"
+        if fenced is not None:
+            row = replace(row, fenced=fenced)
+        if explicit_lac is not None:
+            row = replace(row, explicit_lac=explicit_lac)
+        ledgers.set(ledger, row)
+
+    def is_limbo(self, ledger: int) -> bool:
+        """Whether the ledger may have lost entries on this bookie."""
+        row = self.storage_of(ledger).ledgers.get(ledger)
+        return row is not None and bool(row.limbo)
+
+    def append(
+        self,
+        descriptor: LedgerDescriptor,
+        pieces: list[bytes],
+        *,
+        entries: int,
+        sink: JournalSink,
+        context: object,
+        after_write: bool = False,
+    ) -> None:
+        """Append records of one ledger to its journal, behind its master key.
+
+        The key goes in front of the ledger's first record in this run of the bookie, a fence or an explicit
+        LAC included: a replay takes records of a ledger without a key for those of a deleted one. Raises
+        StorageError when the journal has failed.
+        """
+        first = not descriptor.key_journaled
+        if first:
+            record = journal_codec.master_key_record(descriptor.ledger, descriptor.master_key)
+            pieces = [journal_codec.encode_record(record), *pieces]
+            entries += 1
+        descriptor.journal.append(
+            JournalBatch(
+                pieces,
+                size_bytes=sum(map(len, pieces)),
+                entries=entries,
+                after_write=after_write,
+                sink=sink,
+                context=context,
+            )
+        )
+        if first:
+            descriptor.key_journaled = True
+            self.admit(descriptor)
+
+    def append_key(self, descriptor: LedgerDescriptor) -> None:
+        """Append the master key alone, if this run of the bookie has not journaled it yet; nobody waits."""
+        if not descriptor.key_journaled:
+            self.append(descriptor, [], entries=0, sink=_Nobody(), context=None)
+
+    def admit(self, descriptor: LedgerDescriptor) -> None:
+        """Let plain adds to an open ledger pass by its grant."""
+        if descriptor.key_journaled and not descriptor.fenced and not is_blank(descriptor.master_key):
+            self.grants[descriptor.grant] = descriptor
+
+    def refuse(self, descriptor: LedgerDescriptor) -> None:
+        """Stop plain adds to a ledger."""
+        self.grants.pop(descriptor.grant, None)
+
+    def forget(self, ledger: int) -> LedgerDescriptor | None:
+        """Drop a descriptor, of a deleted ledger for instance; returns it."""
+        descriptor = self._descriptors.pop(ledger, None)
+        if descriptor is not None:
+            self.refuse(descriptor)
+        return descriptor
+
+    def descriptors(self) -> Iterable[LedgerDescriptor]:
+        """Those in memory."""
+        return self._descriptors.values()
+
+    def _from_row(self, ledger: int, row: LedgerData) -> LedgerDescriptor:
+        descriptor = LedgerDescriptor(
+            ledger, row.master_key, self.storage_of(ledger), self.journal_of(ledger), fenced=row.fenced
+        )
+        if row.explicit_lac is not None:
+            descriptor.raise_lac(explicit_lac_of(row.explicit_lac))
+        return descriptor
+
+    def _create(self, ledger: int, master_key: bytes) -> LedgerDescriptor:
+        storage = self.storage_of(ledger)
+        storage.ledgers.set(ledger, LedgerData(fenced=False, master_key=master_key))
+        descriptor = LedgerDescriptor(ledger, master_key, storage, self.journal_of(ledger), fenced=False)
+        descriptor.lac_complete = True
+        return self._keep(descriptor)
+
+    def _adopt(self, descriptor: LedgerDescriptor, master_key: bytes) -> LedgerDescriptor:
+        ledgers = descriptor.storage.ledgers
+        row = ledgers.get(descriptor.ledger)
+        assert row is not None, f"ledger {descriptor.ledger} has a descriptor but no row"
+        ledgers.set(descriptor.ledger, replace(row, master_key=master_key))
+        self.forget(descriptor.ledger)
+        return self._keep(self._from_row(descriptor.ledger, replace(row, master_key=master_key)))
+
+    def _keep(self, descriptor: LedgerDescriptor) -> LedgerDescriptor:
+        if len(self._descriptors) >= self._descriptors_max:
+            self._forget_idle()
+        self._descriptors[descriptor.ledger] = descriptor
+        return descriptor
+
+    def _forget_idle(self) -> None:
+        """Forget the older half of the descriptors as far as they are idle."""
+        for ledger in list(self._descriptors)[: len(self._descriptors) // 2 + 1]:
+            if self._descriptors[ledger].idle:
+                self.forget(ledger)
+
+
+class _Nobody:
+    """Takes answers that nobody waits for; a journal that fails stops the bookie by itself."""
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """Nothing to do."""
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """Nothing to do."""
+
+
+def explicit_lac_of(blob: bytes) -> int:
+    """The LAC in an explicit-LAC blob; ``LAC_NONE`` when the blob is too short to hold one."""
+    try:
+        return decode_explicit_lac(blob).lac
+    except CorruptionError:
+        return LAC_NONE

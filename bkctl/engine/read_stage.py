@@ -1,0 +1,166 @@
+"""Reading entries and LACs from caches and directories (Java: ``LedgerDescriptorImpl.readEntry``).
+
+Which answer a missing entry gets is decided here: no such ledger, no such entry, or, for a ledger in limbo,
+unknown. An error of the disk or an entry that does not decode is never one of them.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from bkctl.engine.ledger_descriptor import LAC_NONE, LacWatch
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_table import LedgerTable
+from bkctl.errors import BookieError, LedgerLimboError, NoEntryError, NoLedgerError
+
+_LEDGER = struct.Struct(">q")
+_LAC = struct.Struct(">q")
+_LAC_AT = 16
+
+#: Entry id that asks for the newest entry.
+LAST_ENTRY = -1
+
+
+class ReadStage:
+    """Reads; thread-safe. Methods that say so touch memory only, the others may wait for the disk."""
+
+    def __init__(self, lock: threading.Lock, table: LedgerTable) -> None:
+        self._lock = lock
+        self._table = table
+
+    def cached(self, key: bytes) -> bytes | None:
+        """The entry with this key (ledger id, entry id) if a cache has it. Memory only.
+
+        The ledger is not looked at: what is in a cache is there.
+        """
+        (ledger,) = _LEDGER.unpack_from(key)
+        return self._table.storage_of(ledger).cached(key)
+
+    def read(self, ledger: int, entry: int) -> bytes:
+        """An entry, with ``LAST_ENTRY`` the newest one here.
+
+        Raises NoLedgerError, NoEntryError, LedgerLimboError, BookieIOError.
+        """
+        storage = self._known(ledger)
+        try:
+            return storage.read(ledger, entry)
+        except NoEntryError as error:
+            raise self._absent(error) from None
+
+    def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
+        """Entries by key (no ``LAST_ENTRY``), each as its bytes or as what :meth:`read` would raise."""
+        answers: list[bytes | BookieError] = [_UNANSWERED] * len(keys)
+        by_directory: dict[int, list[int]] = {}
+        for index, key in enumerate(keys):
+            (ledger,) = _LEDGER.unpack_from(key)
+            try:
+                self._known(ledger)
+            except NoLedgerError as error:
+                answers[index] = error
+            else:
+                by_directory.setdefault(ledger % len(self._table.storages), []).append(index)
+        for number, indices in by_directory.items():
+            found = self._table.storages[number].read_many([keys[index] for index in indices])
+            for index, answer in zip(indices, found, strict=True):
+                answers[index] = self._absent(answer) if isinstance(answer, NoEntryError) else answer
+        return answers
+
+    def entries(self, ledger: int) -> Iterator[int]:
+        """Ids of the ledger's entries here, ascending. Raises NoLedgerError, LedgerLimboError, BookieIOError.
+
+        Of a ledger in limbo the list would claim that others do not exist, so it is not given.
+        """
+        storage = self._known(ledger)
+        if self._table.is_limbo(ledger):
+            raise LedgerLimboError(f"ledger {ledger} is in limbo: entries may be missing", ledger=ledger)
+        return storage.entries(ledger)
+
+    def known_lac(self, ledger: int) -> int | None:
+        """The ledger's last add confirmed if memory knows it, else None. Memory only."""
+        with self._lock:
+            descriptor = self._table.get(ledger)
+            if descriptor is None or not descriptor.lac_complete:
+                return None
+            return descriptor.lac
+
+    def last_add_confirmed(self, ledger: int) -> int:
+        """The highest LAC that this bookie has seen: of entries and explicit ones; -1 without any.
+
+        Raises NoLedgerError, LedgerLimboError when entries may be missing, BookieIOError.
+        """
+        self._known(ledger)
+        lac = self.known_lac(ledger)
+        if lac is not None:
+            return lac
+        stored = self._stored_lac(ledger)
+        with self._lock:
+            descriptor = self._table.get(ledger)
+            if descriptor is None:
+                raise NoLedgerError(f"ledger {ledger} is not known here", ledger=ledger)
+            descriptor.raise_lac(stored)
+            descriptor.lac_complete = True
+            return descriptor.lac
+
+    def explicit_lac(self, ledger: int) -> bytes | None:
+        """The blob of the last explicit LAC, or None. Memory only. Raises NoLedgerError."""
+        row = self._known(ledger).ledgers.get(ledger)
+        return None if row is None else row.explicit_lac
+
+    def is_known(self, ledger: int) -> bool:
+        """Whether the bookie knows the ledger. Memory only."""
+        return self._table.storage_of(ledger).ledgers.get(ledger) is not None
+
+    def watch(self, ledger: int, previous: int, notify: Callable[[int, int | None], None]) -> LacWatch | None:
+        """Be told once when the LAC passes ``previous``; None when it already has.
+
+        The LAC should have been asked for before (:meth:`last_add_confirmed`). Memory only. Raises
+        NoLedgerError.
+        """
+        with self._lock:
+            descriptor = self._table.get(ledger)
+            if descriptor is None:
+                raise NoLedgerError(f"ledger {ledger} is not known here", ledger=ledger)
+            if descriptor.lac > previous:
+                return None
+            watch = LacWatch(previous, notify)
+            descriptor.watches.append(watch)
+            return watch
+
+    def unwatch(self, ledger: int, watch: LacWatch) -> bool:
+        """End a wait; False when its ``notify`` was, or is being, called."""
+        with self._lock:
+            descriptor = self._table.get(ledger)
+            if descriptor is None or watch not in descriptor.watches:
+                return False
+            descriptor.watches.remove(watch)
+            return True
+
+    def _known(self, ledger: int) -> LedgerStorage:
+        storage = self._table.storage_of(ledger)
+        if storage.ledgers.get(ledger) is None:
+            raise NoLedgerError(f"ledger {ledger} is not known here", ledger=ledger)
+        return storage
+
+    def _absent(self, error: NoEntryError) -> BookieError:
+        """What to say of an entry that is not here."""
+        if not self._table.is_limbo(error.ledger):
+            return error
+        return LedgerLimboError(
+            f"ledger {error.ledger}, entry {error.entry}: unknown, the ledger may have lost entries here",
+            ledger=error.ledger,
+            entry=error.entry,
+        )
+
+    def _stored_lac(self, ledger: int) -> int:
+        """The LAC field of the newest entry."""
+        try:
+            body = self.read(ledger, LAST_ENTRY)
+        except NoEntryError:
+            return LAC_NONE
+        (lac,) = _LAC.unpack_from(body, _LAC_AT)
+        return int(lac)
+
+
+_UNANSWERED = NoEntryError("not asked")

@@ -1,0 +1,414 @@
+"""The write stage: check, write cache and journal in one critical section; adds that must wait for room.
+
+Theory of operation. An add is accepted in one pass under the engine lock: ledger and key are checked, the
+entry goes to the active write cache, then to the queue of the ledger's journal. Whoever takes the cache away
+to flush it, or fences the ledger, needs the same lock. So an entry that a last mark covers is in a cache at
+least as old as the mark, and a fence record stands behind every add that was accepted before it.
+
+When a cache or a journal queue has no room the add is *held*: a thread tries again when room is announced,
+in the order of arrival, and new adds queue behind. An add held for ``throttle_ms_max``, and one that finds
+``held_entries_max`` entries or ``held_bytes_max`` bytes waiting, is rejected with too-many-requests.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bkctl.clock import Clock
+from bkctl.engine.add_run import AddRun, framed
+from bkctl.engine.journal.batch import JournalBatch, JournalSink
+from bkctl.engine.journal.journal import Journal
+from bkctl.engine.ledger_descriptor import LedgerDescriptor
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.split_answer import SplitAnswer
+from bkctl.errors import (
+    BadRequestError,
+    BkctlError,
+    BookieError,
+    BookieIOError,
+    LedgerFencedError,
+    ReadOnlyBookieError,
+    TooManyRequestsError,
+)
+from bkctl.metrics.stage import StageMeter
+
+#: An entry as the bookie reads it: ledger, entry, last add confirmed.
+_FRONT = struct.Struct(">qqq")
+ENTRY_BYTES_MIN = _FRONT.size
+
+#: What is to be called when the engine lock has been given back.
+Actions = list[Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStageSettings:
+    """Bounds of the write stage; ``journal_write_data`` False answers adds from the write cache alone."""
+
+    held_entries_max: int = 10_000
+    held_bytes_max: int = 64 << 20
+    throttle_ms_max: int = 10_000
+    journal_write_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SingleAdd:
+    """One add with everything that a request can say."""
+
+    body: bytes
+    master_key: bytes
+    sink: JournalSink
+    context: object
+    recovery: bool = False
+    deferred_sync: bool = False
+    high_priority: bool = False
+
+
+class _Outcome(enum.Enum):
+    ADDED = enum.auto()
+    NO_ROOM = enum.auto()
+    #: The run must be taken apart, the single add was refused.
+    NOT_AS_IS = enum.auto()
+
+
+@dataclass(slots=True)
+class _Held:
+    """An add that waits. ``attempt`` is called under the lock, ``again`` and ``fail`` without."""
+
+    attempt: Callable[[Actions], _Outcome]
+    again: Callable[[], None]
+    fail: Callable[[BkctlError], None]
+    entries: int
+    size_bytes: int
+    since_s: float
+
+
+class WriteStage:
+    """Takes adds; see the module's docstring. Thread-safe; nothing but :meth:`stop` ever waits."""
+
+    def __init__(
+        self, lock: threading.Lock, table: LedgerTable, clock: Clock, settings: WriteStageSettings
+    ) -> None:
+        self.meter = StageMeter("write", bound=settings.held_entries_max)
+        self._lock = lock
+        self._table = table
+        self._clock = clock
+        self._settings = settings
+        self._single = len(table.storages) == 1 and len(table.journals) == 1
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._read_only = False
+        self._high_priority_too = False
+        self._stopping = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bookie-write-stage", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that tries held adds again."""
+        for storage in self._table.storages:
+            storage.on_room = self._wake.set
+        for journal in self._table.journals:
+            journal.on_room = self._wake.set
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fail what is held and end the thread; later adds are refused."""
+        with self._lock:
+            self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def poke(self) -> None:
+        """Look at what is held now, rather than when room is announced or time is up."""
+        self._wake.set()
+
+    def set_read_only(self, read_only: bool, *, high_priority_too: bool = False) -> None:
+        """Refuse adds from now on, or take them again; high priority ones only with ``high_priority_too``."""
+        with self._lock:
+            self._read_only = read_only
+            self._high_priority_too = high_priority_too
+
+    @property
+    def read_only(self) -> bool:
+        """Whether plain adds are refused."""
+        return self._read_only
+
+    @property
+    def takes_high_priority(self) -> bool:
+        """Whether adds of high priority are taken."""
+        return not (self._read_only and self._high_priority_too)
+
+    def add_run(self, run: AddRun) -> bool:
+        """Take a run of plain adds; False when each of them must be handed in by itself (:meth:`add`).
+
+        That is so while one of its ledgers is not known to be open under its key. True: the answer comes
+        through ``run.sink``, from another thread or before this returns. Raises StorageError when the
+        journal has failed.
+        """
+        actions: Actions = []
+        with self._lock:
+            if self._read_only or self._stopping:
+                return False
+            outcome = _Outcome.NO_ROOM if self._held else self._append_run(run, actions)
+            if outcome is _Outcome.NOT_AS_IS:
+                return False
+            if outcome is _Outcome.NO_ROOM:
+                held = self._held_run(run)
+                if not self._hold(held):
+                    actions.append(partial(held.fail, self._too_many()))
+        for action in actions:
+            action()
+        return True
+
+    def add(self, add: SingleAdd) -> None:
+        """Take one add; its answer comes through its sink, from another thread or before this returns.
+
+        Raises what refuses it: BadRequestError, ReadOnlyBookieError, UnauthorizedError, LedgerFencedError,
+        TooManyRequestsError, BookieIOError; StorageError when the journal has failed.
+        """
+        actions: Actions = []
+        with self._lock:
+            self._check(add)
+            outcome = _Outcome.NO_ROOM if self._held else self._append_single(add, actions)
+            if outcome is _Outcome.NO_ROOM and not self._hold(self._held_single(add)):
+                raise self._too_many()
+        for action in actions:
+            action()
+
+    def _append_run(self, run: AddRun, actions: Actions) -> _Outcome:
+        descriptors: list[LedgerDescriptor] = []
+        for descriptor in map(self._table.grants.get, run.grants):
+            if descriptor is None:
+                return _Outcome.NOT_AS_IS
+            descriptors.append(descriptor)
+        append = self._append_whole if self._single else self._append_split
+        if not append(run, descriptors):
+            return _Outcome.NO_ROOM
+        if not self._settings.journal_write_data:
+            actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
+        self._raise_lacs(descriptors, run.bodies, actions)
+        self.meter.done += len(run.keys)
+        return _Outcome.ADDED
+
+    def _append_whole(self, run: AddRun, _: list[LedgerDescriptor]) -> bool:
+        """A run of a bookie with one directory and one journal; False when there is no room."""
+        storage, journal = self._table.storages[0], self._table.journals[0]
+        count = len(run.keys)
+        size_bytes = run.size_bytes + 4 * count
+        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
+            return False
+        storage.put_many(run.keys, run.bodies, run.size_bytes)
+        if self._settings.journal_write_data:
+            journal.append(_batch(framed(run.bodies), size_bytes, count, run.sink, run.context))
+        return True
+
+    def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor]) -> bool:
+        """A run over several directories or journals: all of it is taken or, False, nothing."""
+        by_storage: dict[LedgerStorage, list[int]] = {}
+        by_journal: dict[Journal, list[int]] = {}
+        for index, descriptor in enumerate(descriptors):
+            by_storage.setdefault(descriptor.storage, []).append(index)
+            by_journal.setdefault(descriptor.journal, []).append(index)
+        sizes = list(map(len, run.bodies))
+        for storage, indices in by_storage.items():
+            if not storage.has_room(sum(sizes[index] for index in indices), len(indices)):
+                return False
+        for journal, indices in by_journal.items():
+            if not journal.has_room(sum(sizes[index] + 4 for index in indices), len(indices)):
+                return False
+        for storage, indices in by_storage.items():
+            bodies = [run.bodies[index] for index in indices]
+            storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
+        if self._settings.journal_write_data:
+            answer = _answer(run.sink, run.context, len(run.keys))
+            sink = SplitAnswer(len(by_journal), run.sink, answer)
+            for journal, indices in by_journal.items():
+                bodies = [run.bodies[index] for index in indices]
+                size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
+                journal.append(_batch(framed(bodies), size_bytes, len(bodies), sink, None))
+        return True
+
+    def _raise_lacs(self, descriptors: list[LedgerDescriptor], bodies: list[bytes], actions: Actions) -> None:
+        """Take the LAC fields of added entries into account, and wake who waits for them."""
+        lacs = struct.unpack(f">{len(bodies)}q", b"".join([body[16:24] for body in bodies]))
+        ledgers = set(descriptors)
+        if len(ledgers) == 1:
+            descriptors[0].raise_lac(max(lacs))
+        else:
+            for descriptor, lac in zip(descriptors, lacs, strict=True):
+                if lac > descriptor.lac:
+                    descriptor.lac = lac
+        for descriptor in ledgers:
+            if descriptor.watches:
+                actions.extend(descriptor.due_watches(self._clock.time_ms()))
+
+    def _check(self, add: SingleAdd) -> None:
+        if self._stopping:
+            raise BookieIOError("the bookie is shutting down")
+        if len(add.body) < ENTRY_BYTES_MIN:
+            raise BadRequestError(f"an entry of {len(add.body)} bytes: at least {ENTRY_BYTES_MIN} are needed")
+        ledger, entry, _ = _FRONT.unpack_from(add.body)
+        if ledger < 0 or entry < 0:
+            raise BadRequestError(f"ledger {ledger}, entry {entry}: ids are not negative", ledger=ledger)
+        self.check_writable(ledger, high_priority=add.high_priority)
+        self._opened(add)
+
+    def check_writable(self, ledger: int, *, high_priority: bool = False) -> None:
+        """Raise ReadOnlyBookieError when writes are refused. Called under the engine lock."""
+        if self._read_only and (self._high_priority_too or not high_priority):
+            raise ReadOnlyBookieError("the bookie is read-only", ledger=ledger)
+
+    def _opened(self, add: SingleAdd) -> LedgerDescriptor:
+        ledger, entry, _ = _FRONT.unpack_from(add.body)
+        descriptor = self._table.open(ledger, add.master_key)
+        if descriptor.fenced and not add.recovery:
+            raise LedgerFencedError(f"ledger {ledger} is fenced", ledger=ledger, entry=entry)
+        return descriptor
+
+    def _append_single(self, add: SingleAdd, actions: Actions) -> _Outcome:
+        descriptor = self._opened(add)
+        size_bytes = len(add.body)
+        room = descriptor.storage.has_room(size_bytes, 1)
+        if not (room and descriptor.journal.has_room(size_bytes + 4, 1)):
+            return _Outcome.NO_ROOM
+        descriptor.storage.put_many([add.body[:16]], [add.body], size_bytes)
+        if self._settings.journal_write_data:
+            self._table.append(
+                descriptor,
+                framed([add.body]),
+                entries=1,
+                sink=add.sink,
+                context=add.context,
+                # A recovery add is answered when it is durable, whatever it asks for.
+                after_write=add.deferred_sync and not add.recovery,
+            )
+        else:
+            self._table.append_key(descriptor)
+            actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
+        self._raise_lacs([descriptor], [add.body], actions)
+        self.meter.done += 1
+        return _Outcome.ADDED
+
+    def _held_run(self, run: AddRun) -> _Held:
+        answer = _answer(run.sink, run.context, len(run.keys))
+        return _Held(
+            attempt=partial(self._append_run, run),
+            again=partial(run.sink.add_again, run),
+            fail=partial(run.sink.journal_failed, [answer]),
+            entries=len(run.keys),
+            size_bytes=run.size_bytes,
+            since_s=self._clock.monotonic(),
+        )
+
+    def _held_single(self, add: SingleAdd) -> _Held:
+        refusal: list[BookieError] = []
+        fail = partial(add.sink.journal_failed, [_answer(add.sink, add.context, 1)])
+
+        def attempt(actions: Actions) -> _Outcome:
+            try:
+                return self._append_single(add, actions)
+            except BookieError as error:
+                refusal.append(error)
+                return _Outcome.NOT_AS_IS
+
+        return _Held(
+            attempt=attempt,
+            again=lambda: fail(refusal[0]),
+            fail=fail,
+            entries=1,
+            size_bytes=len(add.body),
+            since_s=self._clock.monotonic(),
+        )
+
+    def _hold(self, held: _Held) -> bool:
+        """Queue an add that found no room; False when the queue is full too."""
+        entries, size_bytes = self.meter.length + held.entries, self._held_bytes + held.size_bytes
+        # A run that is larger than the bounds by itself may wait alone.
+        full = entries > self._settings.held_entries_max or size_bytes > self._settings.held_bytes_max
+        if self._held and full:
+            self.meter.rejected += held.entries
+            return False
+        self._held.append(held)
+        self.meter.length, self._held_bytes = entries, size_bytes
+        self._wake.set()
+        return True
+
+    @staticmethod
+    def _too_many() -> TooManyRequestsError:
+        return TooManyRequestsError("both write caches, or a journal's queue, stayed full")
+
+    def _run(self) -> None:
+        """Thread: try what is held whenever there may be room, reject it in time."""
+        stopping = False
+        while not stopping:
+            self._wake.wait(self._wait_s())
+            self._wake.clear()
+            actions: Actions = []
+            with self._lock:
+                stopping = self._stopping
+                self._retry(actions)
+                if stopping:
+                    self._expire(actions, BookieIOError("the bookie is shutting down"), wait_ms=0)
+                else:
+                    self._expire(actions, self._too_many(), wait_ms=self._settings.throttle_ms_max)
+            for action in actions:
+                action()
+
+    def _wait_s(self) -> float | None:
+        """Seconds until the oldest held add is to be rejected, None without any."""
+        with self._lock:
+            if not self._held:
+                return None
+            waited_s = self._clock.monotonic() - self._held[0].since_s
+        return max(0.001, self._settings.throttle_ms_max / 1000 - waited_s)
+
+    def _retry(self, actions: Actions) -> None:
+        while self._held:
+            held = self._held[0]
+            try:
+                outcome = held.attempt(actions)
+            except BkctlError as error:
+                # The journal has failed: nothing can be written any more.
+                actions.append(partial(held.fail, error))
+                self._drop_first()
+                continue
+            if outcome is _Outcome.NO_ROOM:
+                return
+            self._drop_first()
+            self.meter.waited.add(self._clock.monotonic() - held.since_s, held.entries)
+            if outcome is _Outcome.NOT_AS_IS:
+                actions.append(held.again)
+
+    def _expire(self, actions: Actions, error: BkctlError, *, wait_ms: int) -> None:
+        """Reject what was held for ``wait_ms`` or longer."""
+        now_s = self._clock.monotonic()
+        while self._held and (now_s - self._held[0].since_s) * 1000 >= wait_ms:
+            held = self._held[0]
+            self._drop_first()
+            self.meter.rejected += held.entries
+            actions.append(partial(held.fail, error))
+
+    def _drop_first(self) -> None:
+        held = self._held.popleft()
+        self.meter.length -= held.entries
+        self._held_bytes -= held.size_bytes
+
+
+def _batch(
+    pieces: list[bytes], size_bytes: int, entries: int, sink: JournalSink, context: object
+) -> JournalBatch:
+    return JournalBatch(
+        pieces, size_bytes=size_bytes, entries=entries, after_write=False, sink=sink, context=context
+    )
+
+
+def _answer(sink: JournalSink, context: object, entries: int) -> JournalBatch:
+    """What a sink is given for entries that no journal answers for."""
+    return _batch([], 0, entries, sink, context)

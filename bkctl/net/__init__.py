@@ -1,0 +1,1 @@
+"""The asyncio driver of the wire protocol, client side."""

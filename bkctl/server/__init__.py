@@ -1,0 +1,1 @@
+"""The bookie as a process: identity, directories, network, stages, life cycle."""

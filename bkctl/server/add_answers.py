@@ -1,0 +1,112 @@
+"""Answers to runs of adds: from the journal's word to frames, and how many adds are in progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from bkctl.clock import Clock
+from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.errors import BkctlError
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.stage import StageMeter
+from bkctl.protocol.runs import AddRun, answer_adds
+from bkctl.server.answers import AnswerQueue
+from bkctl.server.request_processor import code_of
+from bkctl.types import ResultCode
+
+if TYPE_CHECKING:
+    from bkctl.server.bookie_connection import BookieConnection
+
+
+class PendingAdds:
+    """A run of one connection that the engine has."""
+
+    __slots__ = ("connection", "run", "since_s")
+
+    def __init__(self, connection: BookieConnection, run: AddRun, since_s: float) -> None:
+        self.connection = connection
+        self.run = run
+        self.since_s = since_s
+
+
+class AddsInProgress:
+    """Counts adds from their arrival to their answer; above ``adds_max`` nothing more is read.
+
+    A connection stops reading when its own run goes over the bound, and all of them go on when three quarters
+    of it are left. On the loop's thread only.
+    """
+
+    def __init__(self, adds_max: int) -> None:
+        self.meter = StageMeter("adds_in_progress", bound=adds_max)
+        self.refused: dict[ResultCode, int] = {}
+        self.latency = LatencyHistogram()
+        self._paused: set[BookieConnection] = set()
+
+    def begin(self, connection: BookieConnection, count: int) -> None:
+        """A run came in."""
+        self.meter.length += count
+        if self.meter.length >= self.meter.bound and connection not in self._paused:
+            self._paused.add(connection)
+            connection.pause_adds(True)
+
+    def end(self, count: int) -> None:
+        """Adds were answered."""
+        self.meter.length -= count
+        self.meter.done += count
+        if self._paused and self.meter.length <= self.meter.bound * 3 // 4:
+            paused, self._paused = self._paused, set()
+            for connection in paused:
+                connection.pause_adds(False)
+
+    def forget(self, connection: BookieConnection) -> None:
+        """The connection is gone."""
+        self._paused.discard(connection)
+
+
+class AddAnswers:
+    """Hears from the engine about runs, from its threads."""
+
+    def __init__(self, answers: AnswerQueue, in_progress: AddsInProgress, clock: Clock) -> None:
+        self._answers = answers
+        self._in_progress = in_progress
+        self._clock = clock
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """These runs are durable."""
+        self._post([cast("PendingAdds", batch.context) for batch in batches], ResultCode.OK)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """These runs are not, as far as anybody knows."""
+        self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
+
+    def add_again(self, run: EngineAddRun) -> None:
+        """A held run must be taken apart."""
+        pending = cast("PendingAdds", run.context)
+        # Nothing to write, but on the loop's thread and in its turn.
+        again = partial(pending.connection.add_one_by_one, pending.run)
+        self._answers.post([(pending.connection, bytes, again)])
+
+    def refuse(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+        """Answer runs with an error."""
+        self._post(pending, code)
+
+    def _post(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+        self._answers.post(
+            (
+                one.connection,
+                partial(answer_adds, one.run.wire, one.run.tokens, code),
+                partial(self._ended, one, code),
+            )
+            for one in pending
+        )
+
+    def _ended(self, pending: PendingAdds, code: ResultCode) -> None:
+        count = len(pending.run)
+        self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
+        if code is not ResultCode.OK:
+            refused = self._in_progress.refused
+            refused[code] = refused.get(code, 0) + count
+        self._in_progress.end(count)

@@ -1,0 +1,63 @@
+"""The one way from the engine's threads to the sockets.
+
+Threads put what is to be written into a queue and wake the event loop once, however much there is; the loop
+then writes one piece to each connection. What is in the queue is bounded by what was let in: adds and reads
+in progress are counted by whoever starts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class AnswerSink(Protocol):
+    """A connection, as far as answers go."""
+
+    def write(self, data: bytes) -> None:
+        """Send these frames, or drop them when the connection is gone. On the loop's thread."""
+
+
+#: A connection, what makes its frames (on the loop's thread), and what is to be done when they are written.
+Answer = tuple[AnswerSink, Callable[[], bytes], Callable[[], None] | None]
+
+
+class AnswerQueue:
+    """Thread-safe; see the module's docstring."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: deque[Answer] = deque()
+        self._awake = False
+
+    def post(self, answers: Iterable[Answer]) -> None:
+        """Have these written soon. From any thread."""
+        self._queue.extend(answers)
+        # The loop clears the flag before it empties the queue, so what is put in later wakes it again.
+        if not self._awake:
+            self._awake = True
+            try:
+                self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The loop is closed: so are the connections.
+                self._queue.clear()
+
+    def _drain(self) -> None:
+        self._awake = False
+        queue = self._queue
+        by_sink: dict[AnswerSink, list[bytes]] = {}
+        written: list[Callable[[], None]] = []
+        while queue:
+            sink, frames, done = queue.popleft()
+            pieces = by_sink.get(sink)
+            if pieces is None:
+                pieces = by_sink[sink] = []
+            pieces.append(frames())
+            if done is not None:
+                written.append(done)
+        for sink, pieces in by_sink.items():
+            sink.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        for done in written:
+            done()

@@ -1,0 +1,252 @@
+"""One client's connection: bytes in, runs and requests to the engine, answers out.
+
+Back-pressure. Nothing is read from a socket while the answers on it are not taken (the transport's write
+buffer is above its high-water mark), nor while the bookie has as many adds in progress as it may have
+(``AddsInProgress``). A run of reads is answered in chunks: the next chunk is read only when the one before
+was handed to the transport and the client takes it, so one connection holds at most one chunk more than its
+write buffer, however much it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.write_stage import SingleAdd
+from bkctl.errors import BkctlError
+from bkctl.protocol.connection import ServerConnection
+from bkctl.protocol.events import Answer, Close, StartTls
+from bkctl.protocol.messages import Request, Response, Wire
+from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
+from bkctl.protocol.wire import encode_response
+from bkctl.server.add_answers import PendingAdds
+from bkctl.server.read_runs import ReadRunJob
+from bkctl.server.request_processor import code_of
+from bkctl.types import ResultCode
+
+if TYPE_CHECKING:
+    from bkctl.server.bookie_server import BookieServer
+
+_log = logging.getLogger(__name__)
+_KEY_BYTES = 20
+
+
+class BookieConnection(asyncio.Protocol):
+    """All methods run on the event loop's thread, :meth:`respond` excepted."""
+
+    def __init__(self, server: BookieServer) -> None:
+        self._server = server
+        self._state = ServerConnection(tls=server.tls is not None, frame_bytes_max=server.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        self._parked: deque[ReadRunJob] = deque()
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self.write_paused = False
+        #: Adds of this connection wait for the bookie's limit.
+        self.adds_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = str(transport.get_extra_info("peername"))
+        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        self._server.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._parked.clear()
+        self._cancel_slow_timer()
+        self._server.disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._state.feed(data):
+            if isinstance(event, AddRun):
+                self._add_run(event)
+            elif isinstance(event, ReadRun):
+                self._park_or_start(ReadRunJob(self._server, self, event))
+            elif isinstance(event, Request):
+                self._request(event)
+            elif isinstance(event, Answer):
+                self.write(event.frame)
+            elif isinstance(event, StartTls):
+                self._start_tls(event)
+            else:
+                self._close(event)
+
+    def write(self, data: bytes) -> None:
+        """Send frames; without a connection they are dropped, as nobody waits for them any more."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def respond(self, response: Response) -> None:
+        """Send an answer, from any thread."""
+        self._server.answers.post([(self, partial(encode_response, response), None)])
+
+    def close(self) -> None:
+        """Send what is left and close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._set_reading()
+        if self._server.slow_reader_timeout_s is not None:
+            loop = self._server.loop
+            self._slow_timer = loop.call_later(self._server.slow_reader_timeout_s, self._too_slow)
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._cancel_slow_timer()
+        while self._parked and not self.write_paused:
+            self._parked.popleft().resume()
+        self._set_reading()
+
+    def pause_adds(self, paused: bool) -> None:
+        """Stop reading, or go on, because of the adds in progress."""
+        self.adds_paused = paused
+        self._set_reading()
+
+    def park_or_resume(self, job: ReadRunJob) -> None:
+        """A chunk was handed to the transport: go on with the run, now or when the client takes answers."""
+        if self._transport is None:
+            return
+        if self.write_paused:
+            self._parked.append(job)
+        else:
+            job.resume()
+
+    def _park_or_start(self, job: ReadRunJob) -> None:
+        if self.write_paused:
+            self._parked.append(job)
+        else:
+            job.start()
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.write_paused or self.adds_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _cancel_slow_timer(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+
+    def _too_slow(self) -> None:
+        self._slow_timer = None
+        if self._transport is not None:
+            _log.warning("%s takes no answers and is disconnected", self._peer)
+            self._transport.abort()
+
+    def _request(self, request: Request) -> None:
+        self._server.requests += 1
+        self._server.processor.process(request, self.respond)
+
+    def _add_run(self, run: AddRun) -> None:
+        """Hand a run to the engine; one that it does not take as a whole is taken apart."""
+        self._server.adds.begin(self, len(run))
+        if not self._add_whole(run):
+            self.add_one_by_one(run)
+
+    def _add_whole(self, run: AddRun) -> bool:
+        pending = PendingAdds(self, run, self._server.now_s())
+        engine_run = EngineAddRun(
+            run.grants, run.keys, run.bodies, run.size_bytes, self._server.add_answers, pending
+        )
+        try:
+            return self._server.bookie.writes.add_run(engine_run)
+        except BkctlError as error:
+            # The journal has failed; whether the engine took the entries makes no difference now.
+            self._server.add_answers.refuse([pending], code_of(error))
+            return True
+
+    def add_one_by_one(self, run: AddRun) -> None:
+        """Add the entries of a run each by itself: some ledger is new, fenced, or has another key.
+
+        After the first one that was taken the rest may be a plain run again.
+        """
+        refused: list[tuple[bytes, ResultCode]] = []
+        for index in range(len(run)):
+            code = self._add_single(run, index)
+            if code is not None:
+                refused.append((run.tokens[index], code))
+            elif index + 1 < len(run) and self._add_whole(_rest(run, index + 1)):
+                break
+        if refused:
+            self._refuse(run.wire, refused)
+
+    def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
+        """None when the entry was taken, else the answer."""
+        one = _slice(run, index, index + 1)
+        add = SingleAdd(
+            run.bodies[index],
+            run.grants[index][:_KEY_BYTES],
+            self._server.add_answers,
+            PendingAdds(self, one, self._server.now_s()),
+        )
+        try:
+            self._server.bookie.writes.add(add)
+        except BkctlError as error:
+            return code_of(error)
+        return None
+
+    def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]]) -> None:
+        for code in {code for _, code in refused}:
+            tokens = [token for token, its in refused if its is code]
+            self.write(answer_adds(wire, tokens, code))
+            self._server.adds.refused[code] = self._server.adds.refused.get(code, 0) + len(tokens)
+        self._server.adds.end(len(refused))
+
+    def _start_tls(self, event: StartTls) -> None:
+        """Answer in clear, then shake hands; nothing is read meanwhile."""
+        assert self._transport is not None
+        self.write(event.frame)
+        self._transport.pause_reading()
+        self._server.keep(asyncio.ensure_future(self._handshake(self._transport)))
+
+    async def _handshake(self, transport: asyncio.Transport) -> None:
+        assert self._server.tls is not None
+        try:
+            secured = await self._server.loop.start_tls(
+                transport,
+                self,
+                self._server.tls,
+                server_side=True,
+                ssl_handshake_timeout=self._server.handshake_timeout_s,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            _log.warning("%s: TLS handshake failed: %s", self._peer, error)
+            transport.abort()
+            return
+        if secured is None or self._transport is None:
+            return
+        self._transport = secured
+        self._state.tls_started()
+        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        self._set_reading()
+
+    def _close(self, event: Close) -> None:
+        self._server.closed_for[event.reason] = self._server.closed_for.get(event.reason, 0) + 1
+        _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
+        self.close()
+
+
+def _slice(run: AddRun, start: int, stop: int) -> AddRun:
+    bodies = run.bodies[start:stop]
+    return AddRun(
+        run.wire,
+        run.grants[start:stop],
+        run.keys[start:stop],
+        bodies,
+        run.tokens[start:stop],
+        sum(map(len, bodies)),
+    )
+
+
+def _rest(run: AddRun, start: int) -> AddRun:
+    return _slice(run, start, len(run))

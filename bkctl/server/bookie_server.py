@@ -1,0 +1,170 @@
+"""The bookie's port: a listener, its connections, the stages behind them (Java: ``BookieNettyServer``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+
+from bkctl.clock import Clock
+from bkctl.engine.bookie import Bookie
+from bkctl.errors import StorageError
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason
+from bkctl.server.add_answers import AddAnswers, AddsInProgress
+from bkctl.server.answers import AnswerQueue
+from bkctl.server.bookie_connection import BookieConnection
+from bkctl.server.long_polls import LongPolls
+from bkctl.server.request_processor import RequestProcessor
+from bkctl.server.stage_pool import StagePool
+
+_log = logging.getLogger(__name__)
+_DRAIN_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Bounds of the port and its stages. ``slow_reader_timeout_ms`` None waits for a slow reader for ever."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    connections_max: int = 10_000
+    backlog: int = 128
+    adds_in_progress_max: int = 20_000
+    read_threads: int = 4
+    reads_max: int = 50_000
+    high_priority_threads: int = 4
+    high_priority_max: int = 50_000
+    long_polls_max: int = 50_000
+    batch_read_bytes_max: int = FRAME_BYTES_MAX
+    write_low_bytes: int = 384 << 10
+    write_high_bytes: int = 512 << 10
+    slow_reader_timeout_ms: int | None = None
+    handshake_timeout_ms: int = 10_000
+    drain_timeout_ms: int = 5_000
+
+
+class BookieServer:
+    """Serves an engine that is started, on the running event loop."""
+
+    def __init__(
+        self, bookie: Bookie, settings: ServerSettings, clock: Clock, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.bookie = bookie
+        self.settings = settings
+        self.tls = tls
+        self.loop = asyncio.get_running_loop()
+        self.frame_bytes_max = settings.frame_bytes_max
+        self.write_low_bytes = settings.write_low_bytes
+        self.write_high_bytes = settings.write_high_bytes
+        slow_ms = settings.slow_reader_timeout_ms
+        self.slow_reader_timeout_s = None if slow_ms is None else slow_ms / 1000
+        self.handshake_timeout_s = settings.handshake_timeout_ms / 1000
+        self.now_s = clock.monotonic
+        self.answers = AnswerQueue(self.loop)
+        self.adds = AddsInProgress(settings.adds_in_progress_max)
+        self.add_answers = AddAnswers(self.answers, self.adds, clock)
+        self.read_stage = StagePool(
+            "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
+        )
+        self.high_priority_stage = StagePool(
+            "high_priority",
+            clock,
+            threads=settings.high_priority_threads,
+            requests_max=settings.high_priority_max,
+        )
+        self.long_polls = LongPolls(bookie, self.read_stage, self.loop, polls_max=settings.long_polls_max)
+        self.processor = RequestProcessor(
+            bookie,
+            self.read_stage,
+            self.high_priority_stage,
+            self.long_polls,
+            batch_read_bytes_max=settings.batch_read_bytes_max,
+            frame_bytes_max=settings.frame_bytes_max,
+        )
+        #: Counters: requests that came one by one, reads answered and refused, why connections were closed.
+        self.requests = 0
+        self.reads_done = 0
+        self.reads_refused = 0
+        self.read_latency = LatencyHistogram()
+        self.closed_for: dict[CloseReason, int] = {}
+        self.connections_refused = 0
+        self._connections: set[BookieConnection] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    async def start(self, bound: socket.socket) -> None:
+        """Accept connections on a socket that is bound (:func:`bind`)."""
+        self._listener = await self.loop.create_server(
+            lambda: BookieConnection(self), sock=bound, backlog=self.settings.backlog
+        )
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is in progress (a bounded time long), close every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in self._connections:
+            connection.pause_adds(True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained(), self.settings.drain_timeout_ms / 1000)
+        for connection in list(self._connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await self.loop.run_in_executor(None, self._stop_stages)
+
+    async def _drained(self) -> None:
+        """Until nothing is in progress; looked at now and then, because this happens once in a life."""
+        for wait_s in itertools.repeat(_DRAIN_POLL_S):
+            if not self.adds.meter.length and not self.read_stage.meter.length:
+                return
+            await asyncio.sleep(wait_s)
+
+    def _stop_stages(self) -> None:
+        self.read_stage.stop()
+        self.high_priority_stage.stop()
+
+    def connected(self, connection: BookieConnection) -> None:
+        """A client has connected; one too many is closed again."""
+        self._connections.add(connection)
+        if len(self._connections) > self.settings.connections_max:
+            self.connections_refused += 1
+            connection.close()
+
+    def disconnected(self, connection: BookieConnection) -> None:
+        """A client is gone."""
+        self._connections.discard(connection)
+        self.adds.forget(connection)
+
+    def reads_ended(self, count: int, since_s: float) -> None:
+        """Reads were answered."""
+        self.reads_done += count
+        self.read_latency.add(self.now_s() - since_s, count)
+
+    def keep(self, task: asyncio.Future[None]) -> None:
+        """Hold on to a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that has its address and does not listen yet: the bookie's id needs the port.
+
+    Raises StorageError when the address cannot be had.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise StorageError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+    return bound

@@ -1,0 +1,272 @@
+"""A whole bookie: metadata, cookies, locks, engine, port, registration, HTTP, in the order of their life.
+
+Start: metadata store, port bound (the id needs it), cookies examined and decided, locks, decided again
+under the locks and stamped, storage opened and journals replayed, DIRTY, port open, registration, HTTP.
+Stop: not ready, registration gone, port drained, engine flushed and closed, DIRTY removed, locks given
+back. What fails on the way up is taken down again in the reverse order (Java: ``EmbeddedServer``,
+``BookieImpl``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
+from bkctl.codec.bookie_status import BookieMode, BookieStatus
+from bkctl.config.bookie import BookieConfig
+from bkctl.engine.bookie import Bookie
+from bkctl.engine.recovery import RecoveryReport
+from bkctl.errors import BkctlError, RefusedError, StorageError
+from bkctl.kvstore.base import KeyValueStore
+from bkctl.kvstore.profile import StoreProfile
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.metadata.api import MetadataStore, RegistrationMode
+from bkctl.server import directories, mode_file
+from bkctl.server.bookie_server import BookieServer, bind
+from bkctl.server.cookie_rules import CookieDecision
+from bkctl.server.engine_settings import bookie_settings, server_settings
+from bkctl.server.identity import SystemHostNames, bookie_id, require_permitted_user
+from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata
+from bkctl.server.tls import server_context
+from bkctl.vfs import PosixFileSystem
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What came of a start. ``http_port`` None: no HTTP. ``unclean``: the last run ended without a flush."""
+
+    bookie: str
+    host: str
+    port: int
+    http_port: int | None
+    unclean: bool
+    new: bool
+    recovery: RecoveryReport
+
+
+class BookieService:
+    """One bookie in this process, on the running event loop.
+
+    ``on_failure`` is told, on the loop's thread, when the bookie cannot go on and is to be stopped.
+    """
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        *,
+        accept_loss: bool = False,
+        clock: Clock | None = None,
+        on_failure: Callable[[BkctlError], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.bookie: Bookie | None = None
+        self.server: BookieServer | None = None
+        self.ready = False
+        self.shutting_down = False
+        self.bookie_id = ""
+        self.filesystem = PosixFileSystem()
+        self._clock = clock or SystemClock()
+        self._accept_loss = accept_loss
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._metadata: MetadataStore | None = None
+        self._service_info = b""
+        self._registered = False
+        self._sticky_read_only = False
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> StartReport:
+        """Start everything. Raises the BkctlError that stands in the way; nothing is left running then."""
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Flush and leave. Raises StorageError when something could not be flushed; the journals have it."""
+        self.ready = False
+        self.shutting_down = True
+        await self._stack.aclose()
+
+    async def _start(self) -> StartReport:
+        config = self.config
+        require_permitted_user(getpass.getuser(), config.identity.permitted_users)
+        tls = None if config.tls is None else server_context(config.tls)
+        metadata = await asyncio.to_thread(self._open_metadata)
+        host = self._listening_host()
+        bound = bind(host, config.identity.port)
+        self._stack.callback(bound.close)
+        port = int(bound.getsockname()[1])
+        self.bookie_id = bookie_id(config.identity, port, SystemHostNames())
+        decision = await asyncio.to_thread(self._claim_directories, metadata, port)
+        unclean = directories.was_unclean(self.filesystem, config.directories.ledgers)
+        recovery = await asyncio.to_thread(self._start_engine)
+        assert self.bookie is not None
+        self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
+        await self.server.start(bound)
+        self._stack.push_async_callback(self.server.stop)
+        http_port = await self._start_http()
+        await asyncio.to_thread(self._register, port, http_port, tls is not None)
+        self.ready = True
+        shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
+        return StartReport(
+            self.bookie_id, shown_host, port, http_port, unclean, decision.is_new_bookie, recovery
+        )
+
+    def _listening_host(self) -> str:
+        """The address to bind; empty for every interface."""
+        identity = self.config.identity
+        if identity.loopback_only:
+            return "127.0.0.1"
+        if identity.listening_interface is None:
+            return ""
+        return SystemHostNames().address_of(identity.listening_interface)
+
+    def _open_metadata(self) -> MetadataStore:
+        store = open_bookie_metadata(self.config)
+        self._metadata = store
+        self._stack.callback(store.close)
+        return store
+
+    def _claim_directories(self, metadata: MetadataStore, port: int) -> CookieDecision:
+        """Cookies and locks. Nothing is written before a first look says that the bookie may start."""
+        wanted = self.config.directories
+        decide_cookies(self.config, metadata, port)
+        directories.make_current(self.filesystem, wanted)
+        directories.refuse_shared_partitions(self.filesystem, wanted)
+        self._stack.enter_context(directories.DirectoryLocks(directories.every_directory(wanted)))
+        decision = decide_cookies(self.config, metadata, port)
+        directories.stamp(self.filesystem, metadata.cookies, decision)
+        return decision
+
+    def _start_engine(self) -> RecoveryReport:
+        ledgers = self.config.directories.ledgers
+        bookie = Bookie(
+            bookie_settings(self.config),
+            filesystem=self.filesystem,
+            clock=self._clock,
+            open_store=_open_store,
+            on_failure=self._failed,
+            on_read_only=self._mode_changed,
+        )
+        self.bookie = bookie
+        self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
+        report = bookie.start(accept_loss=self._accept_loss)
+        self._restore_mode(bookie)
+        directories.mark_dirty(self.filesystem, ledgers)
+        return report
+
+    def _stop_engine(self, bookie: Bookie) -> None:
+        bookie.stop()
+        if bookie.failure is None and bookie.served:
+            directories.clear_dirty(self.filesystem, self.config.directories.ledgers)
+
+    def _restore_mode(self, bookie: Bookie) -> None:
+        """Start read-only when configured so, or when that was remembered."""
+        disks = self.config.disks
+        status = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
+        remembered = disks.persist_status and status is not None and status.mode is BookieMode.READ_ONLY
+        if disks.force_read_only or remembered:
+            self._sticky_read_only = True
+            bookie.set_read_only(True)
+
+    async def _start_http(self) -> int | None:
+        if not self.config.http.enabled:
+            return None
+        from bkctl.server.http_admin import HttpAdmin
+
+        admin = HttpAdmin(self)
+        try:
+            port = await admin.start(self.config.http.host, self.config.http.port)
+        except StorageError as error:
+            if self.config.http.required:
+                raise
+            _log.warning("%s; going on without it", error)
+            return None
+        self._stack.push_async_callback(admin.stop)
+        return port
+
+    def _register(self, port: int, http_port: int | None, tls: bool) -> None:
+        assert self._metadata is not None
+        assert self.bookie is not None
+        host = self.bookie_id.rpartition(":")[0] if self.config.identity.bookie_id is None else ""
+        host = host or self.config.identity.advertised_address or SystemHostNames().address_of(None)
+        endpoints = [
+            Endpoint("bookie", port, host, "bookie-rpc", extensions=("tls",) if tls else ()),
+        ]
+        if http_port is not None:
+            endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
+        self._service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
+        self._metadata.registration.add_session_listener(self)
+        self._stack.callback(self._unregister)
+        self._registered = True
+        self._register_mode()
+
+    def _unregister(self) -> None:
+        assert self._metadata is not None
+        self._registered = False
+        self._metadata.registration.remove_session_listener(self)
+        try:
+            self._metadata.registration.unregister()
+        except BkctlError as error:
+            # Closing the session ends the registration all the same.
+            _log.warning("the registration could not be removed: %s", error)
+
+    def _register_mode(self) -> None:
+        assert self._metadata is not None
+        assert self.bookie is not None
+        mode = RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
+        self._metadata.registration.register(self.bookie_id, mode, self._service_info)
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Turn the bookie read-only by hand, or give it back to what its disks say; blocks."""
+        if self.bookie is None:
+            raise RefusedError("the bookie has not started yet")
+        self._sticky_read_only = read_only
+        self.bookie.set_read_only(read_only)
+
+    def _mode_changed(self, read_only: bool) -> None:
+        """The engine, from any thread: the bookie turned read-only or back."""
+        _log.warning("the bookie is %s now", "read-only" if read_only else "writable")
+        if read_only and not self.config.disks.read_only_allowed and not self._sticky_read_only:
+            self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
+            return
+        if self.config.disks.persist_status:
+            mode = BookieMode.READ_ONLY if read_only else BookieMode.READ_WRITE
+            status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
+            mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
+        if self._registered:
+            try:
+                self._register_mode()
+            except BkctlError as error:
+                # Clients that still see the old mode are told by the answers themselves.
+                _log.error("the mode could not be registered: %s", error)
+
+    def session_lost(self) -> None:
+        """The metadata store: other sessions see this bookie as down."""
+        _log.warning("the metadata session is lost; clients do not choose this bookie until it is back")
+
+    def session_restored(self) -> None:
+        """The metadata store: registered again."""
+        _log.warning("the metadata session is back, the bookie is registered")
+
+    def registration_failed(self, error: BkctlError) -> None:
+        """The metadata store: another bookie has this one's id."""
+        self._failed(error)
+
+    def _failed(self, error: BkctlError) -> None:
+        if self._on_failure is not None:
+            self._loop.call_soon_threadsafe(self._on_failure, error)
+
+
+def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:
+    return open_store(path, profile, create=True)

@@ -1,0 +1,265 @@
+"""Whether a bookie may start on its directories, and which cookies it has to write for that.
+
+Every directory has a cookie in ``current/VERSION`` and the bookie has one in the metadata store; all are the
+same. They tell a bookie whose disk is missing, swapped or another's, before it answers "no such entry" for
+what was on it. The table (``store``: the cookie in the metadata store):
+
+======== ================================ ====================================================
+store    directories without a cookie     result
+======== ================================ ====================================================
+absent   some, all of those empty         a new bookie: stamp every directory, then the store
+absent   some, one of those not empty     refuse
+absent   none                             refuse, unless no directory holds anything else: then
+                                          a first start was interrupted, stamp the store
+present  none                             start
+present  some, no expansion               refuse
+present  some, expansion allowed          refuse if one of them is known or not empty, else
+                                          stamp every directory, then the store
+======== ================================ ====================================================
+
+Before that every cookie that is there must match the one made of the configuration. With
+``allowStorageExpansion`` the ledger and index directories may be more than the cookie's; as a ledger's place
+is its id modulo the number of ledger directories, their order and number still must not change once a
+directory holds data (in Java they may, and then every ledger is "not found").
+
+Where this differs from Java it is on the safe side: an interrupted first start goes on; an expansion that was
+interrupted is finished; with expansion a journal directory that lost its cookie is refused, not stamped.
+
+Source: ``LegacyCookieValidation``, ``Cookie`` (BookKeeper 4.17.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bkctl.codec.cookie import LAYOUT_VERSION, Cookie, join_dirs
+from bkctl.config.bookie import DirectorySettings
+from bkctl.errors import CorruptionError, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFacts:
+    """One configured directory, without ``current``.
+
+    ``is_empty``: nothing but a cookie is in it, or it is not there. ``holds_data``: journals, entry logs or
+    indexes are.
+    """
+
+    path: str
+    cookie: Cookie | None
+    is_empty: bool
+    holds_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCookie:
+    """A cookie in the metadata store, the id it stands under, and the version to hand to an update."""
+
+    bookie: str
+    cookie: Cookie
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CookieDecision:
+    """The bookie may start after this: ``cookie`` goes to the directories, in order, and then to the store.
+
+    ``store_version`` is the version to replace, None to create the cookie; it counts when ``stamp_store``.
+    """
+
+    cookie: Cookie
+    stamp_directories: tuple[str, ...] = ()
+    stamp_store: bool = False
+    store_version: int | None = None
+
+    @property
+    def is_new_bookie(self) -> bool:
+        """Whether nothing was known of this bookie before."""
+        return self.stamp_store and self.store_version is None
+
+
+def cookie_of(bookie: str, directories: DirectorySettings, instance_id: str | None) -> Cookie:
+    """The cookie that the configuration asks for. Raises UsageError when a directory holds a TAB."""
+    return Cookie(
+        LAYOUT_VERSION,
+        bookie,
+        ",".join(directories.journals),
+        join_dirs(directories.ledgers),
+        instance_id,
+        join_dirs(directories.indexes) if directories.indexes else None,
+    )
+
+
+def decide(
+    wanted: Cookie,
+    directories: Sequence[DirectoryFacts],
+    stored: Sequence[StoredCookie],
+    *,
+    allow_expansion: bool,
+) -> CookieDecision:
+    """What to write before the bookie may start, by the table above.
+
+    ``wanted`` is :func:`cookie_of`, ``directories`` every journal, ledger and index directory once, and
+    ``stored`` the cookies found under each id that the bookie could have. Raises RefusedError, naming the
+    reason and the way out, and CorruptionError for a cookie whose directories do not parse.
+    """
+    for one in stored:
+        _require_match(wanted, one.cookie, f"metadata store, bookie {one.bookie}", allow_expansion)
+    for directory in directories:
+        if directory.cookie is not None:
+            _require_match(wanted, directory.cookie, directory.path, allow_expansion)
+    found = [one.cookie for one in stored]
+    found += [directory.cookie for directory in directories if directory.cookie is not None]
+    _require_same_places(wanted, found, directories)
+    missing = [directory for directory in directories if directory.cookie is None]
+    everywhere = tuple(directory.path for directory in directories)
+    if not stored:
+        return _without_a_stored_cookie(wanted, directories, missing, everywhere)
+    if missing:
+        if not allow_expansion:
+            raise RefusedError(_lost(missing, stored))
+        _require_new_and_empty(missing, found)
+    if missing or any(_differs(wanted, cookie) for cookie in found):
+        # Every directory again, so that all have the same cookie before the store has it.
+        return CookieDecision(wanted, everywhere, True, stored[-1].version)
+    return CookieDecision(wanted)
+
+
+def _without_a_stored_cookie(
+    wanted: Cookie,
+    directories: Sequence[DirectoryFacts],
+    missing: Sequence[DirectoryFacts],
+    everywhere: tuple[str, ...],
+) -> CookieDecision:
+    if not missing and not all(directory.is_empty for directory in directories):
+        raise RefusedError(
+            f"bookie {wanted.bookie_host} has no cookie in the metadata store, but its directories have one: "
+            "it was removed from the cluster, or this is another cluster's metadata. If it was "
+            "decommissioned, empty its directories (`bkctl bookie format`) to start it as a new bookie; if "
+            f"the cookie was removed by mistake, store {directories[0].path}/current/VERSION again "
+            "(`bookkeeper shell cookie_create`)"
+        )
+    full = [directory.path for directory in missing if not directory.is_empty]
+    if full:
+        raise RefusedError(
+            f"{', '.join(full)}: no cookie (current/VERSION), but not empty, and bookie {wanted.bookie_host} "
+            "is unknown to the metadata store. Check that the directories and the metadata are this "
+            "bookie's; to start a new bookie, empty them (`bkctl bookie format`)"
+        )
+    return CookieDecision(wanted, everywhere if missing else (), True)
+
+
+def _lost(missing: Sequence[DirectoryFacts], stored: Sequence[StoredCookie]) -> str:
+    paths = ", ".join(directory.path for directory in missing)
+    return (
+        f"{paths}: no cookie (current/VERSION), but bookie {stored[-1].bookie} is known to the metadata "
+        "store: a disk is not mounted, or was replaced or emptied. Mount the right disks; if their data is "
+        "lost, remove this bookie's cookie, let its ledgers be replicated elsewhere (`bookkeeper shell "
+        "recover`), empty its directories (`bkctl bookie format`) and start it as a new bookie. New, empty "
+        "directories of a bookie are accepted with allowStorageExpansion=true"
+    )
+
+
+def _require_new_and_empty(missing: Sequence[DirectoryFacts], found: Sequence[Cookie]) -> None:
+    known = {path for cookie in found for path in _paths(cookie)}
+    lost = [directory.path for directory in missing if directory.path in known]
+    if lost:
+        raise RefusedError(
+            f"{', '.join(lost)}: no cookie (current/VERSION) in a directory that this bookie had before: its "
+            "disk is not mounted, or was emptied. allowStorageExpansion is for new directories only; mount "
+            "the right disk"
+        )
+    full = [directory.path for directory in missing if not directory.is_empty]
+    if full:
+        raise RefusedError(f"{', '.join(full)}: a new directory must be empty; empty it or name another one")
+
+
+def _paths(cookie: Cookie) -> Iterable[str]:
+    return (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)
+
+
+def _differs(wanted: Cookie, found: Cookie) -> bool:
+    return found.ledger_dirs != wanted.ledger_dirs or _index_text(found) != _index_text(wanted)
+
+
+def _index_text(cookie: Cookie) -> str:
+    return cookie.index_dirs if cookie.index_dirs and cookie.index_dirs.strip() else cookie.ledger_dirs
+
+
+def _require_match(wanted: Cookie, found: Cookie, where: str, allow_expansion: bool) -> None:
+    """Raises RefusedError saying what differs, and what to do about that."""
+    try:
+        _require_same_bookie(wanted, found, where)
+        _require_same_directories(wanted, found, where, allow_expansion)
+    except CorruptionError as error:
+        raise error.located(where) from error
+
+
+def _require_same_bookie(wanted: Cookie, found: Cookie, where: str) -> None:
+    if not found.has_fields:
+        raise RefusedError(
+            f"{where}: the cookie is of layout {found.layout_version}, which is too old; upgrade the bookie "
+            "with BookKeeper's own `bookkeeper upgrade --upgrade`"
+        )
+    if found.bookie_host != wanted.bookie_host:
+        raise RefusedError(
+            f"{where}: the cookie is that of bookie {found.bookie_host}, but this one is "
+            f"{wanted.bookie_host}. If the directories are right, give it its name back "
+            f"(bookieId={found.bookie_host}, or the address, interface and port that made it)"
+        )
+    if found.instance_id != wanted.instance_id:
+        raise RefusedError(
+            f"{where}: the cookie is of cluster instance {found.instance_id or 'none'}, but the metadata "
+            f"store's is {wanted.instance_id or 'none'}: the cluster was formatted since, or "
+            "metadataServiceUri names another one. Correct the URI, or empty the directories (`bkctl bookie "
+            "format`) to join as a new bookie"
+        )
+
+
+def _require_same_directories(wanted: Cookie, found: Cookie, where: str, allow_expansion: bool) -> None:
+    _require_directories("journalDirectories", found.journal_paths, wanted.journal_paths, where, False)
+    if found.ledger_dirs != wanted.ledger_dirs:
+        _require_directories(
+            "ledgerDirectories", found.ledger_paths, wanted.ledger_paths, where, allow_expansion
+        )
+    if _index_text(found) != _index_text(wanted):
+        _require_directories(
+            "indexDirectories", found.index_paths, wanted.index_paths, where, allow_expansion
+        )
+
+
+def _require_directories(
+    key: str, found: tuple[str, ...], wanted: tuple[str, ...], where: str, allow_expansion: bool
+) -> None:
+    if found == wanted or (allow_expansion and set(found) <= set(wanted)):
+        return
+    if sorted(found) == sorted(wanted):
+        raise RefusedError(
+            f"{where}: {key} are in another order than in the cookie; say {key}={','.join(found)}"
+        )
+    message = f"{where}: {key}: the cookie has {','.join(found)}, the configuration {','.join(wanted)}"
+    if set(found) < set(wanted) and key != "journalDirectories":
+        raise RefusedError(f"{message}; new, empty directories are accepted with allowStorageExpansion=true")
+    raise RefusedError(f"{message}; say {key}={','.join(found)}, or move nothing without its cookie")
+
+
+def _require_same_places(
+    wanted: Cookie, found: Sequence[Cookie], directories: Sequence[DirectoryFacts]
+) -> None:
+    """The order and number of ledger and index directories, once there is data."""
+    if not any(directory.holds_data for directory in directories):
+        return
+    for cookie in found:
+        for key, old, new in (
+            ("ledgerDirectories", cookie.ledger_paths, wanted.ledger_paths),
+            ("indexDirectories", cookie.index_paths, wanted.index_paths),
+        ):
+            if old != new:
+                raise RefusedError(
+                    f"{key}: {','.join(new)} instead of {','.join(old)}: DbLedgerStorage finds a ledger by "
+                    "its id modulo the number of directories, so that after a change of their number or "
+                    f"order no ledger would be found. Say {key}={','.join(old)}. To use more disks, start "
+                    "another bookie on them; or decommission this one, empty it (`bkctl bookie format`) and "
+                    "start it anew"
+                )

@@ -1,0 +1,226 @@
+"""A bookie's directories before and while it runs: what is in them, cookies, locks, the mark DIRTY.
+
+Order at the start: :func:`examine` (writes nothing), :func:`bkctl.server.cookie_rules.decide`,
+:func:`make_current` and :class:`DirectoryLocks`, :func:`examine` and ``decide`` again under the locks,
+:func:`stamp`, storage and replay, :func:`mark_dirty` right before the network. At the end, after the last
+flush, :func:`clear_dirty`.
+
+Source: ``BookieImpl.checkDirectoryStructure``, ``LegacyCookieValidation``, ``UncleanShutdownDetectionImpl``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from posixpath import join
+from types import TracebackType
+
+from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
+from bkctl.config.bookie import DirectorySettings
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError
+from bkctl.scan.directory import COOKIE_NAME, CURRENT, inspect_directory, read_small
+from bkctl.server.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie
+from bkctl.vfs import FileSystem
+from bkctl.vfs.base import WritableFileSystem
+
+DIRTY = "DIRTY"
+
+_OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
+#: A half-made cookie that a crash left behind.
+_HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
+
+
+def every_directory(directories: DirectorySettings) -> list[str]:
+    """Journal, ledger and index directories, each once, as cookies are stamped."""
+    names = (*directories.journals, *directories.ledgers, *directories.index_places)
+    return list(dict.fromkeys(names))
+
+
+def current(directory: str) -> str:
+    """Where the files of a configured directory are."""
+    return join(directory, CURRENT)
+
+
+def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:
+    """What :func:`bkctl.server.cookie_rules.decide` wants to know of every directory; writes nothing.
+
+    Raises RefusedError for directories that DbLedgerStorage can not start on (a layout older than 3, another
+    storage's index), CorruptionError naming a VERSION file that does not parse, StorageError.
+    """
+    places = set(directories.index_places)
+    return [_facts(filesystem, path, path in places) for path in every_directory(directories)]
+
+
+def _facts(filesystem: FileSystem, directory: str, holds_index: bool) -> DirectoryFacts:
+    path = current(directory)
+    status = filesystem.status(path)
+    if status is None:
+        _refuse_old_layout(filesystem, directory)
+        return DirectoryFacts(directory, None, is_empty=True)
+    if not status.is_dir:
+        raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
+    names = [name for name in filesystem.names(path) if not _HALF_COOKIE.fullmatch(name)]
+    found = inspect_directory(filesystem, path)
+    if holds_index and "idx" in found.indexes and "locations" not in found.indexes:
+        raise RefusedError(
+            f"{path}: holds an index of SortedLedgerStorage or InterleavedLedgerStorage; this bookie would "
+            "find none of its ledgers. Convert it first (`bookkeeper shell convert-to-db-storage`)"
+        )
+    return DirectoryFacts(
+        directory,
+        _read_cookie(filesystem, join(path, COOKIE_NAME)) if COOKIE_NAME in names else None,
+        is_empty=all(name == COOKIE_NAME for name in names),
+        holds_data=bool(found.logs or found.journals or found.indexes),
+    )
+
+
+def _refuse_old_layout(filesystem: FileSystem, directory: str) -> None:
+    if filesystem.status(directory) is None:
+        return
+    old = [name for name in filesystem.names(directory) if _OLD_LAYOUT.fullmatch(name)]
+    if old:
+        raise RefusedError(
+            f"{directory}: holds {old[0]} itself and has no directory `{CURRENT}`: a layout older than 3. "
+            "Name the right directory, or upgrade with BookKeeper's own `bookkeeper upgrade --upgrade`"
+        )
+
+
+def _read_cookie(filesystem: FileSystem, path: str) -> Cookie:
+    try:
+        return decode_cookie(read_small(filesystem, path))
+    except CorruptionError as error:
+        raise error.located(path) from error
+
+
+def read_stored(cookies: CookieStore, bookies: Iterable[str]) -> list[StoredCookie]:
+    """The cookies in the metadata store of every id that the bookie could have.
+
+    Raises CorruptionError naming the id of one that does not parse, and the store's errors.
+    """
+    found = []
+    for bookie in dict.fromkeys(bookies):
+        stored = cookies.read_cookie(bookie)
+        if stored is None:
+            continue
+        try:
+            found.append(StoredCookie(bookie, decode_cookie(stored.data), stored.version))
+        except CorruptionError as error:
+            raise error.located(f"metadata store, cookie of bookie {bookie}") from error
+    return found
+
+
+def make_current(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
+    """Make the missing ``current`` directories, durably.
+
+    Raises RefusedError as :func:`examine`, StorageError.
+    """
+    for directory in every_directory(directories):
+        path = current(directory)
+        if filesystem.status(path) is None:
+            _refuse_old_layout(filesystem, directory)
+            filesystem.make_directories(path)
+
+
+def refuse_shared_partitions(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
+    """With ``allowMultipleDirsUnderSameDiskPartition=false``: two of one kind on one file system.
+
+    The ``current`` directories exist. Raises RefusedError, StorageError.
+    """
+    if directories.allow_same_partition:
+        return
+    for key, paths in (
+        ("journalDirectories", directories.journals),
+        ("ledgerDirectories", directories.ledgers),
+        ("indexDirectories", directories.indexes),
+    ):
+        first: dict[int, str] = {}
+        for path in paths:
+            device = filesystem.disk_space(current(path)).device
+            if device in first:
+                raise RefusedError(
+                    f"{key}: {first[device]} and {path} are on one file system; mount them apart, or allow "
+                    "it with allowMultipleDirsUnderSameDiskPartition=true"
+                )
+            first[device] = path
+
+
+def stamp(filesystem: WritableFileSystem, cookies: CookieStore, decision: CookieDecision) -> None:
+    """Write the decided cookies: directories first, each durable before the next, then the store.
+
+    A stop at any point leaves a state from which the next start comes to the same end. Raises RefusedError
+    when another process has stored a cookie meanwhile, StorageError, and the store's errors.
+    """
+    content = encode_cookie(decision.cookie)
+    for directory in decision.stamp_directories:
+        # Atomic and durable: a half-written VERSION would keep the bookie from starting.
+        filesystem.replace(join(current(directory), COOKIE_NAME), content)
+    if not decision.stamp_store:
+        return
+    bookie = decision.cookie.bookie_host
+    try:
+        if decision.store_version is None:
+            cookies.create_cookie(bookie, content)
+        else:
+            cookies.update_cookie(bookie, content, decision.store_version)
+    except (AlreadyExistsError, VersionConflictError, NotFoundError) as error:
+        raise RefusedError(
+            f"the cookie of bookie {bookie} was changed in the metadata store by somebody else; is a bookie "
+            "of the same id running elsewhere? Start again when that is settled"
+        ) from error
+
+
+class DirectoryLocks:
+    """Keeps every other process off the bookie's directories while it runs; a context manager.
+
+    It is the lock of bkctl's writing commands (:class:`bkctl.admin.offline.holders.DirectoryLock`, flock(2)
+    on the ``current`` directories), so that these refuse while the bookie runs and it does not start while
+    they do. Nothing is left on disk and the lock ends with the process. A running Java bookie, which takes no
+    such lock, is seen by its databases' LOCK and its open files. Bookies of one process exclude each other.
+
+    Entering raises RefusedError naming the process, NotFoundError when a ``current`` is missing.
+    """
+
+    def __init__(self, directories: Sequence[str]) -> None:
+        # One lock for each place: a second one on the same would exclude the first.
+        places = {os.path.realpath(current(directory)): None for directory in directories}
+        self._lock = DirectoryLock(*places)
+
+    def __enter__(self) -> DirectoryLocks:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+
+def was_unclean(filesystem: FileSystem, ledger_directories: Iterable[str]) -> bool:
+    """Whether the last bookie here ended without :func:`clear_dirty`."""
+    return any(
+        filesystem.status(join(current(directory), DIRTY)) is not None for directory in ledger_directories
+    )
+
+
+def mark_dirty(filesystem: WritableFileSystem, ledger_directories: Iterable[str]) -> None:
+    """Put an empty DIRTY into every ledger directory. Raises StorageError."""
+    for directory in ledger_directories:
+        path = current(directory)
+        if filesystem.status(join(path, DIRTY)) is None:
+            filesystem.create(join(path, DIRTY)).close()
+            # The mark is there after a power cut as well, before the first client is.
+            filesystem.sync_directory(path)
+
+
+def clear_dirty(filesystem: WritableFileSystem, ledger_directories: Iterable[str]) -> None:
+    """Remove the marks, after everything was flushed. Raises StorageError."""
+    for directory in ledger_directories:
+        path = current(directory)
+        with suppress(NotFoundError):
+            filesystem.remove(join(path, DIRTY))
+        # Without this a power cut would bring the mark back: a false alarm, not a loss.
+        filesystem.sync_directory(path)

@@ -1,0 +1,160 @@
+"""Reads that wait until a ledger's last add confirmed has moved (Java: ``LongPollReadEntryProcessorV3``).
+
+A wait holds no thread: the engine tells when the LAC moves, a timer of the event loop when the time is over,
+and whoever comes first takes the answer to the read stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from bkctl.engine.bookie import Bookie
+from bkctl.engine.ledger_descriptor import LacWatch
+from bkctl.engine.read_stage import LAST_ENTRY
+from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsError
+from bkctl.metrics.stage import StageMeter
+from bkctl.protocol.messages import ReadRequest, Response
+from bkctl.server.stage_pool import StagePool
+from bkctl.types import ResultCode
+
+Respond = Callable[[Response], None]
+
+#: A client that asks for more waits this long.
+TIMEOUT_MS_MAX = 600_000
+
+
+class LongPolls:
+    """At most ``polls_max`` waits; one more is refused with too-many-requests."""
+
+    def __init__(
+        self, bookie: Bookie, read_stage: StagePool, loop: asyncio.AbstractEventLoop, *, polls_max: int
+    ) -> None:
+        self.meter = StageMeter("long_poll", bound=polls_max, unit="requests")
+        self._bookie = bookie
+        self._read_stage = read_stage
+        self._loop = loop
+
+    def start(self, request: ReadRequest, respond: Respond) -> None:
+        """Begin a wait. On the loop's thread. Raises TooManyRequestsError."""
+        if self.meter.length >= self.meter.bound:
+            self.meter.rejected += 1
+            raise TooManyRequestsError("too many long polls are waiting")
+        self.meter.length += 1
+        try:
+            # The LAC may have to be read from disk first.
+            self._read_stage.submit(partial(self._look, request, partial(self._finish, respond)))
+        except BkctlError:
+            self.meter.length -= 1
+            raise
+
+    def _finish(self, respond: Respond, response: Response) -> None:
+        respond(response)
+        self._loop.call_soon_threadsafe(self._ended)
+
+    def _ended(self) -> None:
+        self.meter.length -= 1
+        self.meter.done += 1
+
+    def _look(self, request: ReadRequest, respond: Respond) -> None:
+        """On the read stage: answer at once, or set the wait up."""
+        assert request.previous_lac is not None
+        try:
+            self._bookie.reads.last_add_confirmed(request.ledger)
+            if request.timeout_ms is None:
+                self._answer(request, respond, None)
+                return
+            wait = _Wait(self, request, respond)
+            watch = self._bookie.reads.watch(request.ledger, request.previous_lac, wait.changed)
+        except BkctlError as error:
+            respond(request.refuse(error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR))
+            return
+        if watch is None:
+            self._answer(request, respond, None)
+        else:
+            self._loop.call_soon_threadsafe(wait.set_timer, watch)
+
+    def resume(self, request: ReadRequest, respond: Respond, changed_ms: int | None) -> None:
+        """The wait is over: answer from the read stage, or refuse when that is full."""
+        try:
+            self._read_stage.submit(partial(self._answer, request, respond, changed_ms))
+        except BookieError as error:
+            respond(request.refuse(error.code))
+
+    def _answer(self, request: ReadRequest, respond: Respond, changed_ms: int | None) -> None:
+        assert request.previous_lac is not None
+        reads = self._bookie.reads
+        try:
+            lac = reads.last_add_confirmed(request.ledger)
+            if not request.piggyback:
+                body = reads.read(request.ledger, request.entry)
+                respond(request.answer(ResultCode.OK, body, max_lac=lac))
+                return
+            entry, found = LAST_ENTRY, None
+            if lac > request.previous_lac:
+                try:
+                    found = reads.read(request.ledger, request.previous_lac + 1)
+                    entry = request.previous_lac + 1
+                except NoEntryError:
+                    changed_ms = None
+        except BkctlError as error:
+            respond(request.refuse(error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR))
+            return
+        respond(
+            request.answer(
+                ResultCode.OK,
+                found,
+                entry=entry,
+                max_lac=lac,
+                lac_update_ms=changed_ms if found is not None else None,
+            )
+        )
+
+    @property
+    def bookie(self) -> Bookie:
+        """The engine."""
+        return self._bookie
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that has the timers."""
+        return self._loop
+
+
+class _Wait:
+    """One wait. Whichever of timer and change takes the watch away answers; the other finds it gone."""
+
+    __slots__ = ("_changed", "_polls", "_request", "_respond", "_timer", "_watch")
+
+    def __init__(self, polls: LongPolls, request: ReadRequest, respond: Respond) -> None:
+        self._polls = polls
+        self._request = request
+        self._respond = respond
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch: LacWatch | None = None
+        self._changed = False
+
+    def set_timer(self, watch: LacWatch) -> None:
+        """On the loop: begin to count the time."""
+        assert self._request.timeout_ms is not None
+        if self._changed:
+            return
+        self._watch = watch
+        timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
+        self._timer = self._polls.loop.call_later(timeout_ms / 1000, self._time_over)
+
+    def changed(self, _: int, changed_ms: int | None) -> None:
+        """The engine, from any thread: the LAC moved, or the ledger was fenced or deleted."""
+        self._polls.loop.call_soon_threadsafe(self._cancel_timer)
+        self._polls.resume(self._request, self._respond, changed_ms)
+
+    def _cancel_timer(self) -> None:
+        self._changed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _time_over(self) -> None:
+        assert self._watch is not None
+        if self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
+            self._polls.resume(self._request, self._respond, None)

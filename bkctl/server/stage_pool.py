@@ -1,0 +1,65 @@
+"""A stage of the bookie that may wait for the disk: some threads behind a bounded queue."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from bkctl.clock import Clock
+from bkctl.errors import TooManyRequestsError
+from bkctl.metrics.stage import StageMeter
+
+_log = logging.getLogger(__name__)
+
+
+class StagePool:
+    """Runs jobs on ``threads`` threads; at most ``requests_max`` requests wait or run.
+
+    When it is full a job is refused with TooManyRequestsError. A job answers its requests itself and catches
+    what it expects; anything it raises is a bug, logged here.
+    """
+
+    def __init__(self, name: str, clock: Clock, *, threads: int, requests_max: int) -> None:
+        self.meter = StageMeter(name, bound=requests_max, unit="requests")
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"bookie-{name.replace('_', '-')}")
+
+    def submit(self, job: Callable[[], None], requests: int = 1) -> None:
+        """Run ``job``, which stands for ``requests`` requests. Raises TooManyRequestsError."""
+        with self._lock:
+            if self.meter.length and self.meter.length + requests > self.meter.bound:
+                self.meter.rejected += requests
+                raise TooManyRequestsError(f"the {self.meter.name} stage is full")
+            self.meter.length += requests
+        try:
+            future = self._executor.submit(self._work, job, requests, self._clock.monotonic())
+        except RuntimeError:
+            with self._lock:
+                self.meter.length -= requests
+            raise TooManyRequestsError("the bookie is shutting down") from None
+        future.add_done_callback(self._report)
+
+    def stop(self) -> None:
+        """Finish what is queued and end the threads."""
+        self._executor.shutdown(wait=True)
+
+    def _work(self, job: Callable[[], None], requests: int, queued_s: float) -> None:
+        started_s = self._clock.monotonic()
+        try:
+            job()
+        finally:
+            ended_s = self._clock.monotonic()
+            with self._lock:
+                self.meter.length -= requests
+                self.meter.done += requests
+                self.meter.waited.add(started_s - queued_s, requests)
+                self.meter.worked.add(ended_s - started_s)
+
+    def _report(self, future: Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self.meter.failed += 1
+            _log.error("a request of the %s stage was not answered", self.meter.name, exc_info=error)

@@ -1,0 +1,786 @@
+"""The storage of one ledger directory: puts, reads and flushes, alone and interleaved."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from bkctl.codec.entrylog import log_name
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.cache.write_cache import WriteCache
+from bkctl.engine.cache.write_caches import WriteCaches
+from bkctl.engine.ledger_storage import LAST_ENTRY, StorageSettings
+from bkctl.errors import BookieIOError, NoEntryError, StorageError, UsageError
+from bkctl.kvstore.faulty import StoreFaultRule
+from bkctl.vfs import FaultRule, NoSpaceError
+from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of, key_of
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def rig() -> StorageRig:
+    return StorageRig().open()
+
+
+@contextmanager
+def started(rig: StorageRig) -> Iterator[StorageRig]:
+    rig.storage.start()
+    try:
+        yield rig
+    finally:
+        if rig.gate is not None:
+            rig.gate.set()
+        rig.storage.stop()
+        assert not any(thread.name == "DbStorage flush thread" for thread in threading.enumerate())
+
+
+@contextmanager
+def running(work: Callable[[], object]) -> Iterator[threading.Thread]:
+    """``work`` in a thread that has ended, without an error, when the block is left."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the test fails with it
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert not errors, errors
+
+
+def on_first_locate(rig: StorageRig, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Do ``then`` once, between a reader's look into the index and what it does with the answer."""
+    original = rig.locations.get_many
+    pending = [then]
+
+    def get_many(keys: Sequence[bytes]) -> list[int | None]:
+        answer = original(keys)
+        if pending:
+            pending.pop()()
+        return answer
+
+    monkeypatch.setattr(rig.locations, "get_many", get_many)
+
+
+# --- put, flush, read -----------------------------------------------------------------------------------
+
+
+def test_an_entry_is_read_from_the_cache_and_after_a_flush_from_the_log(rig: StorageRig) -> None:
+    body = rig.put(1, 5, "payload")
+    assert rig.storage.cached(key_of(1, 5)) == body
+    assert rig.storage.read(1, 5) == body
+    rig.storage.flush()
+    assert rig.storage.cached(key_of(1, 5)) is None
+    assert rig.storage.read(1, 5) == body
+    assert rig.storage.cached(key_of(1, 5)) == body
+    assert rig.storage.caches.active.size_bytes == 0
+    assert rig.storage.caches.flushing is None
+
+
+def test_what_no_tier_has_is_no_such_entry(rig: StorageRig) -> None:
+    rig.put(1, 0)
+    for _ in range(2):
+        with pytest.raises(NoEntryError) as caught:
+            rig.storage.read(1, 1)
+        assert (caught.value.ledger, caught.value.entry) == (1, 1)
+        with pytest.raises(NoEntryError):
+            rig.storage.read(2, LAST_ENTRY)
+        assert rig.storage.last_entry(2) is None
+        rig.storage.flush()
+
+
+def test_the_last_entry_is_the_highest_of_caches_and_index(rig: StorageRig) -> None:
+    rig.put(1, 7, "seven")
+    rig.storage.flush()
+    rig.put(1, 3, "again")
+    assert rig.storage.last_entry(1) == 7
+    assert rig.storage.read(1, LAST_ENTRY) == entry_of(1, 7, "seven")
+    rig.put(1, 9)
+    assert rig.storage.last_entry(1) == 9
+    with rig.lock:
+        assert rig.storage.caches.swap(0.0)
+    rig.put(1, 8)
+    assert rig.storage.last_entry(1) == 9
+    assert rig.storage.read(1, LAST_ENTRY) == entry_of(1, 9)
+    assert list(rig.storage.entries(1)) == [3, 7, 8, 9]
+
+
+def test_ids_are_listed_once_from_caches_and_index(rig: StorageRig) -> None:
+    for entry in (0, 2, 4):
+        rig.put(1, entry)
+    rig.storage.flush()
+    for entry in (1, 2, 9):
+        rig.put(1, entry)
+    with rig.lock:
+        assert rig.storage.caches.swap(0.0)
+    rig.put(1, 2)
+    rig.put(2, 3)
+    assert list(rig.storage.entries(1)) == [0, 1, 2, 4, 9]
+    assert list(rig.storage.entries(3)) == []
+
+
+def test_many_are_read_at_once(rig: StorageRig) -> None:
+    for entry in range(10):
+        rig.put(1, entry)
+    rig.storage.flush()
+    rig.put(1, 10)
+    answers = rig.storage.read_many([key_of(1, entry) for entry in (10, 0, 1, 2, 11, 9)])
+    assert answers[:4] == [entry_of(1, entry) for entry in (10, 0, 1, 2)]
+    assert isinstance(answers[4], NoEntryError)
+    assert answers[5] == entry_of(1, 9)
+
+
+def test_entries_are_in_the_log_by_ledger_then_entry(rig: StorageRig) -> None:
+    for entry in (3, 1, 2):
+        for ledger in (9, 1):
+            rig.put(ledger, entry)
+    rig.storage.flush()
+    order = [(1, 1), (1, 2), (1, 3), (9, 1), (9, 2), (9, 3)]
+    places = rig.locations.get_many([key_of(*each) for each in order])
+    assert places == sorted(place for place in places if place is not None)
+
+
+def test_a_flush_without_entries_makes_ledger_rows_durable(rig: StorageRig) -> None:
+    """Java returns early here and loses fences of an idle directory."""
+    row = LedgerData(fenced=True, master_key=b"k" * 20)
+    rig.storage.ledgers.set(4, row)
+    rig.storage.flush()
+    assert rig.after_crash().storage.ledgers.get(4) == row
+
+
+def test_counters_tell_what_a_flush_did(rig: StorageRig) -> None:
+    for entry in range(10):
+        rig.put(1, entry)
+    rig.storage.flush()
+    meters = rig.storage.meters
+    assert (meters.puts, meters.flushes, meters.flush.done, meters.flush.failed) == (10, 1, 10, 0)
+    assert meters.put_bytes == 10 * 32
+    for step in (meters.log_write, meters.force, meters.locations, meters.ledger_rows, meters.flush.worked):
+        assert step.count == 1
+
+
+# --- room -----------------------------------------------------------------------------------------------
+
+
+def test_a_full_cache_is_swapped_and_when_both_are_full_there_is_no_room() -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=10_000)).open()
+    put = 0
+    while rig.try_put([entry_of(1, put, size_bytes=300)]):
+        put += 1
+    caches = rig.storage.caches
+    assert caches.flushing is not None
+    assert caches.active.size_bytes + caches.flushing.size_bytes <= 10_000
+    assert put == 2 * (5_000 // (300 + 192))
+    assert rig.storage.meters.refused_puts == 1
+    assert rig.storage.meters.flush.length == caches.flushing.size_bytes
+    rig.storage.flush()
+    assert rig.room.is_set()
+    assert rig.storage.meters.flush.length == 0
+    assert caches.active.size_bytes == 0
+    assert rig.try_put([entry_of(1, put, size_bytes=300)])
+    assert [rig.storage.read(1, entry) for entry in range(put)] == [
+        entry_of(1, entry, size_bytes=300) for entry in range(put)
+    ]
+
+
+def test_a_batch_larger_than_a_cache_is_taken_by_an_empty_one() -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=1000)).open()
+    batches = [[entry_of(ledger, entry, size_bytes=300) for entry in range(10)] for ledger in range(3)]
+    assert rig.try_put(batches[0])
+    assert rig.try_put(batches[1])
+    assert not rig.try_put(batches[2])
+    rig.storage.flush()
+    assert rig.try_put(batches[2])
+    for batch in batches:
+        assert rig.storage.read_many([body[:16] for body in batch]) == batch
+
+
+def test_the_flush_thread_makes_room() -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=20_000, retry_ms=1))
+    with started(rig):
+        for entry in range(1000):
+            while not rig.try_put([entry_of(1, entry, size_bytes=300)]):
+                assert rig.room.wait(SECONDS)
+                rig.room.clear()
+        rig.storage.flush()
+        assert list(rig.storage.entries(1)) == list(range(1000))
+        assert rig.storage.meters.flushes > 2
+
+
+def test_a_flush_waits_for_the_one_under_way_and_covers_what_came_before_it() -> None:
+    gate = threading.Event()
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=4_000, retry_ms=1), gate=gate)
+    rig.faulty.inject(FaultRule("sync", path=".log", count=1, latency_s=1.0, error_number=None))
+    with started(rig):
+        for entry in range(5):
+            rig.put(1, entry, size_bytes=300)
+        assert rig.waiting.wait(SECONDS), "the flush thread is at the log's sync"
+        rig.put(1, 5)
+        with running(rig.storage.flush) as thread:
+            thread.join(0.05)
+            assert thread.is_alive(), "it waits"
+            assert rig.storage.meters.flushes == 0
+            assert rig.storage.read(1, 0) == entry_of(1, 0, size_bytes=300)
+            gate.set()
+        crashed = rig.after_crash()
+        assert list(crashed.storage.entries(1)) == list(range(6))
+
+
+# --- interleavings --------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_had_the_cache_in_hand_when_it_was_flushed_finds_the_entry(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has loaded ``active``; before it looks into it the cache is swapped, flushed and cleared."""
+    body = rig.put(1, 0)
+    original = WriteCache.get
+    pending = [rig.storage.flush]
+
+    def get(cache: WriteCache, key: bytes) -> bytes | None:
+        if pending:
+            pending.pop()()
+        return original(cache, key)
+
+    monkeypatch.setattr(WriteCache, "get", get)
+    assert rig.storage.read(1, 0) == body
+    assert rig.storage.meters.flushes == 1
+
+
+def test_a_reader_between_the_caches_finds_the_entry_after_the_flush(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has missed the active cache; before it goes to the flushing one, that is dropped."""
+    body = rig.put(1, 0)
+    with rig.lock:
+        rig.storage.caches.swap(0.0)
+    original = WriteCache.get
+    pending = [rig.storage.flush]
+
+    def get(cache: WriteCache, key: bytes) -> bytes | None:
+        found = original(cache, key)
+        if pending:
+            pending.pop()()
+        return found
+
+    monkeypatch.setattr(WriteCache, "get", get)
+    assert rig.storage.read(1, 0) == body
+
+
+def test_a_swap_leaves_no_moment_in_which_an_entry_is_nowhere() -> None:
+    class Watched(WriteCaches):
+        """Looks for the entry after every single change."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name in ("active", "flushing") and self.__dict__.get("watching"):
+                assert self.get(key_of(1, 0)) is not None
+
+    caches = Watched(1000)
+    caches.put_many([key_of(1, 0)], [entry_of(1, 0)], 32)
+    caches.__dict__["watching"] = True
+    assert caches.swap(0.0)
+    assert not caches.swap(0.0)
+
+
+@pytest.mark.parametrize("method", ["last_entry", "entries"])
+def test_ids_survive_a_flush_between_the_tiers(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    rig.put(1, 0)
+    rig.put(1, 1)
+    original = getattr(WriteCache, method)
+    pending = [rig.storage.flush]
+
+    def looked_up(cache: WriteCache, ledger: int) -> object:
+        if pending:
+            pending.pop()()
+        return original(cache, ledger)
+
+    monkeypatch.setattr(WriteCache, method, looked_up)
+    assert rig.storage.last_entry(1) == 1
+    assert list(rig.storage.entries(1)) == [0, 1]
+
+
+def test_during_a_flush_everything_is_read_and_the_newest_body_wins() -> None:
+    gate = threading.Event()
+    rig = StorageRig(gate=gate).open()
+    rig.put(1, 0, "old")
+    rig.put(1, 1)
+    rig.location_store.inject(StoreFaultRule("write", count=1, latency_s=1.0, error=None))
+    with running(rig.storage.flush):
+        assert rig.waiting.wait(SECONDS)
+        assert rig.storage.read(1, 0) == entry_of(1, 0, "old")
+        rig.put(1, 0, "new")
+        assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+        assert list(rig.storage.entries(1)) == [0, 1]
+        gate.set()
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+    rig.storage.flush()
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+    assert rig.after_crash().storage.read(1, 0) == entry_of(1, 0, "new")
+
+
+# --- the read cache never answers with what was replaced ------------------------------------------------
+
+
+def test_a_copy_in_the_read_cache_goes_when_the_entry_was_put_once_more(rig: StorageRig) -> None:
+    rig.put(1, 0, "old")
+    rig.put(1, 1)
+    rig.storage.flush()
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "old")
+    rig.put(1, 0, "new")
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+    rig.storage.flush()
+    assert rig.storage.cached(key_of(1, 0)) is None
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+
+
+def test_a_reader_that_was_overtaken_stores_nothing(rig: StorageRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.put(1, 0, "old")
+    rig.storage.flush()
+
+    def overtake() -> None:
+        rig.put(1, 0, "new")
+        rig.storage.flush()
+
+    on_first_locate(rig, monkeypatch, overtake)
+    assert rig.storage.read(1, 0) in (entry_of(1, 0, "old"), entry_of(1, 0, "new"))
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+
+
+def test_read_ahead_does_not_bring_older_records_of_an_entry(rig: StorageRig) -> None:
+    for entry in range(5):
+        rig.put(1, entry, "old")
+    rig.storage.flush()
+    # Read-ahead ends at another ledger, so it does not come to the newer record.
+    rig.put(0, 0)
+    rig.put(1, 3, "new")
+    rig.storage.flush()
+    for entry in (0, 1):
+        rig.storage.read(1, entry)
+    assert rig.storage.cached(key_of(1, 2)) == entry_of(1, 2, "old")
+    assert rig.storage.cached(key_of(1, 3)) is None
+    assert rig.storage.meters.read_ahead_stale == 1
+    assert rig.storage.read(1, 3) == entry_of(1, 3, "new")
+    assert rig.storage.read(1, 4) == entry_of(1, 4, "old")
+
+
+# --- read-ahead -----------------------------------------------------------------------------------------
+
+
+def flushed_ledgers(rig: StorageRig, count: int, step: int = 1) -> None:
+    for ledger in (1, 2):
+        for entry in range(0, count * step, step):
+            rig.put(ledger, entry, size_bytes=100)
+    rig.storage.flush()
+
+
+def test_a_sequential_reader_is_read_ahead_for_up_to_the_next_ledger(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 250)
+    for entry in range(250):
+        assert rig.storage.read(1, entry) == entry_of(1, entry, size_bytes=100)
+    meters = rig.storage.meters
+    # 0; 1 and a hundred; 102 and a hundred; 203 and the rest.
+    assert meters.disk_reads == 4
+    assert meters.read_ahead_entries == 250 - 4
+    assert rig.storage.cached(key_of(2, 0)) is None
+
+
+def test_entries_of_a_striped_ledger_are_sequential_too(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 50, step=3)
+    for entry in range(0, 150, 3):
+        rig.storage.read(1, entry)
+    assert rig.storage.meters.disk_reads == 2
+
+
+def test_a_random_reader_gets_just_its_entry(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 250)
+    for entry in (200, 10, 100, 50, 0, 249):
+        rig.storage.read(1, entry)
+    assert rig.storage.meters.read_ahead_calls == 0
+    assert rig.storage.read_cache.count == 6
+
+
+def test_read_ahead_keeps_to_its_bounds() -> None:
+    settings = StorageSettings(read_ahead_entries_max=10, read_ahead_bytes_max=350)
+    rig = StorageRig(settings).open()
+    flushed_ledgers(rig, 50)
+    rig.storage.read(1, 0)
+    rig.storage.read(1, 1)
+    assert rig.storage.read_cache.count == 2 + 3
+    off = StorageRig(StorageSettings(read_ahead_entries_max=0)).open()
+    flushed_ledgers(off, 50)
+    for entry in range(50):
+        off.storage.read(1, entry)
+    assert off.storage.meters.disk_reads == 50
+
+
+def test_only_so_many_sequential_readers_are_remembered() -> None:
+    rig = StorageRig(StorageSettings(sequential_ledgers_max=1)).open()
+    flushed_ledgers(rig, 50)
+    for entry in range(5):
+        rig.storage.read(1, entry)
+        rig.storage.read(2, entry)
+    assert rig.storage.meters.read_ahead_calls == 0
+
+
+def test_a_read_without_read_cache_works() -> None:
+    rig = StorageRig(StorageSettings(read_cache_bytes_max=0)).open()
+    flushed_ledgers(rig, 5)
+    assert [len(rig.storage.read(1, entry)) for entry in range(5)] == [100] * 5
+
+
+# --- deletion -------------------------------------------------------------------------------------------
+
+ROW = LedgerData(fenced=False, master_key=b"m" * 20)
+
+
+def rows_of(rig: StorageRig, ledger: int) -> list[bytes]:
+    prefix = key_of(ledger, 0)[:8]
+    return [key for key, _ in rig.location_rows.iterate(prefix=prefix)]
+
+
+def assert_gone(rig: StorageRig, ledger: int, entries: int) -> None:
+    for entry in range(entries):
+        assert rig.storage.cached(key_of(ledger, entry)) is None
+        with pytest.raises(NoEntryError):
+            rig.storage.read(ledger, entry)
+    answers = rig.storage.read_many([key_of(ledger, entry) for entry in range(entries)])
+    assert all(isinstance(answer, NoEntryError) for answer in answers)
+    assert rig.storage.last_entry(ledger) is None
+    assert list(rig.storage.entries(ledger)) == []
+
+
+def test_a_deleted_ledger_is_gone_at_once_and_its_rows_with_the_next_flush(rig: StorageRig) -> None:
+    rig.storage.ledgers.set(1, ROW)
+    rig.put(1, 0)
+    rig.put(2, 0)
+    rig.storage.flush()
+    rig.storage.read(1, 0)
+    rig.put(1, 1)
+    with rig.lock:
+        rig.storage.caches.swap(0.0)
+    rig.put(1, 2)
+    rig.delete(1)
+    assert rig.storage.ledgers.get(1) is None
+    assert_gone(rig, 1, 3)
+    assert rows_of(rig, 1)
+    rig.storage.flush()
+    assert_gone(rig, 1, 3)
+    assert rows_of(rig, 1) == []
+    assert rig.ledger_rows.get(key_of(1, 0)[:8]) is None
+    assert rig.storage.caches.marks == {}
+    assert rig.entry_logger.entries_appended == 2, "entries in the write caches were not written"
+    assert rig.storage.read(2, 0) == entry_of(2, 0)
+    assert_gone(rig.after_crash(), 1, 3)
+
+
+@pytest.mark.parametrize("flush_between", [False, True])
+def test_a_ledger_made_anew_has_its_new_entries_and_none_of_the_old(
+    rig: StorageRig, flush_between: bool
+) -> None:
+    rig.put(1, 0, "old")
+    rig.put(1, 1, "old")
+    rig.storage.flush()
+    rig.storage.read(1, 1)
+    rig.put(1, 2, "old")
+    rig.delete(1)
+    if flush_between:
+        rig.storage.flush()
+    rig.storage.ledgers.set(1, ROW)
+    rig.put(1, 0, "new")
+    for _ in range(3):
+        assert rig.storage.read(1, 0) == entry_of(1, 0, "new")
+        assert list(rig.storage.entries(1)) == [0]
+        assert rig.storage.last_entry(1) == 0
+        for entry in (1, 2):
+            with pytest.raises(NoEntryError):
+                rig.storage.read(1, entry)
+        rig.storage.flush()
+    crashed = rig.after_crash()
+    assert list(crashed.storage.entries(1)) == [0]
+    assert crashed.storage.ledgers.get(1) == ROW
+
+
+def test_a_ledger_may_be_deleted_and_made_anew_while_it_is_flushed() -> None:
+    gate = threading.Event()
+    rig = StorageRig(gate=gate).open()
+    rig.put(1, 0, "old")
+    rig.put(1, 1, "old")
+    rig.location_store.inject(StoreFaultRule("write", count=1, latency_s=1.0, error=None))
+    with running(rig.storage.flush):
+        assert rig.waiting.wait(SECONDS)
+        rig.delete(1)
+        rig.put(1, 1, "new")
+        gate.set()
+    for _ in range(2):
+        assert list(rig.storage.entries(1)) == [1]
+        assert rig.storage.read(1, 1) == entry_of(1, 1, "new")
+        rig.storage.flush()
+    assert rows_of(rig, 1) == [key_of(1, 1)]
+
+
+def test_a_second_deletion_during_a_flush_is_not_lifted_with_the_first() -> None:
+    gate = threading.Event()
+    rig = StorageRig(gate=gate).open()
+    rig.put(1, 0)
+    rig.storage.flush()
+    rig.delete(1)
+    rig.put(1, 1)
+    rig.ledger_store.inject(StoreFaultRule("write", count=1, latency_s=1.0, error=None))
+    with running(rig.storage.flush):
+        assert rig.waiting.wait(SECONDS), "the new entry is in the index, the first mark not lifted yet"
+        rig.delete(1)
+        assert_gone(rig, 1, 2)
+        gate.set()
+    assert_gone(rig, 1, 2)
+    rig.storage.flush()
+    assert_gone(rig, 1, 2)
+    assert rows_of(rig, 1) == []
+
+
+def test_a_reader_overtaken_by_a_deletion_leaves_nothing_for_the_next_ledger(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put(1, 0, "old")
+    rig.storage.flush()
+
+    def overtake() -> None:
+        rig.delete(1)
+        rig.storage.flush()
+        rig.put(1, 7, "new")
+
+    on_first_locate(rig, monkeypatch, overtake)
+    assert rig.storage.read(1, 0) == entry_of(1, 0, "old")
+    with pytest.raises(NoEntryError):
+        rig.storage.read(1, 0)
+
+
+# --- failures -------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_everything_until_there_is_room_again() -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=20_000, retry_ms=1))
+    with started(rig):
+        rig.put(1, 0, size_bytes=1500)
+        rig.storage.flush()
+        rig.disk.capacity_bytes = sum(map(len, rig.disk.files.values())) + 3000
+        rig.room.clear()
+        put = 1
+        while rig.try_put([entry_of(1, put, size_bytes=1500)]):
+            put += 1
+        with pytest.raises(NoSpaceError):
+            rig.storage.flush()
+        assert not rig.try_put([entry_of(1, put, size_bytes=1500)])
+        assert list(rig.storage.entries(1)) == list(range(put))
+        assert not rig.room.is_set()
+        rig.disk.capacity_bytes = None
+        assert rig.room.wait(SECONDS), "the flush thread has tried again by itself"
+        assert rig.try_put([entry_of(1, put, size_bytes=1500)])
+        rig.storage.flush()
+        assert rig.failures == []
+        assert list(rig.after_crash().storage.entries(1)) == list(range(put + 1))
+
+
+def test_after_a_failed_force_nothing_is_taken_and_it_is_told_once(rig: StorageRig) -> None:
+    body = rig.put(1, 0)
+    rig.faulty.inject(FaultRule("sync", path=".log", count=1))
+    with pytest.raises(StorageError):
+        rig.storage.flush()
+    assert len(rig.failures) == 1
+    assert isinstance(rig.failures[0], StorageError)
+    assert rig.storage.read(1, 0) == body
+    assert not rig.try_put([entry_of(1, 1)])
+    with pytest.raises(StorageError):
+        rig.storage.put_many([key_of(1, 1)], [entry_of(1, 1)], 32)
+    with pytest.raises(StorageError):
+        rig.storage.flush()
+    assert len(rig.failures) == 1
+    assert rig.location_rows.count_estimate() == 0, "no row points at what was not forced"
+
+
+def test_a_failed_force_ends_the_flush_thread_and_its_callback_may_stop_the_storage() -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=2_000, retry_ms=1))
+    told = threading.Event()
+
+    def on_failure(error: object) -> None:
+        rig.storage.stop()
+        told.set()
+
+    rig.storage._on_failure = on_failure
+    rig.faulty.inject(FaultRule("sync", path=".log"))
+    with started(rig):
+        for entry in range(2):
+            rig.put(1, entry, size_bytes=500)
+        assert told.wait(SECONDS)
+
+
+def test_a_bug_in_the_flush_thread_stops_the_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=2_000, retry_ms=1))
+    told = threading.Event()
+    rig.storage._on_failure = lambda error: told.set()
+
+    def broken(cache: WriteCache, *_: int) -> object:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(WriteCache, "sorted_batches", broken)
+    with started(rig):
+        for entry in range(2):
+            rig.put(1, entry, size_bytes=500)
+        assert told.wait(SECONDS)
+        assert not rig.try_put([entry_of(2, 0)])
+
+
+@pytest.mark.parametrize("error", ["storage", "after", "corruption"])
+@pytest.mark.parametrize("store", ["location_store", "ledger_store"])
+def test_a_flush_that_an_index_failed_is_done_again_as_a_whole(
+    rig: StorageRig, store: str, error: str
+) -> None:
+    rig.storage.ledgers.set(1, ROW)
+    rig.put(1, 0)
+    getattr(rig, store).inject(StoreFaultRule("write", count=1, error=error))  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="write"):
+        rig.storage.flush()
+    assert rig.failures == []
+    assert rig.storage.meters.flush_failures == 1
+    assert rig.storage.read(1, 0) == entry_of(1, 0)
+    rig.put(1, 1)
+    rig.storage.flush()
+    crashed = rig.after_crash()
+    assert [crashed.storage.read(1, entry) for entry in (0, 1)] == [entry_of(1, 0), entry_of(1, 1)]
+    assert crashed.storage.ledgers.get(1) == ROW
+
+
+@pytest.mark.parametrize("error", ["storage", "corruption"])
+def test_an_index_that_cannot_be_read_is_not_a_missing_entry(rig: StorageRig, error: str) -> None:
+    rig.put(1, 0)
+    rig.storage.flush()
+    for operation in ("get", "iterate"):
+        rig.location_store.inject(StoreFaultRule(operation, error=error))  # type: ignore[arg-type]
+    for read in (
+        lambda: rig.storage.read(1, 0),
+        lambda: rig.storage.read(1, 5),
+        lambda: rig.storage.read(1, LAST_ENTRY),
+        lambda: rig.storage.last_entry(1),
+        lambda: list(rig.storage.entries(1)),
+    ):
+        with pytest.raises(BookieIOError, match="ledger 1"):
+            read()
+    assert isinstance(rig.storage.read_many([key_of(1, 0), key_of(1, 1)])[0], BookieIOError)
+
+
+def test_a_record_that_cannot_be_read_names_log_and_offset(rig: StorageRig) -> None:
+    for entry in range(3):
+        rig.put(1, entry)
+    rig.storage.flush()
+    (location, *_) = rig.locations.get_many([key_of(1, 1)])
+    assert location is not None
+    log, offset = log_name(location >> 32), location & 0xFFFFFFFF
+    with rig.disk.lock:
+        rig.disk.open_to_write(f"{DIRECTORY}/{log}").write_at(offset - 4, b"\0" * 36)
+    with pytest.raises(BookieIOError, match=f"{log}, offset {offset}"):
+        rig.storage.read(1, 1)
+    answers = rig.storage.read_many([key_of(1, entry) for entry in range(3)])
+    assert answers[0] == entry_of(1, 0)
+    assert isinstance(answers[1], BookieIOError)
+    assert answers[2] == entry_of(1, 2)
+
+
+def test_an_entry_that_moves_while_it_is_read_is_found_in_its_new_place(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction copies an entry, sets its location and removes the log."""
+    body = rig.put(1, 0)
+    rig.storage.flush()
+
+    def compact() -> None:
+        (location,) = rig.entry_logger.append([body[:16]], [body])
+        rig.entry_logger.force()
+        (old,) = original([body[:16]])
+        rig.locations.put_many([body[:16]], [location])
+        assert old is not None
+        with rig.disk.lock:
+            rig.disk.open_to_write(f"{DIRECTORY}/{log_name(old >> 32)}").write_at(
+                old & 0xFFFFFFFF, b"\xff" * 32
+            )
+
+    original = rig.locations.get_many
+    on_first_locate(rig, monkeypatch, compact)
+    assert rig.storage.read(1, 0) == body
+
+
+# --- life -----------------------------------------------------------------------------------------------
+
+
+def test_stop_is_idempotent_and_refuses_what_comes_after(rig: StorageRig) -> None:
+    rig.put(1, 0)
+    rig.storage.stop()
+    rig.storage.stop()
+    with pytest.raises(StorageError, match="closed"):
+        rig.storage.flush()
+
+
+def test_a_stop_that_comes_just_as_the_flush_thread_wakes_is_not_lost() -> None:
+    rig = StorageRig()
+    wake = rig.storage._wake
+    clear = wake.clear
+
+    def stop_comes_first() -> None:
+        rig.storage._stopping.set()
+        wake.set()
+        clear()
+
+    wake.clear = stop_comes_first  # type: ignore[method-assign]
+    with started(rig):
+        wake.set()
+        rig.storage._thread.join(SECONDS)
+        assert not rig.storage._thread.is_alive()
+
+
+def test_abort_ends_a_flush_between_its_steps() -> None:
+    gate = threading.Event()
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=2_000, retry_ms=1), gate=gate)
+    rig.faulty.inject(FaultRule("sync", path=".log", latency_s=1.0, error_number=None))
+    rig.storage.start()
+    for entry in range(2):
+        rig.put(1, entry, size_bytes=500)
+    assert rig.waiting.wait(SECONDS)
+    with running(rig.storage.abort) as thread:
+        thread.join(0.05)
+        gate.set()
+    assert rig.location_rows.crash().count_estimate() == 0
+
+
+def test_settings_have_bounds() -> None:
+    for wrong in (
+        {"write_cache_bytes_max": 0},
+        {"read_cache_bytes_max": -1},
+        {"read_ahead_entries_max": -1},
+        {"read_ahead_bytes_max": 0},
+        {"retry_ms": 0},
+    ):
+        with pytest.raises(UsageError):
+            StorageSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_errno_of_a_full_disk_is_the_one_that_is_retried() -> None:
+    rig = StorageRig().open()
+    rig.put(1, 0)
+    rig.faulty.inject(FaultRule("write", path=".log", count=1, error_number=errno.ENOSPC))
+    with pytest.raises(NoSpaceError):
+        rig.storage.flush()
+    rig.storage.flush()
+    assert rig.after_crash().storage.read(1, 0) == entry_of(1, 0)
