@@ -9,7 +9,9 @@
     +- RefusedError            4  doing it would not be safe
     +- ConnectionFailedError   5  no answer from a server
     +- NotFoundError           6  no such ledger, entry, log or file
-    +- StorageError            7  the operating system or RocksDB failed (vfs: NoSpaceError, SyncError)
+    +- StorageError            7  the operating system or RocksDB failed
+       +- NoSpaceError         7  a write found the disk (or the quota) full; more room heals it
+       +- SyncError            7  a sync failed; what was written since the last one may be lost
     +- BookieError             7  a bookie refused an operation on a ledger; has a wire code
        +- NoLedgerError        6
        +- NoEntryError         6
@@ -121,6 +123,14 @@ class StorageError(BkctlError):
         self.path = path
         self.offset = offset
         super().__init__(message)
+
+
+class NoSpaceError(StorageError):
+    """No room for new bytes or names. What was there before is unharmed; a later attempt may succeed."""
+
+
+class SyncError(StorageError):
+    """Bytes or names could not be made durable. It is never tried again: whoever relies on them stops."""
 
 
 class BookieError(BkctlError):

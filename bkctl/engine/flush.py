@@ -35,8 +35,7 @@ from bkctl.engine.index.entry_locations import OPERATIONS_MAX, EntryLocationInde
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.engine.storage_settings import StorageSettings
-from bkctl.errors import BkctlError, StorageError
-from bkctl.vfs.failures import SyncError
+from bkctl.errors import BkctlError, StorageError, SyncError
 
 
 class ForceFailedError(StorageError):

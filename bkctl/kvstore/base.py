@@ -144,7 +144,8 @@ class KeyValueStore(KeyValueReader, Protocol):
         """Apply all operations, in their order, as one atomic batch.
 
         With ``sync`` the write-ahead log is fsynced when this returns, what was written before it included.
-        The whole batch is in memory until then: about 100,000 operations at a time are enough.
+        The whole batch is in memory until then: about 100,000 operations at a time are enough. Raises
+        NoSpaceError when the disk is full, SyncError when a batch with ``sync`` cannot be made durable.
         """
 
     def flush(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import rocksdict
 
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, NoSpaceError, StorageError
 from bkctl.kvstore.base import BATCH_ROWS, Row, StoreStatistics, TableFile, key_range
 
 READAHEAD_BYTES = 2 << 20
@@ -250,6 +250,8 @@ def translated(error: Exception, directory: str, farm: str | None = None) -> Exc
         text = text.replace(farm, directory)
     if text.startswith("Corruption"):
         return CorruptionError(f"RocksDB: {text}", path=directory)
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return NoSpaceError(f"{directory}: RocksDB: {text}", path=directory)
     return StorageError(f"{directory}: RocksDB: {text}", path=directory)
 
 

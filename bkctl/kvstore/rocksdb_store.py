@@ -24,7 +24,14 @@ from typing import cast
 
 import rocksdict
 
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.errors import (
+    CorruptionError,
+    NoSpaceError,
+    NotFoundError,
+    RefusedError,
+    StorageError,
+    SyncError,
+)
 from bkctl.kvstore import lock_holder
 from bkctl.kvstore.base import DeleteRange, Operation, Put, Row
 from bkctl.kvstore.profile import StoreProfile
@@ -105,7 +112,15 @@ class RocksStore(RocksRows):
                 delete(operation[0])
         options = rocksdict.WriteOptions()
         options.sync = sync
-        self._guarded(lambda: database.write(batch, options))
+        try:
+            self._guarded(lambda: database.write(batch, options))
+        except NoSpaceError:
+            raise
+        except StorageError as error:
+            if not sync:
+                raise
+            # RocksDB does not say whether the write or its sync failed, and takes no more writes either way.
+            raise SyncError(str(error), path=self._path) from error
 
     def flush(self) -> None:
         database = self._opened()
@@ -136,9 +151,11 @@ class RocksStore(RocksRows):
             self._guarded(lambda: database.flush_wal(True))
         finally:
             self._let_go()
-            database.close()
-            lock_holder.OWN.discard(self._lock)
-            _remove_stray(self._directory)
+            try:
+                self._guarded(database.close)
+            finally:
+                lock_holder.OWN.discard(self._lock)
+                _remove_stray(self._directory)
 
 
 class SstFile:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import getpass
 import logging
+import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
@@ -25,6 +27,7 @@ from bkctl.engine.recovery import RecoveryReport
 from bkctl.errors import BkctlError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
+from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationMode
 from bkctl.server import directories, mode_file
@@ -32,11 +35,15 @@ from bkctl.server.bookie_server import BookieServer, bind
 from bkctl.server.cookie_rules import CookieDecision
 from bkctl.server.engine_settings import bookie_settings, server_settings
 from bkctl.server.identity import SystemHostNames, bookie_id, require_permitted_user
-from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata
+from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
+from bkctl.server.port_holder import port_holder
 from bkctl.server.tls import server_context
 from bkctl.vfs import PosixFileSystem
 
 _log = logging.getLogger(__name__)
+
+#: What a stop waits for the metadata store; closing the session ends the registration as well.
+UNREGISTER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,7 @@ class BookieService:
         self.server: BookieServer | None = None
         self.ready = False
         self.shutting_down = False
+        self.failure: BkctlError | None = None
         self.bookie_id = ""
         self.filesystem = PosixFileSystem()
         self._clock = clock or SystemClock()
@@ -99,12 +107,13 @@ class BookieService:
 
     async def _start(self) -> StartReport:
         config = self.config
-        require_permitted_user(getpass.getuser(), config.identity.permitted_users)
+        if config.identity.permitted_users:
+            # Only then: a user id of a container may have no name.
+            require_permitted_user(getpass.getuser(), config.identity.permitted_users)
         tls = None if config.tls is None else server_context(config.tls)
         metadata = await asyncio.to_thread(self._open_metadata)
         host = self._listening_host()
-        bound = bind(host, config.identity.port)
-        self._stack.callback(bound.close)
+        bound = self._bind(host)
         port = int(bound.getsockname()[1])
         self.bookie_id = bookie_id(config.identity, port, SystemHostNames())
         decision = await asyncio.to_thread(self._claim_directories, metadata, port)
@@ -115,6 +124,8 @@ class BookieService:
         await self.server.start(bound)
         self._stack.push_async_callback(self.server.stop)
         http_port = await self._start_http()
+        if self.failure is not None:
+            raise self.failure
         await asyncio.to_thread(self._register, port, http_port, tls is not None)
         self.ready = True
         shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
@@ -131,10 +142,28 @@ class BookieService:
             return ""
         return SystemHostNames().address_of(identity.listening_interface)
 
+    def _bind(self, host: str) -> socket.socket:
+        """A socket with its address. Raises RefusedError naming who has the port, StorageError."""
+        port = self.config.identity.port or port_of_before(self.config)
+        try:
+            bound = bind(host, port)
+        except StorageError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
+                raise
+            holder = port_holder(port) or "another process"
+            raise RefusedError(
+                f"port {port} is taken by {holder}; stop it, or say another bookiePort (for a new bookie: "
+                "the port is part of its id)"
+            ) from error
+        self._stack.callback(bound.close)
+        return bound
+
     def _open_metadata(self) -> MetadataStore:
+        _log.debug("metadata is in %s", self.config.metadata.uri)
         store = open_bookie_metadata(self.config)
         self._metadata = store
-        self._stack.callback(store.close)
+        self._stack.push_async_callback(asyncio.to_thread, store.close)
         return store
 
     def _claim_directories(self, metadata: MetadataStore, port: int) -> CookieDecision:
@@ -171,11 +200,16 @@ class BookieService:
             directories.clear_dirty(self.filesystem, self.config.directories.ledgers)
 
     def _restore_mode(self, bookie: Bookie) -> None:
-        """Start read-only when configured so, or when that was remembered."""
+        """Start read-only when configured so, or when an operator's word for it was remembered.
+
+        A mode that full disks had brought about is not: the disks were just looked at again.
+        """
         disks = self.config.disks
-        status = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
-        remembered = disks.persist_status and status is not None and status.mode is BookieMode.READ_ONLY
-        if disks.force_read_only or remembered:
+        remembered = None
+        if disks.persist_status:
+            remembered = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
+        by_hand = remembered is not None and remembered.manual and remembered.mode is BookieMode.READ_ONLY
+        if disks.force_read_only or by_hand:
             self._sticky_read_only = True
             bookie.set_read_only(True)
 
@@ -198,28 +232,35 @@ class BookieService:
     def _register(self, port: int, http_port: int | None, tls: bool) -> None:
         assert self._metadata is not None
         assert self.bookie is not None
-        host = self.bookie_id.rpartition(":")[0] if self.config.identity.bookie_id is None else ""
-        host = host or self.config.identity.advertised_address or SystemHostNames().address_of(None)
         endpoints = [
-            Endpoint("bookie", port, host, "bookie-rpc", extensions=("tls",) if tls else ()),
+            Endpoint("bookie", port, self._host(port), "bookie-rpc", extensions=("tls",) if tls else ()),
         ]
         if http_port is not None:
             endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
         self._service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
         self._metadata.registration.add_session_listener(self)
-        self._stack.callback(self._unregister)
+        self._stack.push_async_callback(self._unregister)
         self._registered = True
         self._register_mode()
 
-    def _unregister(self) -> None:
+    def _host(self, port: int) -> str:
+        """The address that clients are told: that of an id made of address and port, whatever the id is."""
+        identity = replace(self.config.identity, bookie_id=None, allow_loopback=True)
+        return bookie_id(identity, port, SystemHostNames()).rpartition(":")[0]
+
+    async def _unregister(self) -> None:
         assert self._metadata is not None
+        registration = self._metadata.registration
         self._registered = False
-        self._metadata.registration.remove_session_listener(self)
-        try:
-            self._metadata.registration.unregister()
-        except BkctlError as error:
-            # Closing the session ends the registration all the same.
-            _log.warning("the registration could not be removed: %s", error)
+        registration.remove_session_listener(self)
+        leaving = asyncio.ensure_future(asyncio.to_thread(registration.unregister))
+        done, _ = await asyncio.wait([leaving], timeout=UNREGISTER_TIMEOUT_S)
+        if not done:
+            # The flush does not wait for a store that is away: the registration ends with the session.
+            _log.warning("the metadata store does not answer; the registration ends with its session")
+            leaving.add_done_callback(_log_failure)
+            return
+        _log_failure(leaving)
 
     def _register_mode(self) -> None:
         assert self._metadata is not None
@@ -231,6 +272,8 @@ class BookieService:
         """Turn the bookie read-only by hand, or give it back to what its disks say; blocks."""
         if self.bookie is None:
             raise RefusedError("the bookie has not started yet")
+        if self.config.disks.force_read_only and not read_only:
+            raise RefusedError("forceReadOnlyBookie=true keeps this bookie read-only")
         self._sticky_read_only = read_only
         self.bookie.set_read_only(read_only)
 
@@ -264,9 +307,17 @@ class BookieService:
         self._failed(error)
 
     def _failed(self, error: BkctlError) -> None:
+        self.failure = self.failure or error
         if self._on_failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, error)
 
 
+def _log_failure(leaving: asyncio.Future[None]) -> None:
+    """Closing the session ends the registration all the same."""
+    error = None if leaving.cancelled() else leaving.exception()
+    if error is not None:
+        _log.warning("the registration could not be removed: %s", error)
+
+
 def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:
-    return open_store(path, profile, create=True)
+    return ReopeningStore(lambda: open_store(path, profile, create=True))

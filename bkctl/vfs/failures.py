@@ -1,10 +1,4 @@
-"""What a failed system call becomes.
-
-::
-
-    StorageError
-    +- NoSpaceError   a write found the disk (or the quota) full; more room heals it
-    +- SyncError      a sync failed; what was written since the last one may be lost
+"""What a failed system call becomes: StorageError, NoSpaceError, SyncError.
 
 A sync that reports a full disk (late allocation) is a SyncError all the same: the bytes it was asked for may
 be gone, and room that comes back does not bring them back.
@@ -14,17 +8,11 @@ from __future__ import annotations
 
 import errno
 
-from bkctl.errors import StorageError
+from bkctl.errors import NoSpaceError, StorageError, SyncError
+
+__all__ = ["NoSpaceError", "SyncError", "storage_error"]
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class NoSpaceError(StorageError):
-    """No room for new bytes or names. What was there before is unharmed; a later attempt may succeed."""
-
-
-class SyncError(StorageError):
-    """Bytes or names could not be made durable. It is never tried again: whoever relies on them stops."""
 
 
 def storage_error(

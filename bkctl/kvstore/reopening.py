@@ -1,0 +1,131 @@
+"""A store that comes back after its disk was full.
+
+RocksDB that could not append to its write-ahead log refuses every later write, also when there is room again;
+only a new open gets it going. So after a write that found no room the database is closed and opened again
+before the next one. Nothing is lost by that: synced batches are in the log, and the torn one at its end was
+never reported as written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
+from bkctl.kvstore.base import BATCH_ROWS, KeyValueStore, Operation, Row, StoreStatistics, TableFile
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class ReopeningStore:
+    """Implements :class:`bkctl.kvstore.base.KeyValueStore` over what ``open_store`` opens.
+
+    A look-up that meets the moment of reopening waits for it; an iteration fails with StorageError then.
+    """
+
+    def __init__(self, open_store: Callable[[], KeyValueStore]) -> None:
+        self._open_store = open_store
+        self._inner = open_store()
+        self._reopening = threading.Lock()
+        self._stuck = False
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._inner.path
+
+    @property
+    def damage(self) -> str | None:
+        return self._inner.damage
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._looked_up(lambda store: store.get(key))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._looked_up(lambda store: store.get_many(keys))
+
+    def batches(
+        self,
+        start: bytes | None = None,
+        stop: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        rows_max: int = BATCH_ROWS,
+    ) -> Iterator[list[Row]]:
+        return self._inner.batches(start, stop, prefix=prefix, rows_max=rows_max)
+
+    def iterate(
+        self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None
+    ) -> Iterator[Row]:
+        return self._inner.iterate(start, stop, prefix=prefix)
+
+    def floor(self, key: bytes) -> Row | None:
+        return self._looked_up(lambda store: store.floor(key))
+
+    def below(self, key: bytes) -> Row | None:
+        return self._looked_up(lambda store: store.below(key))
+
+    def count_estimate(self) -> int:
+        return self._looked_up(lambda store: store.count_estimate())
+
+    def statistics(self) -> StoreStatistics:
+        return self._looked_up(lambda store: store.statistics())
+
+    def tables(self) -> list[TableFile]:
+        return self._looked_up(lambda store: store.tables())
+
+    def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
+        self._written(lambda store: store.write(operations, sync=sync))
+
+    def flush(self) -> None:
+        self._written(lambda store: store.flush())
+
+    def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
+        self._written(lambda store: store.compact(start, stop))
+
+    def ingest(self, paths: Sequence[str]) -> None:
+        self._written(lambda store: store.ingest(paths))
+
+    def close(self) -> None:
+        """Make everything durable and give the store back; a second call does nothing."""
+        with self._reopening:
+            self._closed = True
+            self._inner.close()
+
+    def _looked_up(self, look: Callable[[KeyValueStore], _T]) -> _T:
+        store = self._inner
+        try:
+            return look(store)
+        except StorageError:
+            # Waits for a reopening under way; without one the error stands.
+            with self._reopening:
+                renewed = self._inner
+            if renewed is store:
+                raise
+        return look(renewed)
+
+    def _written(self, change: Callable[[KeyValueStore], None]) -> None:
+        if self._stuck:
+            self._reopen()
+        try:
+            change(self._inner)
+        except NoSpaceError:
+            self._stuck = True
+            raise
+
+    def _reopen(self) -> None:
+        """Close and open again. Raises what the open raises; the next write tries once more then."""
+        with self._reopening:
+            if self._closed or not self._stuck:
+                return
+            try:
+                self._inner.close()
+            except BkctlError as error:
+                # Closing wants to sync what is left of the log; every batch that counts is synced already.
+                _log.info("%s", error)
+            self._inner = self._open_store()
+            self._stuck = False
+            _log.warning("%s: opened again after its disk was full", self._inner.path)
