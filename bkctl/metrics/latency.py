@@ -43,3 +43,33 @@ class LatencyHistogram:
                 upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
                 return min(upper, self.maximum_s)
         return self.maximum_s
+
+
+class LatencyWindow:
+    """Quantiles of the last minute or so of a histogram that counts for ever.
+
+    :meth:`roll` is called once a period; quantiles are of what came since the last but one call.
+    """
+
+    __slots__ = ("_before", "_middle", "total")
+
+    def __init__(self, histogram: LatencyHistogram) -> None:
+        self.total = histogram
+        self._before = [0] * _BUCKETS
+        self._middle = [0] * _BUCKETS
+
+    def roll(self) -> None:
+        """A period has ended."""
+        self._before, self._middle = self._middle, list(self.total.buckets)
+
+    def quantile(self, fraction: float) -> float | None:
+        """Seconds that ``fraction`` of the window's events did not exceed; None without events."""
+        counts = [now - then for now, then in zip(self.total.buckets, self._before, strict=True)]
+        wanted = fraction * sum(counts)
+        seen = 0
+        for bucket, count in enumerate(counts):
+            seen += count
+            if count and seen >= wanted:
+                upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
+                return min(upper, self.total.maximum_s)
+        return None

@@ -89,6 +89,7 @@ class BookieServer:
         self.requests = 0
         self.reads_done = 0
         self.reads_refused = 0
+        self.read_bytes = 0
         self.read_latency = LatencyHistogram()
         self.closed_for: dict[CloseReason, int] = {}
         self.connections_refused = 0
@@ -144,9 +145,10 @@ class BookieServer:
         self._connections.discard(connection)
         self.adds.forget(connection)
 
-    def reads_ended(self, count: int, since_s: float) -> None:
-        """Reads were answered."""
+    def reads_ended(self, count: int, size_bytes: int, since_s: float) -> None:
+        """Reads were answered, with so many bytes of entries."""
         self.reads_done += count
+        self.read_bytes += size_bytes
         self.read_latency.add(self.now_s() - since_s, count)
 
     def keep(self, task: asyncio.Future[None]) -> None:

@@ -4,6 +4,7 @@
 path                            method answer
 =============================== ====== ==========================================================
 /heartbeat                      any    ``OK``
+/metrics                        GET    Prometheus text, with Java's names (``prometheus``)
 /api/v1/bookie/is_ready         GET    200 ``OK`` once it serves, else 503
 /api/v1/bookie/state            GET    running, readOnly, shuttingDown, availableForHighPriorityWrites
 /api/v1/bookie/state/readonly   GET    ``{"readOnly": bool}``; PUT with the same body changes it
@@ -20,7 +21,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import BkctlError, RefusedError, StorageError
+from bkctl.server.prometheus import PrometheusCollector
 from bkctl.server.snapshot import snapshot
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from bkctl.server.bookie_service import BookieService
 
 _BODY_BYTES_MAX = 64 << 10
+#: What a stop waits for an answer that is being made.
+_SHUTDOWN_TIMEOUT_S = 5.0
 
 
 class HttpAdmin:
@@ -36,6 +40,7 @@ class HttpAdmin:
 
     def __init__(self, service: BookieService) -> None:
         self._service = service
+        self._collector = PrometheusCollector(service)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -45,13 +50,16 @@ class HttpAdmin:
         application = web.Application(client_max_size=_BODY_BYTES_MAX)
         router = application.router
         router.add_route("*", "/heartbeat", self._heartbeat)
+        router.add_get("/metrics", self._metrics)
         router.add_get("/api/v1/bookie/is_ready", self._is_ready)
         router.add_get("/api/v1/bookie/state", self._state)
         router.add_get("/api/v1/bookie/state/readonly", self._read_only)
         router.add_put("/api/v1/bookie/state/readonly", self._set_read_only)
         router.add_get("/api/v1/bookie/info", self._info)
         router.add_get("/api/v1/bkctl/snapshot", self._snapshot)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            application, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         try:
@@ -68,6 +76,9 @@ class HttpAdmin:
 
     async def _heartbeat(self, _: web.Request) -> web.Response:
         return _text("OK\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return _text(self._collector.scrape())
 
     async def _is_ready(self, _: web.Request) -> web.Response:
         if self._service.ready:
@@ -98,6 +109,8 @@ class HttpAdmin:
             return _text("ERROR parameters: readOnly is true or false", status=400)
         try:
             await asyncio.to_thread(self._service.set_read_only, wanted)
+        except RefusedError as error:
+            return _text(str(error), status=409)
         except BkctlError as error:
             return _text(str(error), status=500)
         return await self._read_only(request)

@@ -75,7 +75,7 @@ class ReadRunJob:
         if not bodies or lacs is None:
             return False
         self._position = stop
-        self._write(self._tokens[first:stop], bodies, lacs)
+        self._write(self._tokens[first:stop], bodies, size_bytes, lacs)
         return True
 
     def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
@@ -90,12 +90,13 @@ class ReadRunJob:
     def _write(
         self,
         tokens: Sequence[bytes],
-        results: Sequence[bytes | ResultCode],
+        bodies: Sequence[bytes],
+        size_bytes: int,
         lacs: Sequence[int | None],
     ) -> None:
         lacs_or_none = lacs if self._wire is Wire.V3 else None
-        self._connection.write(answer_reads(self._wire, tokens, results, lacs_or_none))
-        self._server.reads_ended(len(tokens), self._since_s)
+        self._connection.write(answer_reads(self._wire, tokens, bodies, lacs_or_none))
+        self._server.reads_ended(len(tokens), size_bytes, self._since_s)
 
     def _read(self, stop: int) -> None:
         """On the read stage: up to ``stop``, or as many as make a chunk."""
@@ -114,7 +115,9 @@ class ReadRunJob:
         lacs = self._lacs(keys[: len(results)])
         self._position = first + len(results)
         frames = partial(answer_reads, self._wire, self._tokens[first : self._position], results, lacs)
-        self._server.answers.post([(self._connection, frames, partial(self._written, len(results)))])
+        self._server.answers.post(
+            [(self._connection, frames, partial(self._written, len(results), size_bytes))]
+        )
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
         results: list[bytes | ResultCode] = []
@@ -141,8 +144,8 @@ class ReadRunJob:
                 lacs[ledger] = None
         return [lacs[ledger] for ledger in map(_ledger, keys)]
 
-    def _written(self, count: int) -> None:
-        self._server.reads_ended(count, self._since_s)
+    def _written(self, count: int, size_bytes: int) -> None:
+        self._server.reads_ended(count, size_bytes, self._since_s)
         if self._position < len(self._keys):
             self._connection.park_or_resume(self)
 
