@@ -26,12 +26,13 @@ help: ## Show this list
 
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: $(STAMP) ## Run the toolkit over a small real bookie directory
+demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look at a Java bookie's files
+	@$(PY) tests/demo.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" sh tests/demo.sh $(DEMO_DIR)
 
 test: $(STAMP) ## Run the whole test suite
@@ -89,5 +90,6 @@ fmt: $(STAMP) ## Format the code and mend what ruff can mend
 	$(VENV)/bin/ruff format .
 
 clean: ## Remove the environment and everything generated at run time
+	rm -f bkctl/_kernels/*.so bkctl/_kernels/_native.c
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find bkctl tests bench man -name __pycache__ -prune -exec rm -rf {} +

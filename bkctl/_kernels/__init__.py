@@ -1,15 +1,54 @@
-"""Hot loops: a buffer in, columns out. Reached only through codec.
+"""Hot loops: a buffer in, columns out. Reached through codec, and by who handles millions of rows.
 
-The Python twin is the only one so far. A compiled twin would take its place here and be named by ``IMPL``.
+There are two twins with the same results: ``_python``, the reference, and ``_native``, compiled when the
+package was installed with a compiler at hand. ``IMPL`` names the one that runs. ``BKCTL_KERNELS=python``
+chooses the reference, ``native`` insists on the compiled one, ``auto`` (the default) takes what is there.
 """
 
-from bkctl._kernels._python import (
-    failing_crc32,
-    failing_crc32c,
-    failing_mac,
-    walk_entries,
-)
+import os
 
-IMPL = "python"
+from bkctl._kernels import _python
+from bkctl._kernels._api import Kernels
 
-__all__ = ["IMPL", "failing_crc32", "failing_crc32c", "failing_mac", "walk_entries"]
+
+def _chosen(wanted: str) -> Kernels:
+    """The twin to use. Raises ImportError when the compiled one is wanted and missing or out of date."""
+    if wanted not in ("auto", "native", "python"):
+        raise ImportError(f"BKCTL_KERNELS={wanted}: is neither auto nor native nor python")
+    if wanted == "python":
+        return _python
+    try:
+        from bkctl._kernels import _native
+
+        if _native.API != _python.API:
+            raise ImportError("the compiled kernels are of another version; install again")  # noqa: TRY301
+    except ImportError:
+        if wanted == "native":
+            raise
+        return _python
+    return _native
+
+
+_twin = _chosen(os.environ.get("BKCTL_KERNELS", "auto"))
+
+IMPL = _twin.IMPL
+walk_entries = _twin.walk_entries
+walk_columns = _twin.walk_columns
+failing_crc32c = _twin.failing_crc32c
+failing_crc32 = _twin.failing_crc32
+failing_mac = _twin.failing_mac
+columns_failing_crc32c = _twin.columns_failing_crc32c
+columns_failing_crc32 = _twin.columns_failing_crc32
+join_rows = _twin.join_rows
+
+__all__ = [
+    "IMPL",
+    "columns_failing_crc32",
+    "columns_failing_crc32c",
+    "failing_crc32",
+    "failing_crc32c",
+    "failing_mac",
+    "join_rows",
+    "walk_columns",
+    "walk_entries",
+]

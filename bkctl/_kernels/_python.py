@@ -1,14 +1,12 @@
-"""Reference kernels in Python.
-
-All of them take a ``bytes`` buffer and positions relative to it; none keeps a reference to the buffer.
-A record is ``i32 size, body`` and a body starts ``i64 ledger, i64 entry`` (see ``codec.entry``).
-"""
+"""Reference kernels in Python; ``_api`` says what each of them does."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from hashlib import sha1
+from itertools import chain
 
 _RECORD_HEAD = struct.Struct(">iqq")
 _I32 = struct.Struct(">i")
@@ -20,15 +18,15 @@ _CRC32_BYTES = 8
 _MAC_BYTES = 20
 _HMAC_BLOCK = 64
 
+#: See ``_native.pyx``.
+API = 1
+IMPL = "python"
+
 
 def walk_entries(
     buffer: bytes, start: int, end: int, size_min: int, size_max: int
 ) -> tuple[list[int], list[int], list[int], list[int], int]:
-    """Follow entry records from ``start``: positions of size words, sizes, ledgers, entries, and the stop.
-
-    Stops at the first record that is not whole in ``buffer[:end]``, whose size is outside
-    ``[size_min, size_max]`` or whose ledger or entry id is negative.
-    """
+    """The chain of records as lists."""
     starts: list[int] = []
     sizes: list[int] = []
     ledgers: list[int] = []
@@ -53,6 +51,22 @@ def walk_entries(
         ledgers.pop()
         entries.pop()
     return starts, sizes, ledgers, entries, position
+
+
+def walk_columns(
+    buffer: bytes, start: int, end: int, size_min: int, size_max: int
+) -> tuple[bytes, bytes, bytes, bytes, int]:
+    """The chain of records as columns."""
+    starts, sizes, ledgers, entries, stop = walk_entries(buffer, start, end, size_min, size_max)
+    return _column(starts), _column(sizes), _column(ledgers), _column(entries), stop
+
+
+def _column(numbers: list[int]) -> bytes:
+    return array("q", numbers).tobytes()
+
+
+def _numbers(column: bytes) -> list[int]:
+    return array("q", column).tolist()
 
 
 def failing_crc32c(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
@@ -119,3 +133,21 @@ def failing_mac(buffer: bytes, starts: list[int], sizes: list[int], key: bytes) 
         if outer.digest() != buffer[digest:body]:
             failing.append(index)
     return failing
+
+
+def columns_failing_crc32c(buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
+    """:func:`failing_crc32c` of columns."""
+    return failing_crc32c(buffer, _numbers(starts), _numbers(sizes))
+
+
+def columns_failing_crc32(buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
+    """:func:`failing_crc32` of columns."""
+    return failing_crc32(buffer, _numbers(starts), _numbers(sizes))
+
+
+def join_rows(rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
+    """Keys and values one behind the other; every length is checked."""
+    for index, (key, value) in enumerate(rows):
+        if len(key) != key_bytes or len(value) != value_bytes:
+            raise ValueError(f"row {index}: not of {key_bytes} and {value_bytes} bytes")
+    return b"".join(chain.from_iterable(rows))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hmac
 import zlib
+from array import array
 from dataclasses import dataclass, field
 from hashlib import sha1
 
@@ -93,3 +94,11 @@ class Digester:
         if self.type is DigestType.MAC:
             return _kernels.failing_mac(buffer, starts, sizes, self.key)
         return [index for index, size in enumerate(sizes) if size < 32]
+
+    def failing_columns(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
+        """:meth:`failing` of columns of native i64."""
+        if self.type is DigestType.CRC32C:
+            return _kernels.columns_failing_crc32c(buffer, starts, sizes)
+        if self.type is DigestType.CRC32:
+            return _kernels.columns_failing_crc32(buffer, starts, sizes)
+        return self.failing(buffer, array("q", starts).tolist(), array("q", sizes).tolist())

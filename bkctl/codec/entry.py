@@ -152,6 +152,19 @@ class EntryBatch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """:class:`EntryBatch` in columns of native i64 (``array("q")``, numpy), for millions of entries.
+
+    ``starts`` are positions of size words in the buffer that was walked.
+    """
+
+    starts: bytes
+    sizes: bytes
+    ledgers: bytes
+    entries: bytes
+
+
 def walk(
     buffer: bytes,
     start: int = 0,
@@ -170,3 +183,11 @@ def walk(
         buffer, start, stop_at, BODY_BYTES_MIN, size_max
     )
     return EntryBatch(buffer, base, starts, sizes, ledgers, entries), stop
+
+
+def walk_columns(buffer: bytes) -> tuple[EntryColumns, int]:
+    """:func:`walk` over the whole of ``buffer``, as columns."""
+    starts, sizes, ledgers, entries, stop = _kernels.walk_columns(
+        buffer, 0, len(buffer), BODY_BYTES_MIN, BODY_BYTES_MAX
+    )
+    return EntryColumns(starts, sizes, ledgers, entries), stop

@@ -24,7 +24,8 @@ from bkctl.admin.offline.rebuild.ledger_rows import (
 )
 from bkctl.admin.offline.rebuild.location_build import build_locations
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
-from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, find_logs, read_logs
+from bkctl.admin.offline.rebuild.log_files import find_logs
+from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import LedgerDirectory
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs

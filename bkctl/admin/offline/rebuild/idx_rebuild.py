@@ -19,7 +19,8 @@ from bkctl.admin.offline.rebuild.idx_build import sync_tree, verify_idx_files, w
 from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.offline.rebuild.ledger_rows import LedgerSources, OldRows, plan_ledgers
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
-from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, find_logs, read_logs
+from bkctl.admin.offline.rebuild.log_files import find_logs
+from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bkctl.admin.offline.rebuild.location_runs import (
+    Column,
     Partition,
     Rows,
     Run,
@@ -16,15 +18,20 @@ from bkctl.admin.offline.rebuild.location_runs import (
     of_ledgers,
     partitions,
 )
-from bkctl.admin.offline.rebuild.state import WorkDirectory, read_ledgers
+from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES, encode_key
+from bkctl.errors import StorageError
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
 
-_PIECE_ROWS = 65536
-_ROW_DTYPE = np.dtype([("key", f"V{KEY_BYTES}"), ("value", f"V{VALUE_BYTES}")])
+#: Rows between two reports, and rows that are objects at once: as many as a processor's cache holds.
+_STEP_ROWS = 32768
+_PIECE_ROWS = 4096
+_TABLES_PER_JOB = 4
+_TABLE_ROWS_MIN = 1 << 17
+_KEY_DTYPE, _VALUE_DTYPE = np.dtype(f"V{KEY_BYTES}"), np.dtype(f"V{VALUE_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,9 @@ def build_locations(
     """
     work.discard("tables", "database")
     work.prepare("tables")
+    # Enough tables that no process is left alone with the last one for long, of enough rows to be worth it.
+    share = sum(run.rows for run in runs) // (_TABLES_PER_JOB * workers.jobs)
+    rows_max = min(rows_max, max(share, _TABLE_ROWS_MIN))
     tasks = (
         TableTask(number, partition, ledgers_path, work.at("tables", f"{number:08}.sst"))
         for number, partition in enumerate(partitions(runs, rows_max))
@@ -86,21 +96,34 @@ def write_table(task: TableTask, advance: Advance) -> Table:
     writer = sorted_file_writer(task.path, LOCATIONS_PROFILE)
     try:
         for first in range(0, len(rows), _PIECE_ROWS):
-            writer.put_many(encoded(rows.select(slice(first, first + _PIECE_ROWS))))
+            if first and first % _STEP_ROWS == 0:
+                advance(_STEP_ROWS)
+            writer.put_columns(*encoded(rows.select(slice(first, first + _PIECE_ROWS))))
         written = writer.finish()
     except BaseException:
         writer.abort()
         raise
-    advance(count)
+    advance(count - (len(rows) - 1) // _STEP_ROWS * _STEP_ROWS)
     return Table(task.number, task.path, written, encode_key(int(rows.ledgers[0]), int(rows.entries[0])))
 
 
-def encoded(rows: Rows) -> list[tuple[bytes, bytes]]:
+def read_ledgers(path: str) -> Column:
+    """What :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
+    try:
+        return np.fromfile(path, np.int64)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def encoded(rows: Rows) -> tuple[list[bytes], list[bytes]]:
     """Keys and values as the database holds them."""
-    table = np.empty((len(rows), 3), ">i8")
-    table[:, 0] = rows.ledgers
-    table[:, 1] = rows.entries
-    table[:, 2] = rows.locations
-    pairs: Any = table.view(_ROW_DTYPE).ravel().tolist()
-    keyed: list[tuple[bytes, bytes]] = pairs
-    return keyed
+    keys = np.empty((len(rows), 2), ">i8")
+    keys[:, 0] = rows.ledgers
+    keys[:, 1] = rows.entries
+    return _listed(keys, _KEY_DTYPE), _listed(rows.locations.astype(">i8"), _VALUE_DTYPE)
+
+
+def _listed(table: NDArray[np.int64], kind: np.dtype[np.void]) -> list[bytes]:
+    pieces: Any = table.view(kind).ravel().tolist()
+    listed: list[bytes] = pieces
+    return listed

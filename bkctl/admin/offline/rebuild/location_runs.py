@@ -38,7 +38,7 @@ ROW_BYTES = 24
 
 _DTYPE = np.dtype("<i8")
 _PACKED_BITS = 63
-_SEARCHED_ROWS = 256
+_SEARCHED_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def sorted_rows(rows: Rows) -> Rows:
     return ordered if bool(last.all()) else ordered.select(last)
 
 
-def write_run(path: str, rows: Rows) -> Run:
-    """Write a run whole or not at all; on disk when this returns. Raises StorageError."""
+def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
+    """Write a run whole or not at all; on disk when this returns if it is to be. Raises StorageError."""
     checksum = 0
     half = f"{path}.{os.getpid()}.tmp"
     try:
@@ -129,8 +129,9 @@ def write_run(path: str, rows: Rows) -> Run:
                 data = np.ascontiguousarray(column, _DTYPE).data
                 checksum = zlib.crc32(data, checksum)
                 file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # the manifest that names the run must not outlive it
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())  # the manifest that names the run must not outlive it
         os.replace(half, path)  # the directory is synced with the manifest
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error

@@ -1,7 +1,6 @@
 """A clean entry log as columns, fast: what a rebuild does with nearly every log.
 
-The chain of records is followed by size words alone; ids are gathered from the window afterwards. Anything
-that is not a whole chain of entries, map batches and filler up to the last byte ends the walk with
+Anything that is not a whole chain of entries, map batches and filler up to the last byte ends the walk with
 :class:`NotCleanError`: then ``log_scan`` reads the log again with the reader that knows damage.
 """
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.admin.offline.rebuild.location_runs import Column
-from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
+from bkctl.codec.entry import BODY_BYTES_MAX, walk_columns
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.entrylog import EntryLogDialect, EntryLogHead
@@ -39,8 +38,8 @@ class RecordColumns:
 
     buffer: bytes
     base: int
-    starts: list[int]
-    sizes: NDArray[np.int64]
+    starts: Column
+    sizes: Column
     ledgers: Column
     entries: Column
 
@@ -49,7 +48,7 @@ class RecordColumns:
 
     def locations(self, log_id: int) -> Column:
         """The packed locations of the entries (``codec.location``)."""
-        return np.array(self.starts, np.int64) + (log_id << 32 | self.base + _SIZE.size)
+        return self.starts + (log_id << 32 | self.base + _SIZE.size)
 
 
 def gather_i64(buffer: bytes, positions: NDArray[np.int64]) -> Column:
@@ -110,30 +109,6 @@ def _large(file: SteadyFile, position: int) -> Iterator[RecordColumns]:
 
 def _walk(buffer: bytes, base: int) -> tuple[RecordColumns, int]:
     """Whole entries from the start of ``buffer``, and where the first that is none starts."""
-    starts = _starts(buffer)
-    at = np.array(starts, np.int64)
-    ledgers = gather_i64(buffer, at[:-1] + 4) if len(at) > 1 else at[:0]
-    entries = gather_i64(buffer, at[:-1] + 12) if len(at) > 1 else at[:0]
-    bad = np.flatnonzero((ledgers | entries) < 0)
-    count = int(bad[0]) if len(bad) else len(ledgers)
-    sizes = np.diff(at[: count + 1]) - 4
-    columns = RecordColumns(buffer, base, starts[:count], sizes, ledgers[:count], entries[:count])
-    return columns, starts[count]
-
-
-def _starts(buffer: bytes) -> list[int]:
-    """Positions of size words; the last one is where the chain stops."""
-    starts: list[int] = []
-    add, unpack = starts.append, _SIZE.unpack_from
-    position, end = 0, len(buffer)
-    last = end - _HEAD_BYTES
-    size_min = BODY_BYTES_MIN
-    while position <= last:
-        add(position)
-        (size,) = unpack(buffer, position)
-        if size < size_min:
-            return starts
-        position += 4 + size
-    if position <= end:
-        add(position)
-    return starts or [0]
+    found, stop = walk_columns(buffer)
+    columns = (np.frombuffer(c, np.int64) for c in (found.starts, found.sizes, found.ledgers, found.entries))
+    return RecordColumns(buffer, base, *columns), stop

@@ -12,17 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
 from bkctl.admin.offline.rebuild.location_runs import Rows, RunWriter
-from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns, gather_i32
+from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory, identity_of
 from bkctl.admin.offline.reporting import Advance
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import RefusedError
@@ -34,14 +32,13 @@ from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 
+if TYPE_CHECKING:
+    from bkctl.admin.offline.entrylogs import LogEntries
+    from bkctl.admin.offline.verdicts import FileVerdict
+
 _I64 = struct.Struct(">q")
 #: Entries of a ledger that wait for its digest type; three that check settle it.
 _WAITING_ENTRIES_MAX = 16
-#: Where a CRC-32C stands in a record, its size word included; and the shortest body that has one.
-_DIGEST_AT = 36
-_CRC32C_BODY_MIN = 36
-#: Up to here a copy costs less than a view.
-_COPIED_BYTES_MAX = 1024
 _DAMAGES_NAMED = 20
 _MISSING_NAMED = 10
 
@@ -165,7 +162,7 @@ class _Checks:
         ledgers: list[int] = parts.ledgers
         self.ledgers.update(ledgers)
         if self._map is not None:
-            for ledger, total in zip(ledgers, parts.sums((columns.sizes + 4).astype(np.int64)), strict=True):
+            for ledger, total in zip(ledgers, parts.sums(columns.sizes + 4), strict=True):
                 self._bytes[ledger] = self._bytes.get(ledger, 0) + total
         if not self._book.enabled:
             self.unchecked += len(columns)
@@ -185,8 +182,8 @@ class _Checks:
             starts, sizes = columns.starts, columns.sizes
             if len(numbers) < len(ledgers):
                 chosen = parts.indices(numbers)
-                starts, sizes = np.array(starts, np.int64)[chosen].tolist(), sizes[chosen]
-            if not _all_check(digester, columns.buffer, starts, sizes):
+                starts, sizes = starts[chosen], sizes[chosen]
+            if digester.failing_columns(columns.buffer, starts.tobytes(), sizes.tobytes()):
                 raise NotCleanError
 
     def _learn(self, columns: RecordColumns, parts: _Parts, strange: list[int]) -> None:
@@ -194,13 +191,9 @@ class _Checks:
         for ledger in strange:
             number = parts.ledgers.index(ledger)
             chosen = parts.indices([number])
-            starts = [columns.starts[index] for index in chosen[:_WAITING_ENTRIES_MAX].tolist()]
-            records = [
-                columns.buffer[start : start + 4 + size]
-                for start, size in zip(
-                    starts, columns.sizes[chosen[:_WAITING_ENTRIES_MAX]].tolist(), strict=True
-                )
-            ]
+            tried = chosen[:_WAITING_ENTRIES_MAX]
+            places = zip(columns.starts[tried].tolist(), columns.sizes[tried].tolist(), strict=True)
+            records = [columns.buffer[start : start + 4 + size] for start, size in places]
             self._book.survey(_batch_of(records))
             digester = self._book.digester(ledger)
             if digester is None:
@@ -277,25 +270,11 @@ def _batch_of(records: list[bytes]) -> EntryBatch:
     return EntryBatch(buffer, 0, starts, sizes, ledgers, entries)
 
 
-def _all_check(digester: Digester, buffer: bytes, starts: list[int], sizes: NDArray[np.int64]) -> bool:
-    """Whether every record checks; CRC-32C in the shortest loop there is, because most logs have no other."""
-    if digester.type is not DigestType.CRC32C:
-        return not digester.failing(buffer, starts, sizes.tolist())
-    if int(sizes.min()) < _CRC32C_BODY_MIN:
-        return False
-    at = np.array(starts, np.int64)
-    expected = gather_i32(buffer, at + _DIGEST_AT).view(np.uint32).tolist()
-    ends = (at + 4 + sizes).tolist()
-    source: bytes | memoryview = buffer if int(sizes.max()) <= _COPIED_BYTES_MAX else memoryview(buffer)
-    found: list[int] = [
-        crc32c(source[start + 40 : end], crc32c(buffer[start + 4 : start + 36]))
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    return bool(found == expected)
-
-
 def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
     """Read with damage in view: once for the verdict, once for the rows."""
+    # Here, because few logs need it and every process would load it.
+    from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
+
     filesystem = PosixFileSystem()
     found = _Found()
     book = task.book()

@@ -8,15 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from bkctl.admin.offline.rebuild.difference import Difference
-from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES_AT_PEAK
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
 
 #: What a process needs before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
 PROCESS_BYTES = 72 << 20
-#: What the process that only hands out work needs.
-PARENT_BYTES = 48 << 20
+#: What one row takes at the peak while rows are read, sorted, written or read back.
+ROW_BYTES_AT_PEAK = 128
 MEMORY_BYTES_DEFAULT = 256 << 20
 #: Fewer rows than this at a time would make too many files of a large directory.
 ROWS_MIN = 1 << 15
@@ -58,8 +57,7 @@ class RebuildOptions:
     @property
     def rows_max(self) -> int:
         """Rows that one process may hold at once."""
-        spare = self.memory_bytes if self.jobs == 1 else self.memory_bytes - PARENT_BYTES
-        share = spare // self.jobs - PROCESS_BYTES
+        share = self.memory_bytes // self.jobs - PROCESS_BYTES
         return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)
 
 
@@ -69,7 +67,7 @@ def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
         return max(1, jobs)
     if log_bytes < 64 << 20:
         return 1
-    fed = (memory_bytes - PARENT_BYTES) // (PROCESS_BYTES + ROWS_MIN * ROW_BYTES_AT_PEAK)
+    fed = memory_bytes // (PROCESS_BYTES + ROWS_MIN * ROW_BYTES_AT_PEAK)
     return max(1, min(len(os.sched_getaffinity(0)), fed))
 
 

@@ -1,4 +1,7 @@
-"""``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, anew from logs and journals."""
+"""``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, anew from logs and journals.
+
+What needs numpy or RocksDB is imported while the other processes start, which takes as long.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.rebuild.db_rebuild import DbRebuild
 from bkctl.admin.offline.rebuild.difference import Difference
-from bkctl.admin.offline.rebuild.idx_rebuild import IdxRebuild
-from bkctl.admin.offline.rebuild.log_set import find_logs
+from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult, jobs_for
 from bkctl.admin.offline.rebuild.placement import DB, Placement
 from bkctl.admin.offline.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
@@ -27,6 +28,11 @@ _DIRTY = (
     "replays them into the new index"
 )
 
+#: Where the tasks of other processes are defined.
+WORK_MODULES = tuple(
+    f"bkctl.admin.offline.rebuild.{name}" for name in ("log_scan", "location_build", "verification")
+)
+
 
 def rebuild_index(
     placement: Placement, options: RebuildOptions, jobs: int | None = None
@@ -37,6 +43,8 @@ def rebuild_index(
     damage without ``accept_loss`` and when a log changes; CorruptionError when what was built does not
     verify; StorageError. The old index is in place after every error.
     """
+    # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _locked(placement, options.dry_run) as recheck:
         options = replace(options, recheck=recheck)
         results = []
@@ -45,14 +53,18 @@ def rebuild_index(
                 raise UsageError(".idx files hold locations and ledger rows together: use --all")
             found = find_logs(PosixFileSystem(), sorted({d.ledger_dir for d in placement.directories}))
             sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-            with Workers(sized.jobs) as workers:
+            with Workers(sized.jobs, WORK_MODULES) as workers:
+                from bkctl.admin.offline.rebuild.idx_rebuild import IdxRebuild
+
                 results.append(_timed(IdxRebuild(placement, sized, workers).run))
         else:
             verbs = []
             for directory in placement.directories:
                 found = find_logs(PosixFileSystem(), [directory.ledger_dir])
                 sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-                with Workers(sized.jobs) as workers:
+                with Workers(sized.jobs, WORK_MODULES) as workers:
+                    from bkctl.admin.offline.rebuild.db_rebuild import DbRebuild
+
                     verbs.append(DbRebuild(directory, placement.journals, sized, workers))
                     results.append(_timed(verbs[-1].run))
             # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.

@@ -21,15 +21,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from array import array
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bkctl.admin.offline.rebuild.location_runs import Column, Run, is_whole
 from bkctl.errors import StorageError
 from bkctl.scan.directory import LogFile
+
+if TYPE_CHECKING:
+    from bkctl.admin.offline.rebuild.location_runs import Run
 
 SUFFIX = ".bkctl-rebuild"
 #: What is being removed gets this name first, so that a kill never leaves half of it under its own.
@@ -108,6 +109,8 @@ class WorkDirectory:
 
     def manifest(self, log: LogFile, mode: str) -> LogManifest | None:
         """The manifest of a log when it still holds for the file as it is now."""
+        from bkctl.admin.offline.rebuild.location_runs import Run, is_whole  # numpy is behind it
+
         content = read_json(self.manifest_path(log.log_id))
         if content is None or content.get("format") != _FORMAT or content.get("mode") != mode:
             return None
@@ -128,7 +131,8 @@ class WorkDirectory:
         """Write the ascending ids of ledgers that have a row, for the workers; the path."""
         path = self.at("ledgers.column")
         try:
-            np.fromiter(sorted(ledgers), np.int64).tofile(path)
+            with open(path, "wb") as file:
+                array("q", sorted(ledgers)).tofile(file)
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}", path=path) from error
         return path
@@ -136,14 +140,6 @@ class WorkDirectory:
 
 def _tuples(content: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
-
-
-def read_ledgers(path: str) -> Column:
-    """What :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
-    try:
-        return np.fromfile(path, np.int64)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
 
 
 def identity_of(path: str) -> tuple[int, int] | None:

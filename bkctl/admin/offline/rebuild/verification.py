@@ -7,11 +7,12 @@ ledger and entry. The rows are counted, too: exactly one for each entry that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bkctl import _kernels
 from bkctl.admin.offline.rebuild.location_build import Table
 from bkctl.admin.offline.rebuild.location_runs import (
     Rows,
@@ -25,7 +26,7 @@ from bkctl.admin.offline.rebuild.location_runs import (
 from bkctl.admin.offline.rebuild.log_columns import gather_i32, gather_i64
 from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.admin.offline.rebuild.workers import Workers
-from bkctl.admin.offline.reporting import Advance
+from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.entry import BODY_BYTES_MIN
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX, VALUE_BYTES
 from bkctl.errors import CorruptionError, NotFoundError
@@ -35,9 +36,12 @@ from bkctl.scan.directory import LogFile
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import PosixFileSystem
 
-WINDOW_BYTES = 8 << 20
-_BATCH_ROWS = 32768
+WINDOW_BYTES = 1 << 20
+#: Rows between two reports, and rows that are objects at once: as many as a processor's cache holds.
+_STEP_ROWS = 32768
+_BATCH_ROWS = 4096
 _HEAD_BYTES = 20
+_RANGE_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,12 @@ class ReadBackTask:
 
 @dataclass(frozen=True, slots=True)
 class LogCheckTask:
-    """A log to compare with the rows of ``runs`` that point into it; ``rows_max`` in memory at once."""
+    """A log to compare with the rows of ``runs`` that point to ``start <= offset < stop`` of it; ``rows_max``
+    in memory at once."""
 
     log: LogFile
+    start: int
+    stop: int
     runs: tuple[Run, ...]
     rows_max: int
 
@@ -87,7 +94,11 @@ def verify_locations(
     ]
     runs = tuple(workers.results(read_back, tasks, advance))
     expected = sum(run.rows for run in runs)
-    checks = (LogCheckTask(log, runs, rows_max) for log in logs)
+    checks = (
+        LogCheckTask(log, start, stop, runs, rows_max)
+        for log in logs
+        for start, stop in _ranges(log.size_bytes)
+    )
     checked = sum(workers.results(check_log, checks, advance))
     if checked != expected:
         raise CorruptionError(
@@ -96,6 +107,15 @@ def verify_locations(
         )  # fmt: skip
     work.discard("check")
     return expected
+
+
+def _ranges(size_bytes: int) -> Iterator[tuple[int, int]]:
+    """A log in parts for several processes; the last one has every offset that there can be."""
+    start = 0
+    while min(size_bytes, OFFSET_MAX) - start > 2 * _RANGE_BYTES:
+        yield start, start + _RANGE_BYTES
+        start += _RANGE_BYTES
+    yield start, OFFSET_MAX + 1
 
 
 def holds_rows(database: str, rows: int) -> bool:
@@ -119,35 +139,40 @@ def read_back(task: ReadBackTask, advance: Advance) -> Run:
     """Read a range of keys back. Raises CorruptionError when it has another number of rows."""
     store = open_read_only(task.database)
     try:
-        rows = _read_rows(store, task.start, task.stop)
+        rows = _read_rows(store, task.start, task.stop, advance)
     finally:
         store.close()
     if len(rows) != task.rows:
         raise CorruptionError(
             "new locations", expected=f"{task.rows} rows", found=f"{len(rows)} rows", path=task.database
         )
-    advance(len(rows))
-    return write_run(task.path, rows.select(np.argsort(rows.locations, kind="stable")))
+    return write_run(task.path, rows.select(np.argsort(rows.locations, kind="stable")), durable=False)
 
 
-def _read_rows(store: KeyValueReader, start: bytes | None, stop: bytes | None) -> Rows:
+def _read_rows(store: KeyValueReader, start: bytes | None, stop: bytes | None, advance: Advance) -> Rows:
     parts = []
+    told = count = 0
     for batch in store.batches(start, stop, rows_max=_BATCH_ROWS):
-        keys, values = zip(*batch, strict=True)
-        ids, places = b"".join(keys), b"".join(values)
-        if len(ids) != KEY_BYTES * len(batch) or len(places) != VALUE_BYTES * len(batch):
-            raise CorruptionError("new locations", expected="rows of 16 and 8 bytes", path=store.path)
-        pair = np.frombuffer(ids, ">i8").astype(np.int64).reshape(-1, 2)
-        parts.append(Rows(pair[:, 0], pair[:, 1], np.frombuffer(places, ">i8").astype(np.int64)))
+        try:
+            joined = _kernels.join_rows(batch, KEY_BYTES, VALUE_BYTES)
+        except ValueError as error:
+            raise CorruptionError("new locations", found=str(error), path=store.path) from error
+        table = np.frombuffer(joined, ">i8").reshape(-1, 3).T.astype(np.int64)
+        parts.append(Rows(table[0], table[1], table[2]))
+        count += len(batch)
+        if count - told >= _STEP_ROWS:
+            advance(count - told)
+            told = count
+    advance(count - told)
     return concatenated(parts)
 
 
 def check_log(task: LogCheckTask, advance: Advance) -> int:
-    """Number of rows that point into the log, each compared with the record there.
+    """Number of rows that point into that part of the log, each compared with the record there.
 
     Raises CorruptionError naming the first row that is wrong, StorageError.
     """
-    low, high = task.log.log_id << 32, (task.log.log_id << 32) + OFFSET_MAX + 1
+    low, high = (task.log.log_id << 32) + task.start, (task.log.log_id << 32) + task.stop
     slices = [part for run in task.runs if (part := _located(run, low, high)) is not None]
     if not slices:
         return 0
@@ -183,12 +208,11 @@ def _check_range(
     rows = concatenated([read_slice(part) for part in slices])
     if len(slices) > 1:
         rows = rows.select(np.argsort(rows.locations, kind="stable"))
-    check_rows(file, rows)
-    advance(count)
+    check_rows(file, rows, advance)
     return count
 
 
-def check_rows(file: SteadyFile, rows: Rows) -> None:
+def check_rows(file: SteadyFile, rows: Rows, advance: Advance = nobody) -> None:
     """Compare rows in order of locations, all of one log, with its records, window by window."""
     starts = (rows.locations & OFFSET_MAX) - 4
     at = 0
@@ -206,6 +230,7 @@ def check_rows(file: SteadyFile, rows: Rows) -> None:
         right &= (sizes >= BODY_BYTES_MIN) & (positions + (base + 4) + sizes <= file.size_bytes)
         if not bool(right.all()):
             raise _wrong(file, part, int(np.argmin(right)), "another record")
+        advance(stop - at)
         at = stop
 
 

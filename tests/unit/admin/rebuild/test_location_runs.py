@@ -82,8 +82,8 @@ def test_rows_of_other_ledgers_are_left_out(keys: list[tuple[int, int]], ledgers
 @given(st.lists(st.tuples(IDS, IDS, st.integers(1, 2**62)), max_size=20))
 def test_rows_are_encoded_as_the_codec_does(values: list[tuple[int, int, int]]) -> None:
     columns = np.array(values, np.int64).reshape(-1, 3)
-    found = encoded(Rows(columns[:, 0], columns[:, 1], columns[:, 2]))
-    assert found == [
+    keys, places = encoded(Rows(columns[:, 0], columns[:, 1], columns[:, 2]))
+    assert list(zip(keys, places, strict=True)) == [
         (location.encode_key(ledger, entry), location.encode_value(Location(at >> 32, at & 0xFFFFFFFF)))
         for ledger, entry, at in values
     ]

@@ -1,0 +1,99 @@
+"""The compiled kernels beside the reference: one answer, whatever the bytes."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bkctl._kernels import _python
+from tests.support.kernel_twins import COMPILED, twin
+from tests.support.log_builder import CRC32, CRC32C, entry_body
+
+pytestmark = COMPILED
+
+IDS = st.one_of(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1))
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> bytes:
+    """A record as a log has it, its digest right."""
+    digester = draw(st.sampled_from([CRC32C, CRC32]))
+    ledger, entry = draw(st.integers(0, 3)), draw(st.integers(0, 2**50))
+    body = entry_body(ledger, entry, draw(st.binary(max_size=90)), digester)
+    return struct.pack(">i", len(body)) + body
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> bytes:
+    """Something that begins like a record."""
+    size = draw(st.one_of(st.integers(0, 120), st.integers(-(2**31), 2**31 - 1)))
+    return struct.pack(">iqq", size, draw(IDS), draw(IDS)) + draw(st.binary(max_size=40))
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> bytes:
+    """Records, things like records and noise, then a few bytes changed."""
+    pieces = st.one_of(entries(), entries(), entries(), heads(), st.binary(max_size=30))
+    data = bytearray(b"".join(draw(st.lists(pieces, max_size=12))))
+    for at in draw(st.lists(st.integers(0, 2**16), max_size=4)):
+        if data:
+            data[at % len(data)] ^= draw(st.integers(1, 255))
+    return bytes(data)
+
+
+def answer(call: Any, *arguments: object) -> object:
+    """What a call returns, or the type of what it raises."""
+    try:
+        return call(*arguments)
+    except ValueError:
+        return ValueError
+
+
+@pytest.mark.parametrize("which", ["native", "tables"])
+@given(buffer=buffers(), data=st.data())
+def test_a_chain_and_its_digests(which: str, buffer: bytes, data: st.DataObject) -> None:
+    start, end = data.draw(st.integers(0, len(buffer))), data.draw(st.integers(0, len(buffer)))
+    size_min, size_max = data.draw(st.integers(0, 50)), data.draw(st.integers(0, 2**40))
+    where = data.draw(st.sampled_from([(0, len(buffer), 16, 1 << 20), (start, end, size_min, size_max)]))
+    with twin(which) as native:
+        walked = _python.walk_entries(buffer, *where)
+        assert native.walk_entries(buffer, *where) == walked
+        columns = _python.walk_columns(buffer, *where)
+        assert native.walk_columns(buffer, *where) == columns
+        for name in ("failing_crc32c", "failing_crc32"):
+            failing = getattr(_python, name)(buffer, walked[0], walked[1])
+            assert getattr(native, name)(buffer, walked[0], walked[1]) == failing
+            assert getattr(native, f"columns_{name}")(buffer, columns[0], columns[1]) == failing
+
+
+@pytest.mark.parametrize("which", ["native", "tables"])
+@given(buffer=st.binary(min_size=60, max_size=600), data=st.data())
+def test_records_anywhere(which: str, buffer: bytes, data: st.DataObject) -> None:
+    places = data.draw(
+        st.lists(
+            st.integers(0, len(buffer) - 4).flatmap(
+                lambda start: st.tuples(st.just(start), st.integers(0, len(buffer) - 4 - start))
+            ),
+            max_size=9,
+        )
+    )
+    starts, sizes = [start for start, _ in places], [size for _, size in places]
+    columns = (array("q", starts).tobytes(), array("q", sizes).tobytes())
+    with twin(which) as native:
+        for name in ("failing_crc32c", "failing_crc32"):
+            failing = getattr(_python, name)(buffer, starts, sizes)
+            assert getattr(native, name)(buffer, starts, sizes) == failing
+            assert getattr(native, f"columns_{name}")(buffer, *columns) == failing
+
+
+@given(rows=st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), max_size=5), data=st.data())
+def test_joining_rows(rows: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    if data.draw(st.booleans()):
+        rows = [(key.ljust(3, b"k"), value.ljust(2, b"v")) for key, value in rows]
+    with twin("native") as native:
+        assert answer(native.join_rows, rows, 3, 2) == answer(_python.join_rows, rows, 3, 2)
