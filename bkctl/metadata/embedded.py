@@ -4,15 +4,16 @@
 table     columns
 ========= =============================================================================================
 nodes     path (key), parent, name, data, version, made (children ever made), created_ms, owner
-sessions  id (key, never used twice), expires_ms, holder (process id, for people)
+sessions  id (key, never used twice), expires_ms, holder (process id, when it began, its namespace)
 ========= =============================================================================================
 
 Any number of processes use the file at once: it is in WAL mode and every change is one immediate
 transaction. A session is a lease, renewed by a thread of its process. From the moment it runs out its nodes
-count as gone for the others, and whoever writes next ends it for good. Until then its process may still renew
-it: a disk that syncs slowly, or a machine that slept, costs no registration when nobody else was there.
-Times are the machine's wall clock: set forward, it ends leases early (they are made anew), set back, it
-prolongs them.
+count as gone for the others, and whoever writes next ends it for good. Until then its process may still
+renew it: a disk that syncs slowly, or a machine that slept, costs no registration when nobody else was
+there. The lease of a process that is gone from this machine (seen from the same process namespace) has run
+out: a bookie that was killed is started again without a wait. Times are the machine's wall clock: set
+forward, it ends leases early (they are made anew), set back, it prolongs them.
 
 The file holds the ledgers' passwords in clear and is made with mode 0600. Reading makes no file.
 """
@@ -285,10 +286,19 @@ class SqliteTree(NodeTree):
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         with self._writing() as connection:
-            self._checked(connection, path, version)
-            if connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone():
-                raise NodeNotEmptyError(path, self.name)
-            connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
+            self._remove(connection, path, version)
+
+    def move(self, path: str, target: str, data: bytes) -> None:
+        owner = self.session()
+        with self._writing() as connection:
+            self._remove(connection, path, ANY_VERSION)
+            self._insert(connection, target, data, owner)
+
+    def _remove(self, connection: sqlite3.Connection, path: str, version: int) -> None:
+        self._checked(connection, path, version)
+        if connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone():
+            raise NodeNotEmptyError(path, self.name)
+        connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
     def _checked(self, connection: sqlite3.Connection, path: str, version: int) -> int:
         row = connection.execute("SELECT version FROM nodes WHERE path = ?", (path,)).fetchone()
@@ -304,6 +314,7 @@ class SqliteTree(NodeTree):
 
     def wait_until_gone(self, path: str, timeout_s: float) -> bool:
         until_s = self._clock.monotonic() + timeout_s
+        self._end_dead_sessions()
         while self.get(path) is not None:
             remaining_s = until_s - self._clock.monotonic()
             if remaining_s <= 0 or self._closing.wait(min(_GONE_POLL_S, remaining_s)):
@@ -322,7 +333,7 @@ class SqliteTree(NodeTree):
         with self._writing() as connection:
             cursor = connection.execute(
                 "INSERT INTO sessions (expires_ms, holder) VALUES (?, ?)",
-                (self._clock.time_ms() + self._settings.session_timeout_ms, f"process {os.getpid()}"),
+                (self._clock.time_ms() + self._settings.session_timeout_ms, _holder(os.getpid())),
             )
             session = cursor.lastrowid
         assert session is not None
@@ -339,6 +350,21 @@ class SqliteTree(NodeTree):
         ended = connection.execute("SELECT id FROM sessions WHERE expires_ms <= ?", (now_ms,)).fetchall()
         for (session,) in ended:
             self._end_session(connection, session)
+
+    def _end_dead_sessions(self) -> None:
+        """End the sessions of processes that are no more."""
+        with self._opened() as connection:
+            if connection is None:
+                return
+            rows = connection.execute("SELECT id, holder FROM sessions").fetchall()
+        dead = [(session, holder) for session, holder in rows if _is_gone(holder)]
+        if not dead:
+            return
+        with self._writing() as connection:
+            for session, holder in dead:
+                # Ids are never used twice, so this is still the session that was looked at.
+                self._end_session(connection, session)
+                _LOG.info("%s: %s is gone, and its lease ended with it", self.name, holder)
 
     @staticmethod
     def _end_session(connection: sqlite3.Connection, session: int) -> None:
@@ -402,6 +428,36 @@ class SqliteTree(NodeTree):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def _holder(pid: int) -> str:
+    """``process 12 of 345 in pid:[678]``: id, start in clock ticks since boot, namespace of the ids.
+
+    Without /proc the id alone, of which nobody concludes anything.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            began = file.read().rpartition(b")")[2].split()[19].decode()
+        return f"process {pid} of {began} in {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"process {pid}"
+
+
+def _is_gone(holder: str) -> bool:
+    """Whether the process is certainly no more: same namespace, and none of its id and start."""
+    words = holder.split()
+    if len(words) != 6 or not words[1].isdigit():
+        return False
+    try:
+        here = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return False
+    if words[5] != here:
+        return False
+    if not os.path.exists(f"/proc/{words[1]}"):
+        return True
+    now = _holder(int(words[1]))
+    return now.count(" ") == 5 and now != holder
 
 
 class _PolledWatch:

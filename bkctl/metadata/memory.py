@@ -190,6 +190,18 @@ class MemoryTree(NodeTree):
             for path, data in nodes:
                 self._cluster.add(path, _Entry(data, self._clock.time_ms()))
 
+    def move(self, path: str, target: str, data: bytes) -> None:
+        with self._cluster.changed:
+            self._check()
+            if self._checked(path, ANY_VERSION).names:
+                raise NodeNotEmptyError(path, self.name)
+            if parent_of(target) not in self._cluster.entries:
+                raise NodeMissingError(parent_of(target), self.name)
+            if target in self._cluster.entries:
+                raise NodeExistsError(target, self.name)
+            self._cluster.remove(path)
+            self._cluster.add(target, _Entry(data, self._clock.time_ms(), self._session))
+
     def set(self, path: str, data: bytes, version: int) -> int:
         with self._cluster.changed:
             entry = self._checked(path, version)

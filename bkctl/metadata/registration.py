@@ -33,6 +33,9 @@ from bkctl.metadata.tree import (
 #: A server rounds the end of a session up to its next tick, which is at most half a session timeout.
 _OLD_SESSION_TIMEOUTS = 1.5
 
+#: Two looks that agree end it; where bookies change all the time the last one counts.
+_LOOKS_MAX = 5
+
 
 @dataclass(frozen=True, slots=True)
 class _Own:
@@ -91,7 +94,7 @@ class TreeRegistrationManager:
             if node is None:
                 with contextlib.suppress(NodeExistsError):
                     self._make_folders()
-                    self._tree.create(path, own.service_info, ephemeral=True)
+                    self._put(path, own.service_info, other)
                     break
             elif node.owner == self._tree.session():
                 if node.data != own.service_info:
@@ -99,6 +102,19 @@ class TreeRegistrationManager:
                 break
             self._wait_for_the_old_one(path, own.bookie, until_s)
         self._release(other)
+
+    def _put(self, path: str, data: bytes, other: str) -> None:
+        """Make the node; of a bookie that changes its mode in one step with removing the other one.
+
+        In two steps a Java client that looks in between reads the address from the node that goes next, and
+        drops it with that node (``ZKRegistrationClient``): it could not connect to the bookie any more.
+        """
+        node = self._tree.get(other)
+        if node is not None and node.owner == self._tree.session():
+            with contextlib.suppress(NodeMissingError):  # it went by itself
+                self._tree.move(other, path, data)
+                return
+        self._tree.create(path, data, ephemeral=True)
 
     def _wait_for_the_old_one(self, path: str, bookie: str, until_s: float) -> None:
         remaining_s = until_s - self._clock.monotonic()
@@ -154,10 +170,17 @@ class TreeRegistrationManager:
     # --- all bookies ----------------------------------------------------------------------------------------
 
     def bookies(self) -> RegisteredBookies:
-        # A bookie that becomes writable between the first two reads is in the third one.
-        before = self._names(RegistrationMode.WRITABLE)
+        # The lists are read one after the other; a bookie that moves meanwhile could be missed in both.
+        found = self._look()
+        for _ in range(_LOOKS_MAX):
+            before, found = found, self._look()
+            if found == before:
+                break
+        return found
+
+    def _look(self) -> RegisteredBookies:
         read_only = self._names(RegistrationMode.READ_ONLY)
-        writable = (before | self._names(RegistrationMode.WRITABLE)) - {paths.READ_ONLY} - read_only
+        writable = self._names(RegistrationMode.WRITABLE) - {paths.READ_ONLY} - read_only
         return RegisteredBookies(tuple(sorted(writable)), tuple(sorted(read_only)))
 
     def _names(self, mode: RegistrationMode) -> set[str]:

@@ -116,6 +116,13 @@ class NodeTree(abc.ABC):
         """Make persistent nodes in this order, all or none. Raises as :meth:`create`."""
 
     @abc.abstractmethod
+    def move(self, path: str, target: str, data: bytes) -> None:
+        """Remove ``path`` and make ``target``, a node of this session, in one step: nobody sees both or none.
+
+        Raises NodeMissingError (``path``, or the parent of ``target``), NodeExistsError, NodeNotEmptyError.
+        """
+
+    @abc.abstractmethod
     def set(self, path: str, data: bytes, version: int) -> int:
         """Rewrite the node if ``version`` is still its own; returns the new version.
 

@@ -209,8 +209,21 @@ class Connection:
         transaction = self._client.transaction()
         for path, data in nodes:
             transaction.create(path, data, acl=self._acl)
-        answer: Answer[list[object]] = transaction.commit_async()
-        for (path, _), result in zip(nodes, _wait(answer, wait_s), strict=True):
+        self._commit(transaction.commit_async(), [path for path, _ in nodes], wait_s)
+
+    def move(self, path: str, target: str, data: bytes, wait_s: float) -> None:
+        """Remove a node and make another of this session, in one transaction.
+
+        The node goes first, as the order of the events is that of the operations: a Java client that reads
+        ``target`` when it hears of it has then forgotten what it knew from ``path``.
+        """
+        transaction = self._client.transaction()
+        transaction.delete(path)
+        transaction.create(target, data, acl=self._acl, ephemeral=True)
+        self._commit(transaction.commit_async(), [path, target], wait_s)
+
+    def _commit(self, answer: Answer[list[object]], paths: Sequence[str], wait_s: float) -> None:
+        for path, result in zip(paths, _wait(answer, wait_s), strict=True):
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
             ):

@@ -146,6 +146,20 @@ class ZooKeeperTree(NodeTree):
         except ServerRefusalError as refusal:
             raise self._refused(refusal, refusal.path or nodes[0][0]) from None
 
+    def move(self, path: str, target: str, data: bytes) -> None:
+        def attempt(wait_s: float, again: bool) -> None:
+            try:
+                self._connection.move(path, target, data, wait_s)
+            except ServerRefusalError as refusal:
+                done = again and refusal.kind in (ServerRefusal.EXISTS, ServerRefusal.MISSING)
+                if not (done and self._is_ours(target, data, True, wait_s)):
+                    raise
+
+        try:
+            self._retried(attempt)
+        except ServerRefusalError as refusal:
+            raise self._refused(refusal, refusal.path or path) from None
+
     def set(self, path: str, data: bytes, version: int) -> int:
         def attempt(wait_s: float, again: bool) -> int:
             try:

@@ -1,0 +1,236 @@
+"""Bookies as processes that can be killed, Java's and ours, registered in a ZooKeeper.
+
+A :class:`BookieProcess` runs what a released bookie runs (``org.apache.bookkeeper.server.Main``,
+DbLedgerStorage) or ``bkctl bookie start``, on the very same configuration file, so that directories go from
+one to the other and back. :func:`new_cluster` makes the metadata that bookies of both kinds share,
+:func:`our_bookies` bookies inside this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from bkctl.codec.bookie_service_info import decode_bookie_service_info
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.server.embedded import EmbeddedBookie
+from tests.support.java_bookkeeper import require_jars
+from tests.support.zookeeper import ZooKeeperServer
+
+OURS, THEIRS = "ours", "theirs"
+
+_MAIN = "org.apache.bookkeeper.server.Main"
+_OPTIONS = (
+    "-Xmx256m",
+    "-XX:MaxDirectMemorySize=256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "-Dorg.apache.logging.log4j.level=WARN",
+)
+_START_SECONDS = 60
+_STOP_SECONDS = 30
+_LAST_WORDS = 3000
+
+#: The session's node would otherwise keep a killed bookie's id for ten seconds.
+SESSION_TIMEOUT_MS = 2_000
+SETTINGS = MetadataSettings(session_timeout_ms=SESSION_TIMEOUT_MS)
+
+#: The machine's full disk is not what is looked at.
+OUR_CONF = {
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.999",
+    "minUsableSizeForHighPriorityWrites": "0",
+    "zkTimeout": str(SESSION_TIMEOUT_MS),
+}
+
+#: As above, with small caches, for bookies of both kinds.
+_PROCESS_CONF = {
+    **OUR_CONF,
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "listeningInterface": "lo",
+    "allowLoopback": "true",
+    "httpServerEnabled": "false",
+    "enableStatistics": "false",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "dbStorage_readAheadCacheMaxSizeMb": "32",
+    "dbStorage_rocksDB_blockCacheSize": str(32 << 20),
+    "minUsableSizeForEntryLogCreation": "0",
+    "minUsableSizeForIndexFileCreation": "0",
+    "journalPreAllocSizeMB": "4",
+}
+
+
+def new_cluster(server: ZooKeeperServer) -> str:
+    """The metadata URI of a new, initialised cluster."""
+    uri = f"zk+hierarchical://{server.address}/ledgers-{uuid.uuid4().hex[:12]}"
+    with contextlib.closing(open_metadata_store(uri, SETTINGS)) as store:
+        store.layout.initialise_cluster()
+    return uri
+
+
+def wait_until_unregistered(metadata_uri: str, bookie: str, seconds: float = 20) -> None:
+    """Until the store has dropped the registration of a bookie that was killed."""
+    until = time.monotonic() + seconds
+    with contextlib.closing(open_metadata_store(metadata_uri, SETTINGS)) as store:
+        while store.registration.registration(bookie) is not None:
+            assert time.monotonic() < until, f"{bookie} is still registered after {seconds:.0f} s"
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def our_bookies(
+    folder: Path, metadata_uri: str, count: int, **overrides: str
+) -> Iterator[dict[str, EmbeddedBookie]]:
+    """Bookies of ours in this process, by their ids; each may be stopped and started in between.
+
+    They have ports of their own, so that the usual id (``127.0.0.1:port``) outlives a restart.
+    """
+    bookies: dict[str, EmbeddedBookie] = {}
+    with contextlib.ExitStack() as stack:
+        for number in range(count):
+            bookie = EmbeddedBookie(
+                folder / f"bookie{number}",
+                metadata_uri=metadata_uri,
+                overrides={**OUR_CONF, "bookiePort": str(free_port()), **overrides},
+            )
+            stack.callback(bookie.stop)
+            bookie.start()
+            bookies[bookie.bookie_id] = bookie
+        yield bookies
+
+
+class BookieProcess:
+    """One bookie, everything of it below ``folder``; a context manager that kills it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        metadata_uri: str,
+        bookie_id: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        """``bookie_id`` None is the address and port; ``conf`` may name more directories below ``folder``."""
+        port = free_port()
+        self.bookie_id = bookie_id or f"127.0.0.1:{port}"
+        self.folder = folder
+        self.metadata_uri = metadata_uri
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._conf = {
+            **_PROCESS_CONF,
+            "metadataServiceUri": metadata_uri,
+            "bookiePort": str(port),
+            "journalDirectories": str(folder / "journal"),
+            "ledgerDirectories": str(folder / "ledgers"),
+            **({} if bookie_id is None else {"bookieId": bookie_id}),
+            **(conf or {}),
+        }
+
+    def __enter__(self) -> BookieProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self, kind: str) -> None:
+        """Start Java's (``THEIRS``) or ours and wait until it is registered and its port is open.
+
+        A bookie that was killed is registered until its session ends: both wait for that by themselves.
+        Fails with the bookie's last words.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        conf = self.folder / "bk_server.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self._conf.items()))
+        if kind == THEIRS:
+            jars = require_jars()
+            command = [jars.java, *_OPTIONS, "-cp", jars.classpath, _MAIN, "--conf", str(conf)]
+        else:
+            command = [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(conf)]
+        with (self.folder / "bookie.log").open("ab") as log:
+            log.write(f"--- {kind}\n".encode())
+            log.flush()
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            with contextlib.closing(open_metadata_store(self.metadata_uri, SETTINGS)) as store:
+                self._wait(store)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait(self, store: MetadataStore) -> None:
+        until = time.monotonic() + _START_SECONDS
+        assert self._process is not None
+        while not (_is_open(self._port) and _registered_at(store, self.bookie_id, self._port)):
+            failed = self._process.poll() is not None or time.monotonic() > until
+            assert not failed, f"the bookie did not start: {self.last_words()}"
+            time.sleep(0.05)
+
+    def wait_for_a_log(self, seconds: float = 20) -> None:
+        """Until something was flushed to an entry log."""
+        until = time.monotonic() + seconds
+        while not any(path.stat().st_size for path in self.folder.rglob("current/*.log")):
+            assert time.monotonic() < until, f"no entry log after {seconds:.0f} s: {self.last_words()}"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """An orderly end (SIGTERM); fails when it does not come."""
+        process, self._process = self._process, None
+        assert process is not None, "the bookie does not run"
+        process.terminate()
+        try:
+            code = process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the bookie did not stop: {self.last_words()}") from None
+        assert code in (0, 143), f"the bookie ended with {code}: {self.last_words()}"  # Java's says 143
+
+    def kill(self) -> None:
+        """SIGKILL, also when it does not run; returns when its registration is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            wait_until_unregistered(self.metadata_uri, self.bookie_id)
+
+    def last_words(self) -> str:
+        """The end of the log."""
+        log = self.folder / "bookie.log"
+        return log.read_text(errors="replace")[-_LAST_WORDS:] if log.exists() else "without a word"
+
+
+def _registered_at(store: MetadataStore, bookie: str, port: int) -> bool:
+    found = store.registration.registration(bookie)
+    if found is None:
+        return False
+    endpoints = decode_bookie_service_info(found.service_info).endpoints
+    return any(endpoint.port == port for endpoint in endpoints)
+
+
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A port that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
