@@ -10,10 +10,15 @@ DEMO_DIR ?= tests/data/demo
 WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
 ARGS ?=
-# What `make soak` runs, examples of each property test, kills of each storage's rebuild.
-SOAK ?= property crash
+# What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
+# seeds of the client's simulation.
+SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
 SOAK_KILLS ?= 50
+SOAK_BOOKIE_KILLS ?= 100
+SOAK_SEEDS ?= 100000
+# A soak of some parts keeps its log beside those of the others.
+SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
 ifndef SEED
 SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
@@ -40,15 +45,20 @@ test: $(STAMP) ## Run the whole test suite
 
 soak: $(STAMP) ## Run property tests and kills for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak
-	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit).log; code=0; \
+	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit)$(SOAK_NAME).log; code=0; \
 	run() { echo "$$ $$*" >>$$log; env "$$@" >>$$log 2>&1 || code=$$?; }; \
 	echo "# $$($(PY) --version), $$(uname -sm), seed $(SEED), started $$(date -u +%H:%M:%SZ)" >$$log; \
 	for part in $(SOAK); do case $$part in \
 	  property) run SOAK_EXAMPLES=$(SOAK_EXAMPLES) $(PY) -m pytest -n $(WORKERS) --timeout=0 -o faulthandler_timeout=0 \
 	    --hypothesis-profile=soak --hypothesis-seed=$(SEED) tests/property $(ARGS);; \
 	  crash) run BKCTL_SOAK=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) -rP \
-	    -o faulthandler_timeout=0 tests/crash $(ARGS);; \
-	  *) echo "make: SOAK=$$part: neither property nor crash" >&2; code=2;; esac; done; \
+	    -o faulthandler_timeout=0 tests/crash --ignore-glob='*/test_bookie_*' --ignore-glob='*/test_engine_*' $(ARGS);; \
+	  bookie) run BKCTL_SOAK=$(SOAK_BOOKIE_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) -rP \
+	    -o faulthandler_timeout=0 -o log_level=CRITICAL tests/crash/test_bookie_kill.py \
+	    tests/crash/test_engine_crash.py tests/crash/test_bookie_pressure.py $(ARGS);; \
+	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
+	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie nor sim" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code

@@ -71,6 +71,31 @@ class WriteMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class NewLedgerId:
+    """An id that nobody else got: :class:`LedgerIdIs` or :class:`MetadataFailed`."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMetadata:
+    """Store a new ledger: MetadataIs, or MetadataFailed (AlreadyExistsError, ...)."""
+
+    token: Token
+    ledger: int
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMetadata:
+    """Delete the metadata that has ``version``: :class:`MetadataGone` (also if it was), or MetadataFailed."""
+
+    token: Token
+    ledger: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChooseBookies:
     """Choose ``count`` bookies outside ``exclude`` that go with ``ensemble`` (indices ``replace`` go).
 
@@ -101,7 +126,19 @@ class Finished:
     error: BkctlError | None = None
 
 
-Instruction = Send | SetTimer | CancelTimer | ReadMetadata | WriteMetadata | ChooseBookies | Notify | Finished
+Instruction = (
+    Send
+    | SetTimer
+    | CancelTimer
+    | ReadMetadata
+    | WriteMetadata
+    | NewLedgerId
+    | CreateMetadata
+    | DeleteMetadata
+    | ChooseBookies
+    | Notify
+    | Finished
+)
 
 
 # --- events -------------------------------------------------------------------------------------------------
@@ -157,6 +194,21 @@ class MetadataFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataGone:
+    """The ledger has no metadata now."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIdIs:
+    """The new id."""
+
+    token: Token
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
 class BookiesAre:
     """The chosen bookies."""
 
@@ -164,7 +216,9 @@ class BookiesAre:
     bookies: tuple[str, ...]
 
 
-Event = Answered | Unanswered | TimerFired | MetadataIs | MetadataFailed | BookiesAre
+Event = (
+    Answered | Unanswered | TimerFired | MetadataIs | MetadataFailed | MetadataGone | LedgerIdIs | BookiesAre
+)
 
 
 class Machine(Protocol):

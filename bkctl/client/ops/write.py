@@ -1,0 +1,400 @@
+"""The writer of a ledger: append, ensemble change, close; explicit LAC and force.
+
+::
+
+    writer = WriteMachine(access, metadata, version)  # of a ledger just created
+    run(writer.start())
+    appended = writer.append(b"data")  # its Notify has appended.token and value = the entry id
+    run(appended.instructions)
+    run(writer.close())  # Finished(UpdateOutcome)
+
+Appends complete strictly in the order of their ids, each with Aq acknowledgements; the LAC is the last one
+that completed, and goes out with the next entry. A bookie that fails is replaced: see
+:class:`EnsembleChange` for the rules on which no acknowledged entry depends on a bookie that metadata does
+not name.
+
+A handle dies (:attr:`WriteMachine.death`) when the ledger is fenced or being recovered, when the password is
+refused, or when a failed bookie cannot be replaced: pending appends fail, further ones are refused. Unless
+another client is recovering the ledger, :meth:`WriteMachine.close` closes it then too, behind the LAC. Java
+does so by itself, without being asked.
+
+Source: ``org.apache.bookkeeper.client.LedgerHandle``, ``PendingAddOp``, ``EnsembleUtils``, ``ForceLedgerOp``,
+``PendingWriteLacOp``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from bkctl.client.distribution import Distribution
+from bkctl.client.errors import (
+    AddTimeoutError,
+    ClientError,
+    ClosedDifferentlyError,
+    HandleClosedError,
+    HandleFencedError,
+    NotEnoughBookiesError,
+    WriteFailedError,
+)
+from bkctl.client.machine import Event, Instruction, Token
+from bkctl.client.ops.add_pipeline import AddPipeline, PendingAdd
+from bkctl.client.ops.ensemble_change import EnsembleChange
+from bkctl.client.ops.exchange import OperationMachine
+from bkctl.client.ops.ledger_access import LedgerAccess, answer_code, require_quorum_fields
+from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome, closed
+from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
+from bkctl.errors import BkctlError, UsageError
+from bkctl.protocol.messages import ForceLedgerRequest
+from bkctl.types import LedgerState, ResultCode
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """A writer's choices, with BookKeeper's names in brackets.
+
+    ``ensemble_changes_max`` (``maxNumEnsembleChanges``) ends the handle. ``delay_ensemble_change`` (same
+    name) replaces a bookie only when an append cannot complete without it. ``add_timeout_s``
+    (``addEntryQuorumTimeoutSec``) bounds one append over all ensemble changes, None does not.
+    ``explicit_lac_interval_s`` (``explicitLacInterval``) tells bookies the LAC when no entry does, None
+    never. ``deferred_sync``: bookies acknowledge before the data is on disk, :meth:`WriteMachine.force`
+    makes it so and alone moves the LAC; no bookie can be replaced then. v3 only.
+    """
+
+    ensemble_changes_max: int = 2**31 - 1
+    delay_ensemble_change: bool = False
+    add_timeout_s: float | None = None
+    explicit_lac_interval_s: float | None = None
+    deferred_sync: bool = False
+
+
+class Appended(NamedTuple):
+    """An append on its way: Notify with ``token`` brings ``entry`` as its value, or an error."""
+
+    token: Token
+    entry: int
+    instructions: list[Instruction]
+
+
+class Asked(NamedTuple):
+    """A force or a flush of the LAC on its way: Notify with ``token`` brings the LAC, or an error."""
+
+    token: Token
+    instructions: list[Instruction]
+
+
+class _Votes:
+    """Answers to a request that went to several bookies: enough OKs, or too many others."""
+
+    def __init__(self, token: Token, sent: int, needed: int, lac: int) -> None:
+        self.token = token
+        self.spare = sent - needed
+        self.needed = needed
+        self.lac = lac
+        self.over = False
+
+
+class WriteMachine(OperationMachine):
+    """A ledger's only writer. ``metadata`` is OPEN and stored with ``version``; the ledger is empty.
+
+    Raises UsageError for metadata that is not OPEN. :attr:`lac` is the last entry confirmed, :attr:`length`
+    the payload bytes up to it. The caller bounds :attr:`pending` and :attr:`pending_bytes` by waiting for
+    Notify.
+    """
+
+    def __init__(
+        self,
+        access: LedgerAccess,
+        metadata: LedgerMetadata,
+        version: int,
+        settings: WriteSettings | None = None,
+    ) -> None:
+        super().__init__()
+        require_quorum_fields(metadata, access.ledger)
+        if metadata.state is not LedgerState.OPEN:
+            raise UsageError(f"ledger {access.ledger} is {metadata.state.value}: it takes no entries")
+        self.settings = settings or WriteSettings()
+        self.access = access
+        self.metadata = metadata
+        self.version = version
+        self.lac = NO_ENTRY
+        self.length = 0
+        #: Why nothing can be appended any more; None while it can.
+        self.death: BkctlError | None = None
+        self.ensemble_changes = 0
+        self._distribution = Distribution.of(metadata)
+        self._pipeline = AddPipeline(
+            self.exchange,
+            access,
+            self._distribution,
+            metadata.segments[-1].bookies,
+            self,
+            deferred_sync=self.settings.deferred_sync,
+            delay_ensemble_change=self.settings.delay_ensemble_change,
+        )
+        self._last_pushed = NO_ENTRY
+        self._length_pushed = 0
+        self._last_completed = NO_ENTRY
+        self._length_completed = 0
+        self._lac_told = NO_ENTRY
+        self._failed: dict[int, str] = {}
+        self._failed_meanwhile: dict[int, str] = {}
+        self._change_running = False
+        self._closing = False
+
+    @property
+    def pending(self) -> int:
+        """Appends that have not completed."""
+        return len(self._pipeline.pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their payload."""
+        return self._pipeline.pending_bytes
+
+    def _begin(self) -> None:
+        self._set_lac_timer()
+
+    # --- append ---------------------------------------------------------------------------------------------
+
+    def append(self, data: bytes) -> Appended:
+        """Send ``data`` as the next entry. Raises :attr:`death`, or HandleClosedError after :meth:`close`."""
+        if self.death is not None:
+            raise self.death
+        if self._closing:
+            raise HandleClosedError("the handle is closed", ledger=self.access.ledger)
+        self._last_pushed += 1
+        self._length_pushed += len(data)
+        token = self.exchange.token()
+        entry = self._last_pushed
+        add = self._pipeline.push(entry, self.lac, self._length_pushed, data, token)
+        self._lac_told = max(self._lac_told, self.lac)
+        timeout_s = self.settings.add_timeout_s
+        if timeout_s is not None and self.death is None:
+            add.timer = self.exchange.set_timer(timeout_s, partial(self._add_timed_out, add))
+        return Appended(token, entry, self.exchange.take())
+
+    def add_completed(self, add: PendingAdd) -> None:
+        """Part of :class:`PipelineOwner`."""
+        self._last_completed = add.entry
+        self._length_completed = add.length
+        if not self.settings.deferred_sync:
+            self._confirm(add.entry, add.length)
+        self.exchange.notify(add.token, add.entry)
+
+    def _confirm(self, entry: int, length: int) -> None:
+        if entry > self.lac:
+            self.lac = entry
+            self.length = length
+
+    def _add_timed_out(self, add: PendingAdd, event: Event) -> None:
+        add.timer = None
+        self._die(
+            AddTimeoutError(
+                f"no ack quorum within {self.settings.add_timeout_s} s",
+                ledger=self.access.ledger,
+                entry=add.entry,
+            )
+        )
+
+    # --- failures -------------------------------------------------------------------------------------------
+
+    def add_refused(self, error: ClientError) -> None:
+        """Part of :class:`PipelineOwner`: fenced, or the wrong password."""
+        self._die(error)
+
+    def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
+        """Part of :class:`PipelineOwner`: replace them, or remember them while others are being replaced."""
+        if self.death is not None or self._closing:
+            return
+        if self.settings.deferred_sync:
+            self._die(self._write_failed(f"no bookie can be replaced with deferred sync; {error}"))
+        elif self._pipeline.changing:
+            self._failed_meanwhile.update(failed)
+        else:
+            self._change_ensemble({**self._pipeline.failed_late, **failed})
+
+    def _change_start(self) -> int:
+        """From this entry on the new ensemble counts. It does not move: nothing completes meanwhile."""
+        return self.lac + 1
+
+    def _change_ensemble(self, failed: dict[int, str]) -> None:
+        self._pipeline.changing = True
+        self.ensemble_changes += 1
+        if self.ensemble_changes > self.settings.ensemble_changes_max:
+            self._die(self._write_failed(f"{self.settings.ensemble_changes_max} ensemble changes are over"))
+            return
+        self._failed = failed
+        self._change_running = True
+        EnsembleChange(
+            self.exchange,
+            self.access.ledger,
+            self.metadata,
+            self.version,
+            failed,
+            self._change_start(),
+            self._changed,
+        ).begin()
+
+    def _changed(self, outcome: UpdateOutcome | BkctlError) -> None:
+        self._change_running = False
+        if isinstance(outcome, UpdateOutcome):
+            self.metadata = outcome.metadata
+            self.version = outcome.version
+        if self._closing:
+            # What is stored may be the change or not; the close looks for itself.
+            self._close_metadata()
+            return
+        if self.death is not None:
+            return
+        if isinstance(outcome, BkctlError):
+            self._die(outcome)
+        elif self.metadata.state is LedgerState.IN_RECOVERY:
+            self._die(HandleFencedError("somebody recovers the ledger", ledger=self.access.ledger))
+        elif self.metadata.state is LedgerState.CLOSED:
+            self._die(HandleClosedError("somebody else closed the ledger", ledger=self.access.ledger))
+        else:
+            self._go_on(self.metadata.segments[-1].bookies)
+
+    def _go_on(self, ensemble: tuple[str, ...]) -> None:
+        """With the new ensemble; first once more, if one of it failed in the meantime."""
+        meanwhile = {i: bookie for i, bookie in self._failed_meanwhile.items() if ensemble[i] == bookie}
+        self._failed_meanwhile = {}
+        if meanwhile and meanwhile != self._failed:
+            self._change_ensemble(meanwhile)
+            return
+        self._pipeline.replace(ensemble)
+        stuck = self._pipeline.stuck()
+        if stuck is not None and self.death is None and not self._pipeline.changing:
+            self._die(
+                NotEnoughBookiesError(
+                    "not every failed bookie could be replaced, and the others are no ack quorum",
+                    ledger=self.access.ledger,
+                    entry=stuck.entry,
+                )
+            )
+
+    def _write_failed(self, message: str) -> WriteFailedError:
+        return WriteFailedError(message, ledger=self.access.ledger, entry=self.lac + 1)
+
+    def _die(self, error: BkctlError) -> None:
+        if self.death is None:
+            self.death = error
+            self._fail_pending(error)
+
+    def _fail_pending(self, error: BkctlError) -> None:
+        for add in self._pipeline.drop_all():
+            self.exchange.notify(add.token, error=error)
+
+    # --- close ----------------------------------------------------------------------------------------------
+
+    def close(self) -> list[Instruction]:
+        """Fail what is pending, and close the ledger behind the LAC; the machine finishes.
+
+        Finished brings an :class:`UpdateOutcome`. Errors: HandleFencedError when the ledger is under
+        recovery, ClosedDifferentlyError when it was closed elsewhere. A second call does nothing.
+        """
+        if self._closing:
+            return []
+        self._closing = True
+        self._fail_pending(HandleClosedError("the handle is closed", ledger=self.access.ledger))
+        if isinstance(self.death, HandleFencedError):
+            self.exchange.finish(error=self.death)
+        elif not self._change_running:
+            self._close_metadata()
+        return self.exchange.take()
+
+    def _close_metadata(self) -> None:
+        MetadataUpdate(
+            self.exchange, self.access.ledger, self.metadata, self.version, self._closed_plan, self._closed
+        ).begin()
+
+    def _closed_plan(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        if metadata.state is LedgerState.OPEN:
+            return closed(metadata, self.lac, self.length)
+        if metadata.state is LedgerState.IN_RECOVERY:
+            raise HandleFencedError("somebody recovers the ledger", ledger=self.access.ledger)
+        if (metadata.last_entry, metadata.length) == (self.lac, self.length):
+            return None
+        raise ClosedDifferentlyError(
+            f"it was closed behind entry {metadata.last_entry} with {metadata.length} bytes, this writer has "
+            f"entry {self.lac} with {self.length} bytes",
+            ledger=self.access.ledger,
+        )
+
+    def _closed(self, outcome: UpdateOutcome | BkctlError) -> None:
+        if isinstance(outcome, BkctlError):
+            self.exchange.finish(error=outcome)
+            return
+        self.metadata = outcome.metadata
+        self.version = outcome.version
+        self.exchange.finish(outcome)
+
+    # --- force and explicit LAC -----------------------------------------------------------------------------
+
+    def force(self) -> Asked:
+        """Make what has completed so far durable on *all* bookies; the LAC follows. For ``deferred_sync``."""
+        if self.death is not None:
+            raise self.death
+        token = self.exchange.token()
+        entry, length = self._last_completed, self._length_completed
+        ensemble = self._pipeline.ensemble
+        votes = _Votes(token, len(ensemble), len(ensemble), entry)
+        for bookie in ensemble:
+            request = ForceLedgerRequest(self.access.ledger)
+            self.exchange.send(bookie, request, partial(self._force_answered, votes, length, bookie))
+        return Asked(token, self.exchange.take())
+
+    def _force_answered(self, votes: _Votes, length: int, bookie: str, event: Event) -> None:
+        if self._counted(votes, bookie, event):
+            self._confirm(votes.lac, length)
+            self.exchange.notify(votes.token, self.lac)
+
+    def flush_lac(self) -> Asked:
+        """Tell the bookies the LAC (WRITE_LAC) unless they know it; Notify comes after Aq OKs."""
+        token = self.exchange.token()
+        self._flush_lac(token)
+        return Asked(token, self.exchange.take())
+
+    def _flush_lac(self, token: Token) -> None:
+        lac = self.lac
+        if lac <= self._lac_told:
+            if token:
+                self.exchange.notify(token, lac)
+            return
+        indices = self._distribution.write_set(lac)
+        votes = _Votes(token, len(indices), self._distribution.ack_quorum, lac)
+        request = self.access.write_lac_request(lac)
+        for index in indices:
+            bookie = self._pipeline.ensemble[index]
+            self.exchange.send(bookie, request, partial(self._lac_answered, votes, bookie))
+
+    def _lac_answered(self, votes: _Votes, bookie: str, event: Event) -> None:
+        if self._counted(votes, bookie, event):
+            self._lac_told = max(self._lac_told, votes.lac)
+            if votes.token:
+                self.exchange.notify(votes.token, votes.lac)
+
+    def _counted(self, votes: _Votes, bookie: str, event: Event) -> bool:
+        """Whether this answer is the OK that was missing; the error that is one too many is told."""
+        if votes.over:
+            return False
+        if answer_code(event) is ResultCode.OK:
+            votes.needed -= 1
+        else:
+            votes.spare -= 1
+        votes.over = votes.needed == 0 or votes.spare < 0
+        if votes.spare < 0 and votes.token:
+            self.exchange.notify(votes.token, error=self.access.failure(event, votes.lac, bookie))
+        return votes.needed == 0
+
+    def _set_lac_timer(self) -> None:
+        interval_s = self.settings.explicit_lac_interval_s
+        if interval_s is not None:
+            self.exchange.set_timer(interval_s, self._lac_timer_fired)
+
+    def _lac_timer_fired(self, event: Event) -> None:
+        if self.death is None and not self._closing:
+            self._flush_lac(0)
+            self._set_lac_timer()

@@ -1,0 +1,74 @@
+"""The client's machines against model bookies, from seeds: what was acknowledged stays.
+
+``BKCTL_SIM_SEED=N`` replays one seed (``-k one_seed``; ``BKCTL_SIM_TRACE=1`` and ``-s`` show every message).
+``BKCTL_SIM_SEEDS`` and ``BKCTL_SOAK_SEED`` say how many seeds run, and from which; ``make soak`` sets them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.mutants import MUTANTS
+from tests.sim.scenario import run_seed
+from tests.sim.world import TRACE, BrokenInvariantError
+
+SEEDS = int(os.environ.get("BKCTL_SIM_SEEDS") or 2_000)
+FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
+CHUNK = 250 if SEEDS <= 20_000 else 2_500
+
+#: A mutant that so many seeds, from 0 on, do not find would be a hole in the simulation.
+MUTANT_SEEDS_MAX = 10_000
+
+#: Every seed that ever broke an invariant, on any machine, before what it found was mended.
+ONCE_BROKEN: tuple[int, ...] = ()
+
+
+def run_seeds(first: int, stop: int) -> None:
+    for seed in range(first, stop):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, CHUNK))
+def test_nothing_acknowledged_is_lost_and_nothing_closed_changes(first: int) -> None:
+    run_seeds(first, min(first + CHUNK, FIRST_SEED + SEEDS))
+
+
+def test_seeds_that_once_broke_hold() -> None:
+    for seed in ONCE_BROKEN:
+        run_seed(seed)
+
+
+def test_one_seed() -> None:
+    scenario = run_seed(int(os.environ.get("BKCTL_SIM_SEED") or 0))
+    if TRACE:
+        print(f"acknowledged {sorted(scenario.acked)}; stored {scenario.store.metadata}")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(BrokenInvariantError) as found:
+        run_seeds(0, MUTANT_SEEDS_MAX)
+    # It names the seed that shows it again.
+    seed = int(str(found.value).split()[1].rstrip(":"))
+    with pytest.raises(BrokenInvariantError):
+        run_seed(seed)
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    first, second = run_seed(11), run_seed(11)
+    assert (first.world.events, first.world.now_s) == (second.world.events, second.world.now_s)
+    assert first.store.metadata == second.store.metadata
+
+
+def test_the_seeds_see_what_they_are_for() -> None:
+    """Most of the ways a ledger's life can go, among the first few hundred."""
+    scenarios = [run_seed(seed) for seed in range(300)]
+    ends = [scenario.store.metadata for scenario in scenarios]
+    assert sum(len(end.segments) > 1 for end in ends) > 20, "ensemble changes"
+    assert sum(s.store.metadata.last_entry >= len(s.acked) for s in scenarios) > 20, "more than acknowledged"
+    assert sum(name == "writer" for s in scenarios for name, _ in s.closes) > 20, "closed by their writers"
+    deaths = {type(s.machine.death).__name__ for s in scenarios if s.machine is not None}
+    assert {"HandleFencedError", "NotEnoughBookiesError"} <= deaths
