@@ -54,7 +54,7 @@ soak: $(STAMP) ## Run property tests and kills for long; the log with its seed g
 	  crash) run BKCTL_SOAK=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) -rP \
 	    -o faulthandler_timeout=0 tests/crash --ignore-glob='*/test_bookie_*' --ignore-glob='*/test_engine_*' $(ARGS);; \
 	  bookie) run BKCTL_SOAK=$(SOAK_BOOKIE_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) -rP \
-	    -o faulthandler_timeout=0 -o log_level=CRITICAL tests/crash/test_bookie_kill.py \
+	    -o faulthandler_timeout=0 --show-capture=stdout tests/crash/test_bookie_kill.py \
 	    tests/crash/test_engine_crash.py tests/crash/test_bookie_pressure.py $(ARGS);; \
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \

@@ -1,11 +1,13 @@
 #!/bin/sh
-# The tour of `make demo`: the commands of the toolkit over one real bookie directory.
+# The second half of `make demo`: the commands of the toolkit over what a Java bookie left on disk.
 set -eu
 directory=${1:?usage: demo.sh DIRECTORY}
 if [ ! -d "$directory" ]; then
   echo "demo: $directory: no such directory" >&2
   exit 1
 fi
+
+printf '\n# What a Java bookie of 4.17.3 left behind: %s\n' "$directory"
 
 show() {
   printf '\n$ %s\n' "$*"
@@ -25,14 +27,9 @@ if [ -f "$directory/zk.json" ]; then
 fi
 
 show bkctl inspect "$directory" -o table
-show bkctl entrylog list "$directory" -o table
 show bkctl entrylog show 0 "$directory" -o table
 begin bkctl entrylog scan "$directory" "$@" -o table
 show bkctl entrylog verify "$directory" "$@" -o table
-show bkctl journal list "$directory" -o table
-begin bkctl journal scan "$directory" "$@" -o table
 show bkctl journal verify "$directory" "$@" -o table
-begin bkctl index scan "$directory" -o table
 show bkctl index ledgers "$directory" -o table
 show bkctl cookie get "$directory" -o table
-show bkctl lastmark show "$directory" -o table

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands import bookie_gc
 from bkctl.commands.bookie_options import (
     ConfOption,
     MemoryOption,
     MetadataUriOption,
     OverrideOption,
     bookie_config,
+    log_notice,
 )
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import OutputOption, noun_app, schema_option
@@ -36,6 +38,7 @@ START_SCHEMA: Schema = (
     Key("unclean", "bool", "whether the last run ended without a flush"),
     Key("journals", "int", "journals that were replayed"),
     Key("entries", "int", "entries that were replayed"),
+    Key("damages", "int", "damaged places that were accepted, each with a line on stderr"),
     Key("limbo_ledgers", "int", "ledgers put in limbo because of an accepted loss"),
     Key("seconds", "number", "how long the replay took"),
 )
@@ -91,8 +94,12 @@ def start_command(
 ) -> None:
     """[online] [writes] Start a bookie here, in the foreground.
 
-    Prints one row when it serves, then logs to stderr. SIGTERM and Ctrl-C flush and leave.
-    Without --conf everything is in ./bkctl-data, with metadata in a file there, on loopback only.
+    Prints one row when it serves; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) flush and
+    leave, once more leaves at once. Without --conf everything is in ./bkctl-data, with metadata in a file
+    there, on loopback only.
+
+    A start that could hide a loss is refused with exit code 4: directories without their cookie or of another
+    bookie, a damaged journal. Exit code 5: the metadata store does not answer. 7: a disk failed.
 
     Examples:
 
@@ -107,9 +114,9 @@ def start_command(
 
     if log_format not in (None, "text", "json"):
         raise typer.BadParameter("expected text or json", param_hint="--log-format")
-    config = bookie_config(conf, override, metadata_uri, memory)
     json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
     log_to_stderr(json_lines=json_lines, verbose=False)
+    config = bookie_config(conf, override, metadata_uri, memory, tell=log_notice)
 
     def started(report: StartReport) -> None:
         write_one(_started_row(report), START_SCHEMA, output)
@@ -130,6 +137,7 @@ def _started_row(report: StartReport) -> dict[str, object]:
         "unclean": report.unclean,
         "journals": recovery.journals,
         "entries": recovery.entries,
+        "damages": recovery.damage_count,
         "limbo_ledgers": recovery.limbo_ledgers,
         "seconds": round(recovery.seconds, 3),
     }
@@ -151,8 +159,10 @@ def init_command(
 
       bkctl bookie init --conf /etc/bookkeeper/bk_server.conf
     """
+    from bkctl.server.log_lines import quiet_libraries
     from bkctl.server.new_bookie import initialise
 
+    quiet_libraries()
     made = initialise(bookie_config(conf, override, metadata_uri))
     row = {"bookie": made.bookie, "instance_id": made.instance_id, "dirs": list(made.directories)}
     write_one(row, INIT_SCHEMA, output)
@@ -183,13 +193,18 @@ def format_command(
 
       bkctl bookie format --conf bk_server.conf --delete-cookie --yes
     """
+    from bkctl.server.log_lines import quiet_libraries
     from bkctl.server.new_bookie import format_directories, to_be_formatted
 
+    quiet_libraries()
     config = bookie_config(conf, override, metadata_uri)
     found = to_be_formatted(config)
-    if found and not dry_run:
+    if not found:
+        typer.echo("bkctl: none of the bookie's directories is there", err=True)
+    if (found or delete_cookie) and not dry_run:
         total = sum(directory.bytes for directory in found)
-        ask(f"remove {total} bytes in {len(found)} directories for good", yes=yes)
+        cookie = " and the bookie's cookie in the metadata store" if delete_cookie else ""
+        ask(f"remove {total} bytes in {len(found)} directories{cookie} for good", yes=yes)
         found = format_directories(config, delete_cookie=delete_cookie)
     rows = ({"dir": one.directory, "entries": one.entries, "bytes": one.bytes} for one in found)
     write_rows(rows, FORMAT_SCHEMA, output)
@@ -222,7 +237,12 @@ def status_command(
     if url is None:
         if conf is None and metadata_uri is None and not os.path.isdir("bkctl-data"):
             raise ConnectionFailedError("no --url, no --conf, and no bookie in ./bkctl-data")
+        from bkctl.server.log_lines import quiet_libraries
         from bkctl.server.new_bookie import registered_http_url
 
+        quiet_libraries()
         url = registered_http_url(bookie_config(conf, override, metadata_uri))
     write_one(ask_status(url), STATUS_SCHEMA, output)
+
+
+bookie_gc.register(app)

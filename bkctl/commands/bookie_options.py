@@ -11,7 +11,10 @@ import typer
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bkctl.config.bookie import BookieConfig
+    from bkctl.config.values import Notice
 
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -61,8 +64,10 @@ def bookie_config(
     overrides: list[str] | None,
     metadata_uri: str | None,
     memory_bytes: int | None = None,
+    *,
+    tell: Callable[[Notice], None] | None = None,
 ) -> BookieConfig:
-    """The configuration that the options give; what is to be said about it goes to stderr.
+    """The configuration that the options give; what is to be said about it goes to ``tell``, or stderr.
 
     Raises UsageError, NotFoundError for a file that is not there.
     """
@@ -78,5 +83,17 @@ def bookie_config(
         keys.setdefault("metadataServiceUri", metadata_uri)
     config, notices = load(conf, keys, os.environ, memory_bytes=memory_bytes)
     for notice in notices:
-        typer.echo(str(notice), err=True)
+        (tell or _say)(notice)
     return config
+
+
+def _say(notice: Notice) -> None:
+    typer.echo(f"bkctl: {notice}", err=True)
+
+
+def log_notice(notice: Notice) -> None:
+    """For a command that logs: the notice as a line of the log."""
+    import logging
+
+    level = logging.WARNING if notice.warning else logging.INFO
+    logging.getLogger("bkctl.config").log(level, "%s", notice)

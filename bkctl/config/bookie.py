@@ -106,6 +106,34 @@ class DiskSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """One kind of compaction; 0 or less turns it off."""
+
+    threshold: float  # minorCompactionThreshold, majorCompactionThreshold
+    interval_ms: int  # minorCompactionInterval, majorCompactionInterval
+    time_max_ms: int | None  # minorCompactionMaxTimeMillis, majorCompactionMaxTimeMillis
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageSettings:
+    """Garbage collection; of the two rates the one that does not count is None."""
+
+    wait_ms: int  # gcWaitTime
+    metadata_reads_per_s: int  # gcMetadataOpRateLimit
+    collect_when_full: bool  # isForceGCAllowWhenNoSpace
+    compact_when_off: bool  # forceAllowCompaction
+    minor: CompactionSettings
+    major: CompactionSettings
+    entries_per_s: int | None  # compactionRateByEntries, or compactionRate
+    bytes_per_s: int | None  # compactionRateByBytes, with isThrottleByBytes
+    entries_unflushed_max: int  # compactionMaxOutstandingRequests
+    transactional: bool  # useTransactionalCompaction
+    metadata_cache: bool  # gcEntryLogMetadataCacheEnabled
+    metadata_cache_path: str | None  # gcEntryLogMetadataCachePath
+    use_log_size: bool  # useTargetEntryLogSizeForGc
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkSettings:
     """Connections and stages. A bound of None is none of its own: memory bounds still hold."""
 
@@ -165,6 +193,7 @@ class BookieConfig:
     journal: JournalSettings
     storage: StorageSettings
     disks: DiskSettings
+    gc: GarbageSettings
     network: NetworkSettings
     tls: TlsSettings | None
     metadata: MetadataSettings

@@ -86,6 +86,7 @@ def build(
         journal=_journal(values, memory),
         storage=_storage(values, memory, len(directories.ledgers)),
         disks=_disks(values),
+        gc=_gc(values),
         network=_network(values),
         tls=_tls(values),
         metadata=_metadata(values, notices),
@@ -195,6 +196,38 @@ def _disks(values: GivenValues) -> settings.DiskSettings:
         read_only_on_any_full=values.truth("readOnlyModeOnAnyDiskFullEnabled"),
         force_read_only=values.truth("forceReadOnlyBookie"),
         persist_status=values.truth("persistBookieStatusEnabled"),
+    )
+
+
+def _gc(values: GivenValues) -> settings.GarbageSettings:
+    by_bytes = values.truth("isThrottleByBytes")
+    entries = "compactionRateByEntries"
+    old_name = values.integer_or_none("compactionRate")
+    bytes_per_s = values.integer("compactionRateByBytes")
+    rate = old_name if old_name is not None and not values.is_given(entries) else values.integer(entries)
+    return settings.GarbageSettings(
+        wait_ms=values.integer("gcWaitTime"),
+        metadata_reads_per_s=values.integer("gcMetadataOpRateLimit"),
+        collect_when_full=values.truth("isForceGCAllowWhenNoSpace"),
+        compact_when_off=values.truth("forceAllowCompaction"),
+        minor=_compaction(values, "minor"),
+        major=_compaction(values, "major"),
+        entries_per_s=None if by_bytes else rate,
+        bytes_per_s=bytes_per_s if by_bytes else None,
+        entries_unflushed_max=values.integer("compactionMaxOutstandingRequests"),
+        transactional=values.truth("useTransactionalCompaction"),
+        metadata_cache=values.truth("gcEntryLogMetadataCacheEnabled"),
+        metadata_cache_path=values.text("gcEntryLogMetadataCachePath"),
+        use_log_size=values.truth("useTargetEntryLogSizeForGc"),
+    )
+
+
+def _compaction(values: GivenValues, kind: str) -> settings.CompactionSettings:
+    time_ms = values.integer(f"{kind}CompactionMaxTimeMillis")
+    return settings.CompactionSettings(
+        threshold=values.number(f"{kind}CompactionThreshold"),
+        interval_ms=values.integer(f"{kind}CompactionInterval") * 1000,
+        time_max_ms=time_ms if time_ms > 0 else None,
     )
 
 

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.engine.checkpoint import Checkpointer, LastMarks
@@ -18,6 +19,9 @@ from bkctl.engine.disks import DiskMonitor, DiskState
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.explicit_lacs import ExplicitLacs
 from bkctl.engine.fencing import Fencing
+from bkctl.engine.gc.collector import Collector
+from bkctl.engine.gc.policy import Request
+from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.journal.batch import JournalBatch
@@ -45,6 +49,7 @@ class Bookie:
     ``open_store`` opens (or makes) the key-value store in a directory. ``on_failure`` is told once when the
     bookie cannot go on: from then on nothing is acknowledged, and it is to be stopped. ``on_read_only`` is
     told whenever the disks turn it read-only (True) or back.
+    ``cluster`` says which ledgers exist; without it nothing is ever collected.
 
     Use: :meth:`start`, then ``writes``, ``fencing``, ``explicit_lacs``, ``reads``, :meth:`force_ledger`
     from any thread, then :meth:`stop`.
@@ -59,6 +64,7 @@ class Bookie:
         open_store: OpenStore,
         on_failure: Callable[[BkctlError], None] | None = None,
         on_read_only: Callable[[bool], None] | None = None,
+        cluster: LedgerDirectory | None = None,
     ) -> None:
         self.settings = settings
         self.failure: BkctlError | None = None
@@ -72,6 +78,12 @@ class Bookie:
         self._lock = threading.Lock()
         self._failing = threading.Lock()
         self._read_only_by_operator = False
+        self._mode_lock = threading.Lock()
+        # Journals and storages whose disk was found full by a write.
+        self._without_space: set[Journal | LedgerStorage] = set()
+        self._told_read_only = False
+        self._telling = threading.Lock()
+        self._disks_were_full = False
         self._serving = False
         self.journals = [self._journal(number) for number in range(len(settings.journal_directories))]
         self.storages = self._open_storages()
@@ -87,7 +99,15 @@ class Bookie:
         self.checkpointer = Checkpointer(
             self.journals, self.storages, self.marks, clock, settings.flush_interval_ms, self.fail
         )
-        self.disks = DiskMonitor(filesystem, ledger_directories, settings.disks, self._disks_changed)
+        self.disks = DiskMonitor(filesystem, ledger_directories, settings.disks, self._disks_looked_at)
+        #: One for each ledger directory, or none.
+        self.collectors = self._open_collectors(cluster)
+        for journal in self.journals:
+            journal.on_no_space = partial(self._no_space, journal)
+            journal.on_space = partial(self._journal_goes_on, journal)
+        for storage in self.storages:
+            storage.on_no_space = partial(self._no_space, storage)
+            storage.on_space = partial(self._space_again, storage)
 
     def start(self, *, accept_loss: bool = False) -> RecoveryReport:
         """Replay the journals, open new ones, start all threads.
@@ -111,6 +131,8 @@ class Bookie:
         self.writes.start()
         self.checkpointer.start()
         self.disks.start()
+        for collector in self.collectors:
+            collector.start()
         self._serving = self.served = True
         return report
 
@@ -122,6 +144,8 @@ class Bookie:
         serving, self._serving = self._serving, False
         try:
             self.disks.stop()
+            for collector in self.collectors:
+                collector.stop()
             self.checkpointer.stop()
             self.writes.stop()
             for journal in self.journals:
@@ -135,6 +159,8 @@ class Bookie:
     def abort(self) -> None:
         """End all threads as a kill does: nothing more is written, flushed or answered. For tests."""
         self._serving = False
+        for collector in self.collectors:
+            collector.abort()
         for journal in self.journals:
             journal.abort()
         self.disks.stop()
@@ -156,14 +182,31 @@ class Bookie:
 
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger: reads say so at once, its rows go with the next flush."""
+        self._delete_ledger(ledger, written_too=True)
+
+    def collect_ledger(self, ledger: int) -> bool:
+        """:meth:`delete_ledger`, unless entries of it came since the last flush: then False.
+
+        Whoever writes to it knows of it as alive; whether that is so is asked again at the next collection.
+        """
+        return self._delete_ledger(ledger, written_too=False)
+
+    def _delete_ledger(self, ledger: int, *, written_too: bool) -> bool:
         actions: Actions = []
         with self._lock:
+            storage = self.table.storage_of(ledger)
+            if not written_too and storage.has_unflushed(ledger):
+                return False
+            row = storage.ledgers.get(ledger)
+            if row is not None and row.fenced:
+                self.table.bury(ledger, self._clock.monotonic())
             descriptor = self.table.forget(ledger)
-            self.table.storage_of(ledger).delete_ledger(ledger)
+            storage.delete_ledger(ledger)
             if descriptor is not None:
                 actions.extend(descriptor.due_watches(None))
         for action in actions:
             action()
+        return True
 
     def checkpoint(self) -> None:
         """Flush everything and move the marks now. Raises StorageError."""
@@ -172,7 +215,8 @@ class Bookie:
     def set_read_only(self, read_only: bool) -> None:
         """Turn the bookie read-only by hand, or give it back to what the disks say."""
         self._read_only_by_operator = read_only
-        self._disks_changed(self.disks.state)
+        self._set_mode(self.disks.state)
+        self._tell_mode()
 
     @property
     def read_only(self) -> bool:
@@ -207,14 +251,57 @@ class Bookie:
         if self._on_failure is not None:
             self._on_failure(error)
 
-    def _disks_changed(self, state: DiskState) -> None:
-        if self.failure is not None:
-            return
-        read_only = state.read_only or self._read_only_by_operator
-        before = self.writes.read_only
-        self.writes.set_read_only(read_only, high_priority_too=state.high_priority_too)
-        if before != read_only and self._on_read_only is not None:
-            self._on_read_only(read_only)
+    def _disks_looked_at(self, state: DiskState) -> None:
+        self._set_mode(state)
+        self._tell_mode()
+        for journal in self.journals:
+            journal.retry()
+        full = any(use.full for use in state.disks)
+        if full and not self._disks_were_full and self.settings.gc.collect_when_full:
+            for collector in self.collectors:
+                collector.request(Request(major=True, minor=True))
+        self._disks_were_full = full
+
+    def _no_space(self, part: Journal | LedgerStorage, error: BkctlError) -> None:
+        """A write found the disk full, whatever the thresholds say. From any thread."""
+        with self._mode_lock:
+            if part not in self._without_space:
+                _log.error("the bookie is read-only until there is room: %s", error)
+            self._without_space.add(part)
+        self._set_mode(None)
+        # The answers say so from now on; registering it may take a while and is done by that thread.
+        self.disks.wake()
+
+    def _space_again(self, part: Journal | LedgerStorage) -> None:
+        with self._mode_lock:
+            self._without_space.discard(part)
+        self.disks.wake()
+
+    def _journal_goes_on(self, journal: Journal) -> None:
+        with self._lock:
+            # The first record of a ledger may be among those that were given up.
+            self.table.journal_keys_again(journal)
+            journal.resume()
+        self._space_again(journal)
+
+    def _set_mode(self, state: DiskState | None) -> None:
+        """Let the write stage take or refuse adds; ``state`` None: whatever the disks say, no."""
+        with self._mode_lock:
+            if self.failure is not None:
+                return
+            full = state is None or bool(self._without_space)
+            read_only = full or self._read_only_by_operator or (state is not None and state.read_only)
+            too = full or (state is not None and state.high_priority_too)
+            self.writes.set_read_only(read_only, high_priority_too=too)
+
+    def _tell_mode(self) -> None:
+        # One at a time: the last thing told is how it is.
+        with self._telling:
+            read_only = self.writes.read_only
+            if self.failure is None and self._told_read_only != read_only:
+                self._told_read_only = read_only
+                if self._on_read_only is not None:
+                    self._on_read_only(read_only)
 
     def _journal(self, number: int) -> Journal:
         directory = current(self.settings.journal_directories[number])
@@ -258,6 +345,40 @@ class Bookie:
             settings=settings,
             on_failure=self.fail,
         )
+
+    def _open_collectors(self, cluster: LedgerDirectory | None) -> list[Collector]:
+        if cluster is None:
+            return []
+        return [
+            Collector(
+                storage,
+                cluster,
+                filesystem=self._filesystem,
+                clock=self._clock,
+                settings=self.settings.gc,
+                delete_ledger=self.collect_ledger,
+                scarce_usage=self.settings.disks.usage_warn,
+                rows=self._log_metadata_rows(number),
+            )
+            for number, storage in enumerate(self.storages)
+        ]
+
+    def _log_metadata_rows(self, number: int) -> KeyValueStore | None:
+        """The ``metadata-cache`` of a ledger directory, if it is wanted and can be opened."""
+        gc = self.settings.gc
+        if not gc.metadata_cache:
+            return None
+        place = current(self.settings.ledger_directories[number])
+        if gc.metadata_cache_path is not None:
+            # Java gives all directories the same one, and does not start with two of them.
+            several = len(self.settings.ledger_directories) > 1
+            place = f"{gc.metadata_cache_path}/{number}" if several else gc.metadata_cache_path
+        try:
+            self._filesystem.make_directories(place)
+            return self._open_store(f"{place}/metadata-cache", LEDGERS_PROFILE)
+        except BkctlError as error:
+            _log.warning("entry logs are read anew at every start: %s", error)
+            return None
 
     def _locations_profile(self) -> StoreProfile:
         cache_bytes = self.settings.index_block_cache_bytes

@@ -81,21 +81,22 @@ def judge(
 
 
 class DiskMonitor:
-    """Looks at the directories every ``check_interval_ms`` and tells ``on_change`` about a new state."""
+    """Looks at the directories every ``check_interval_ms``, or when it is woken, and tells ``on_look``."""
 
     def __init__(
         self,
         filesystem: WritableFileSystem,
         directories: Sequence[str],
         settings: DiskSettings,
-        on_change: Callable[[DiskState], None],
+        on_look: Callable[[DiskState], None],
     ) -> None:
         self._filesystem = filesystem
         self._directories = directories
         self._settings = settings
-        self._on_change = on_change
+        self._on_look = on_look
         self._state: DiskState | None = None
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bookie-disks", daemon=True)
 
     @property
@@ -111,8 +112,13 @@ class DiskMonitor:
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
-        if self._thread.is_alive():
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def wake(self) -> None:
+        """Have the thread look soon."""
+        self._wake.set()
 
     def check(self) -> DiskState:
         """Look now. Raises StorageError when a directory's disk cannot be asked."""
@@ -120,24 +126,23 @@ class DiskMonitor:
         for directory in self._directories:
             space = self._filesystem.disk_space(directory)
             spaces.append((directory, space.total_bytes, space.free_bytes))
-        before, state = self._state, judge(self._settings, self._state, spaces)
+        state = judge(self._settings, self._state, spaces)
         self._state = state
         for use in state.disks:
             if use.full:
                 _log.warning("%s: the disk is full, %.1f %% are in use", use.directory, use.usage * 100)
             elif use.usage > self._settings.usage_warn:
                 _log.warning("%s: %.1f %% of the disk are in use", use.directory, use.usage * 100)
-        if before is None or _mode(before) != _mode(state):
-            self._on_change(state)
+        self._on_look(state)
         return state
 
     def _run(self) -> None:
-        while not self._stop.wait(self._settings.check_interval_ms / 1000):
+        while True:
+            self._wake.wait(self._settings.check_interval_ms / 1000)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
             try:
                 self.check()
             except StorageError as error:
                 _log.error("%s", error)
-
-
-def _mode(state: DiskState) -> tuple[bool, bool]:
-    return state.read_only, state.high_priority_too

@@ -32,14 +32,15 @@ class Fencing:
         """Fence a ledger; one that the bookie does not know is created with this key, and fenced.
 
         ``done`` is called once, when the fence is durable (None) or cannot be made so (BookieIOError);
-        perhaps before this returns. Raises UnauthorizedError for another key than the ledger's.
+        perhaps before this returns. Raises UnauthorizedError for another key than the ledger's, StorageError
+        when the journal takes nothing. Also a fence that failed keeps adds out from here on.
         """
         actions: Actions = []
         with self._lock:
             descriptor = self._table.open(ledger, master_key)
             if descriptor.fence_waiters is not None:
                 descriptor.fence_waiters.append(done)
-            elif descriptor.fenced:
+            elif descriptor.fenced and not descriptor.fence_owed:
                 actions.append(partial(done, None))
             else:
                 self._append(descriptor, done)
@@ -56,8 +57,8 @@ class Fencing:
         try:
             self._table.append(descriptor, [record], entries=1, sink=self, context=descriptor)
         except BkctlError:
-            # The ledger stays fenced in memory; the next attempt finds the journal stopped as well.
             descriptor.fence_waiters = None
+            descriptor.fence_owed = True
             raise
 
     def journaled(self, batches: list[JournalBatch]) -> None:
@@ -74,6 +75,7 @@ class Fencing:
             assert isinstance(descriptor, LedgerDescriptor)
             with self._lock:
                 waiters, descriptor.fence_waiters = descriptor.fence_waiters or [], None
+                descriptor.fence_owed = error is not None
             for done in waiters:
                 if error is None:
                     done(None)

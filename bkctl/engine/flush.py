@@ -23,6 +23,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
+from functools import partial
 from typing import NamedTuple
 
 from bkctl.clock import Clock
@@ -31,11 +32,19 @@ from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import Marks, WriteCaches
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.index.entry_locations import OPERATIONS_MAX, EntryLocationIndex
+from bkctl.engine.flush_pace import FlushPace
+from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, StorageError, SyncError
+
+#: Rows of the index that are written at a time.
+_GROUP_ENTRIES_MAX = 4096
+
+#: How far a flush has come when its entries are in the logs, and when their locations are in the index.
+_DONE_LOGGED = 0.5
+_DONE_INDEXED = 0.9
 
 
 class ForceFailedError(StorageError):
@@ -74,11 +83,11 @@ class Flush:
         self._clock = clock
         self._settings = settings
         self._meters = meters
-        self._aborted = False
+        self._aborted = threading.Event()
 
     def abort(self) -> None:
         """Let the flush under way, if any, end with an error before its next step."""
-        self._aborted = True
+        self._aborted.set()
 
     def run(self) -> bool:
         """Flush the flushing cache, if there is one, and the ledger rows; whether a cache became free.
@@ -88,12 +97,13 @@ class Flush:
         started_s = self._clock.monotonic()
         cache = self._caches.flushing
         count = size_bytes = 0
+        pace = FlushPace(self._caches, self._clock, self._aborted.wait)
         try:
             done: Marks = {}
             if cache is not None:
                 self._meters.flush.waited.add(max(started_s - self._caches.swapped_s, 0.0))
                 count, size_bytes = cache.count, cache.size_bytes
-                done = self._flush_entries(cache)
+                done = self._flush_entries(cache, pace)
             self._flush_rows(done)
         except BkctlError as error:
             self._meters.flush_failures += 1
@@ -105,7 +115,7 @@ class Flush:
         if cache is not None:
             # Its rows are in the index, so no reader needs it any more. Its memory is given back before the
             # other half may be swapped: no third one is ever there.
-            cache.clear()
+            cache.clear(partial(pace.step, 1.0))
             with self._lock:
                 self._caches.release()
         self._meters.flushes += 1
@@ -114,10 +124,10 @@ class Flush:
         self._meters.flush.worked.add(self._clock.monotonic() - started_s)
         return cache is not None
 
-    def _flush_entries(self, cache: WriteCache) -> Marks:
+    def _flush_entries(self, cache: WriteCache, pace: FlushPace) -> Marks:
         """Steps 1 to 3; returns the marks whose locations are gone."""
         started_s = self._clock.monotonic()
-        groups = self._append(cache)
+        groups = self._append(cache, pace)
         written_s = self._clock.monotonic()
         self._check_going_on()
         self._force()
@@ -126,14 +136,17 @@ class Flush:
         with self._lock:
             marks = self._caches.marks_before_swap()
         self._delete(marks)
+        total = max(len(groups), 1)
         while groups:
             group = groups.popleft()
             self._check_going_on()
-            # Synced: the entry is found after a crash from here on, and what its row points at is durable.
-            self._locations.put_many(group.keys, group.locations)
+            # The last one is synced, and with it all before it: the entries are found after a crash from
+            # there on, and what their rows point at is durable.
+            self._locations.put_many(group.keys, group.locations, sync=not groups)
             self._read_cache.next_generation()
             for start in range(0, len(group.keys), PIECE_ENTRIES):
                 self._read_cache.remove_many(group.keys[start : start + PIECE_ENTRIES])
+            pace.step(_DONE_INDEXED - (_DONE_INDEXED - _DONE_LOGGED) * len(groups) / total)
         self._meters.log_write.add(written_s - started_s)
         self._meters.force.add(forced_s - written_s)
         self._meters.locations.add(self._clock.monotonic() - forced_s)
@@ -156,19 +169,22 @@ class Flush:
         self._meters.deleted_ledgers += len(done.keys() | late.keys())
         self._meters.ledger_rows.add(self._clock.monotonic() - started_s)
 
-    def _append(self, cache: WriteCache) -> deque[_Group]:
+    def _append(self, cache: WriteCache, pace: FlushPace) -> deque[_Group]:
         """Step 1; the groups are in the order of their keys."""
         settings = self._settings
         groups: deque[_Group] = deque()
+        appended = 0
         for keys, bodies in cache.sorted_batches(
             settings.flush_batch_entries_max, settings.flush_batch_bytes_max
         ):
             self._check_going_on()
             locations = self._entry_logger.append(keys, bodies)
-            if not groups or len(groups[-1].keys) + len(keys) > OPERATIONS_MAX:
+            if not groups or len(groups[-1].keys) + len(keys) > _GROUP_ENTRIES_MAX:
                 groups.append(_Group([], array("q")))
             groups[-1].keys.extend(keys)
             groups[-1].locations.extend(locations)
+            appended += len(keys)
+            pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
 
     def _force(self) -> None:
@@ -186,7 +202,7 @@ class Flush:
         self._read_cache.remove_ledgers(marks.keys())
 
     def _check_going_on(self) -> None:
-        if self._aborted:
+        if self._aborted.is_set():
             raise StorageError("the flush was aborted")
 
 

@@ -47,10 +47,12 @@ class LedgerDescriptor:
     it need no further check while the ledger is open. ``key_journaled`` says that a record with the master
     key stands in front of whatever is appended to the journal now. ``lac`` is the highest last add confirmed
     seen; ``lac_complete`` that entries of earlier runs of the bookie are counted in.
-    ``fence_waiters`` is a list while the fence record is on its way to the disk.
+    ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
+    record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
     """
 
     __slots__ = (
+        "fence_owed",
         "fence_waiters",
         "fenced",
         "grant",
@@ -75,6 +77,7 @@ class LedgerDescriptor:
         self.fenced = fenced
         self.key_journaled = False
         self.fence_waiters: list[Done] | None = None
+        self.fence_owed = False
         self.lac = LAC_NONE
         self.lac_complete = False
         self.watches: list[LacWatch] = []
@@ -82,7 +85,13 @@ class LedgerDescriptor:
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return not self.watches and self.fence_waiters is None
+        return not self.watches and self.fence_waiters is None and not self.fence_owed
+
+    def adopt(self, master_key: bytes) -> None:
+        """Take the first real key of a ledger that had a blank one."""
+        self.master_key = master_key
+        self.grant = grant(self.ledger, master_key)
+        self.key_journaled = False
 
     def raise_lac(self, lac: int) -> None:
         """Take ``lac`` if it is higher."""

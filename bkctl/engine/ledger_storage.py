@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
+from typing import TypeVar
 
 from bkctl.clock import Clock
 from bkctl.engine.cache.entry_table import ledger_of
@@ -35,12 +36,21 @@ from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.read_ahead import EntryReader
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.engine.storage_settings import StorageSettings
-from bkctl.errors import BkctlError, BookieError, BookieIOError, NoEntryError, StorageError
+from bkctl.errors import (
+    BkctlError,
+    BookieError,
+    BookieIOError,
+    NoEntryError,
+    NoSpaceError,
+    StorageError,
+    SyncError,
+)
 
 __all__ = ["LAST_ENTRY", "LedgerStorage", "StorageSettings"]
 
 _log = logging.getLogger(__name__)
 _KEY = struct.Struct(">qq")
+_Result = TypeVar("_Result")
 
 #: Entry id that asks for the newest entry.
 LAST_ENTRY = -1
@@ -54,7 +64,8 @@ class LedgerStorage:
     entry log could not be forced, or the flush thread met a bug. After that puts and flushes are refused;
     reads go on, because what they find was put here and is still in the journal.
 
-    ``on_room`` is called without locks, from the thread that flushed, when a write cache has become free.
+    ``on_room`` is called without locks, from the thread that flushed, when a write cache has become free;
+    ``on_no_space`` when a flush found the disk full, ``on_space`` when the next one has succeeded.
     """
 
     def __init__(
@@ -70,9 +81,14 @@ class LedgerStorage:
         on_failure: Callable[[BkctlError], None],
     ) -> None:
         self.directory = directory
+        self.entry_logger = entry_logger
+        self.locations = locations
         self.ledgers = ledgers
         self.settings = settings
         self.on_room: Callable[[], None] | None = None
+        self.on_no_space: Callable[[BkctlError], None] | None = None
+        self.on_space: Callable[[], None] | None = None
+        self._no_space = False
         self.caches = WriteCaches(settings.write_cache_bytes_max)
         self.read_cache = ReadCache(settings.read_cache_bytes_max)
         self.meters = StorageMeters(self.caches.half_bytes_max)
@@ -253,6 +269,33 @@ class LedgerStorage:
         """
         self._guarded(self._flush_everything)
 
+    def while_quiet(self, work: Callable[[], _Result]) -> _Result:
+        """What ``work`` returns; no flush runs meanwhile, so the logs' ends and the index stand still.
+
+        ``work`` may append to the entry logs if it forces them before it returns, and write the index. A
+        sync that fails in it stops the storage, as one of a flush does. Raises what ``work`` raises, and
+        StorageError when the storage is closed or has failed.
+        """
+        try:
+            with self._flush_lock:
+                if self._failure is not None or self._closed:
+                    raise self._refusal()
+                try:
+                    return work()
+                except SyncError as error:
+                    self._failure = error
+                    raise
+        except SyncError as error:
+            self._on_failure(error)
+            raise
+
+    def has_unflushed(self, ledger: int) -> bool:
+        """Whether entries of a ledger are in a write cache. Called under the engine lock; memory only."""
+        flushing = self.caches.flushing
+        return self.caches.active.last_entry(ledger) is not None or (
+            flushing is not None and flushing.last_entry(ledger) is not None
+        )
+
     def _flush_everything(self) -> bool:
         freed = False
         if self.caches.flushing is not None:
@@ -274,7 +317,8 @@ class LedgerStorage:
         return swapped
 
     def _flush_full(self) -> bool:
-        return self.caches.flushing is not None and self._flush.run()
+        # After a full disk also the ledger rows alone: whether there is room again is to be seen.
+        return (self.caches.flushing is not None or self._no_space) and self._flush.run()
 
     def _guarded(self, flush: Callable[[], bool]) -> None:
         """Run a flush alone, then tell who has to know."""
@@ -294,10 +338,18 @@ class LedgerStorage:
         except ForceFailedError as error:
             self._on_failure(error)
             raise
-        except BkctlError:
+        except BkctlError as error:
             # The flush thread takes it from here.
             self._wake.set()
+            if isinstance(error, NoSpaceError):
+                self._no_space = True
+                if self.on_no_space is not None:
+                    self.on_no_space(error)
             raise
+        if self._no_space:
+            self._no_space = False
+            if self.on_space is not None:
+                self.on_space()
         if freed and self.on_room is not None:
             self.on_room()
 

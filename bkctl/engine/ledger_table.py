@@ -5,6 +5,7 @@ All methods are called under the engine lock and touch memory only.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,11 @@ from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.errors import BkctlError, CorruptionError, UnauthorizedError
+from bkctl.errors import BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
+
+#: How long a ledger that was deleted while it was fenced cannot be made anew, and how many are remembered.
+BURIED_S = 3600.0
+BURIED_MAX = 100_000
 
 
 class LedgerTable:
@@ -33,6 +38,8 @@ class LedgerTable:
         self.grants: dict[bytes, LedgerDescriptor] = {}
         self._descriptors: dict[int, LedgerDescriptor] = {}
         self._descriptors_max = descriptors_max
+        # Fenced ledgers that were deleted, and until when that counts; in the order of that time.
+        self._buried: OrderedDict[int, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._descriptors)
@@ -57,8 +64,9 @@ class LedgerTable:
     def open(self, ledger: int, master_key: bytes) -> LedgerDescriptor:
         """The descriptor of a ledger for one who brings ``master_key``; an unknown ledger is created with it.
 
-        Raises UnauthorizedError for another key than the ledger's. A stored key that is blank is replaced; a
-        presented one of zeros is accepted for any ledger, as DbLedgerStorage does.
+        Raises UnauthorizedError for another key than the ledger's. A stored key that is blank, as index
+        rebuilds leave it, is replaced. (DbLedgerStorage takes a presented key of zeros for any ledger; here
+        it is a key like others.)
         """
         descriptor = self.get(ledger)
         if descriptor is None:
@@ -67,8 +75,6 @@ class LedgerTable:
             return descriptor
         if is_blank(descriptor.master_key) and not is_blank(master_key):
             return self._adopt(descriptor, master_key)
-        if is_blank(master_key) and master_key:
-            return descriptor
         raise UnauthorizedError(
             f"ledger {ledger}: the master key is not the one the ledger was made with", ledger=ledger
         )
@@ -133,6 +139,8 @@ class LedgerTable:
 
     def admit(self, descriptor: LedgerDescriptor) -> None:
         """Let plain adds to an open ledger pass by its grant."""
+        if self.is_limbo(descriptor.ledger):
+            return
         if descriptor.key_journaled and not descriptor.fenced and not is_blank(descriptor.master_key):
             self.grants[descriptor.grant] = descriptor
 
@@ -147,9 +155,31 @@ class LedgerTable:
             self.refuse(descriptor)
         return descriptor
 
+    def bury(self, ledger: int, now_s: float) -> None:
+        """A fenced ledger is being deleted: let nobody make it anew for an hour.
+
+        Its writer may not know yet; what it writes would be acknowledged, and lost with the ledger.
+        """
+        while self._buried and (len(self._buried) >= BURIED_MAX or next(iter(self._buried.values())) < now_s):
+            self._buried.popitem(last=False)
+        self._buried.pop(ledger, None)
+        self._buried[ledger] = now_s + BURIED_S
+
+    def refuse_buried(self, ledger: int, now_s: float) -> None:
+        """Raises LedgerFencedError for a ledger that was fenced and deleted."""
+        if self._buried.get(ledger, now_s) > now_s:
+            raise LedgerFencedError(f"ledger {ledger} was fenced and then deleted", ledger=ledger)
+
     def descriptors(self) -> Iterable[LedgerDescriptor]:
         """Those in memory."""
         return self._descriptors.values()
+
+    def journal_keys_again(self, journal: Journal) -> None:
+        """Records of a journal were dropped, keys may have been among them: none counts as journaled."""
+        for descriptor in self._descriptors.values():
+            if descriptor.journal is journal:
+                descriptor.key_journaled = False
+                self.refuse(descriptor)
 
     def _from_row(self, ledger: int, row: LedgerData) -> LedgerDescriptor:
         descriptor = LedgerDescriptor(
@@ -171,8 +201,10 @@ class LedgerTable:
         row = ledgers.get(descriptor.ledger)
         assert row is not None, f"ledger {descriptor.ledger} has a descriptor but no row"
         ledgers.set(descriptor.ledger, replace(row, master_key=master_key))
-        self.forget(descriptor.ledger)
-        return self._keep(self._from_row(descriptor.ledger, replace(row, master_key=master_key)))
+        # The descriptor stays: long polls and fences may wait on it.
+        self.refuse(descriptor)
+        descriptor.adopt(master_key)
+        return descriptor
 
     def _keep(self, descriptor: LedgerDescriptor) -> LedgerDescriptor:
         if len(self._descriptors) >= self._descriptors_max:

@@ -44,6 +44,8 @@ class ReadStage:
         Raises NoLedgerError, NoEntryError, LedgerLimboError, BookieIOError.
         """
         storage = self._known(ledger)
+        if entry == LAST_ENTRY:
+            self._check_complete(ledger, "its newest entry is unknown")
         try:
             return storage.read(ledger, entry)
         except NoEntryError as error:
@@ -73,15 +75,14 @@ class ReadStage:
         Of a ledger in limbo the list would claim that others do not exist, so it is not given.
         """
         storage = self._known(ledger)
-        if self._table.is_limbo(ledger):
-            raise LedgerLimboError(f"ledger {ledger} is in limbo: entries may be missing", ledger=ledger)
+        self._check_complete(ledger, "entries may be missing")
         return storage.entries(ledger)
 
     def known_lac(self, ledger: int) -> int | None:
         """The ledger's last add confirmed if memory knows it, else None. Memory only."""
         with self._lock:
             descriptor = self._table.get(ledger)
-            if descriptor is None or not descriptor.lac_complete:
+            if descriptor is None or not descriptor.lac_complete or self._table.is_limbo(ledger):
                 return None
             return descriptor.lac
 
@@ -91,6 +92,7 @@ class ReadStage:
         Raises NoLedgerError, LedgerLimboError when entries may be missing, BookieIOError.
         """
         self._known(ledger)
+        self._check_complete(ledger, "its last add confirmed is unknown")
         lac = self.known_lac(ledger)
         if lac is not None:
             return lac
@@ -142,6 +144,10 @@ class ReadStage:
         if storage.ledgers.get(ledger) is None:
             raise NoLedgerError(f"ledger {ledger} is not known here", ledger=ledger)
         return storage
+
+    def _check_complete(self, ledger: int, consequence: str) -> None:
+        if self._table.is_limbo(ledger):
+            raise LedgerLimboError(f"ledger {ledger} is in limbo: {consequence}", ledger=ledger)
 
     def _absent(self, error: NoEntryError) -> BookieError:
         """What to say of an entry that is not here."""

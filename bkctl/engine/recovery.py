@@ -12,6 +12,8 @@ entry is called absent.
 Records of ledgers without a key, in the journal or in the index, belong to deleted ledgers and are skipped;
 behind an accepted damage, where the key may be what was lost, they are kept under a blank key, fenced.
 So is a fence without a key.
+
+In that same tail a record may be half written (``torn_records``): it replaces nothing that is known.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from dataclasses import dataclass, field, replace
 
 from bkctl.clock import Clock
 from bkctl.codec.entry import EntryBatch
+from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind, parse_journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.torn_records import lacks_sector, looks_torn
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
-from bkctl.errors import RefusedError
+from bkctl.errors import BookieError, CorruptionError, RefusedError
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan, unsynced_from
@@ -53,6 +57,7 @@ class RecoveryReport:
     fences: int = 0
     skipped_records: int = 0
     unsynced_holes: int = 0
+    torn_records: int = 0
     damages: list[Damage] = field(default_factory=list)
     damage_count: int = 0
     limbo_ledgers: int = 0
@@ -201,9 +206,14 @@ class _FileReplay:
         self._number = number
         self._path = path
         self._damaged = False
+        self._hole_from: int | None = None
 
     def run(self, start: int, hole_from: int | None) -> int:
-        """Replay from ``start``; the offset where the file's records end."""
+        """Replay from ``start``; the offset where the file's records end.
+
+        ``hole_from``: from there on the file may never have been synced.
+        """
+        self._hole_from = hole_from
         end = start
         with JournalScan(self._recovery.filesystem, self._path, unsynced_from=hole_from, start=start) as scan:
             for damage in scan.head.damage:
@@ -212,12 +222,15 @@ class _FileReplay:
                 if isinstance(item, EntryBatch):
                     self._entries(item)
                     last = len(item) - 1
-                    end = item.offset(last) + 4 + item.sizes[last]
+                    end = max(end, item.offset(last) + 4 + item.sizes[last])
                 elif isinstance(item, MarkedRecord):
                     self._special(item)
-                    end = item.end
+                    end = max(end, item.end)
                 elif isinstance(item, Damage):
                     self._note(item)
+                    # Whatever follows was looked at. A mark in front of the hole would make it, once a newer
+                    # journal exists, damage to the next start.
+                    end = scan.file.size_bytes
                 elif item.kind == "torn":
                     _log.info("%s: a torn record at offset %d ends it", self._path, item.offset)
         return end
@@ -229,8 +242,9 @@ class _FileReplay:
     def _entries(self, batch: EntryBatch) -> None:
         short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]
         if short:
-            offset = batch.offset(short[0])
-            self._note(Damage(self._path, offset, 4 + batch.sizes[short[0]], "an entry without a header"))
+            offset, size = batch.offset(short[0]), batch.sizes[short[0]]
+            unsynced = self._may_be_unsynced(offset) and looks_torn(offset, batch.body(short[0]))
+            self._note(Damage(self._path, offset, 4 + size, "an entry without a header", unsynced=unsynced))
             batch = batch.select([index for index in range(len(batch)) if index not in set(short)])
         by_storage: dict[LedgerStorage, tuple[list[bytes], list[bytes]]] = {}
         known = {ledger: self._row(ledger) is not None for ledger in set(batch.ledgers)}
@@ -239,11 +253,26 @@ class _FileReplay:
                 self._recovery.report.skipped_records += 1
                 continue
             body = batch.body(index)
-            keys, bodies = by_storage.setdefault(self._recovery.storage_of(ledger), ([], []))
+            storage = self._recovery.storage_of(ledger)
+            keys, bodies = by_storage.setdefault(storage, ([], []))
+            if self._may_be_unsynced(batch.offset(index)) and looks_torn(batch.offset(index), body):
+                self._recovery.put(storage, keys, bodies)
+                keys, bodies = by_storage[storage] = ([], [])
+                if _has_another(storage, ledger, batch.entries[index], body):
+                    self._recovery.report.torn_records += 1
+                    continue
             keys.append(body[:16])
             bodies.append(body)
         for storage, (keys, bodies) in by_storage.items():
-            self._recovery.put(storage, keys, bodies)
+            if keys:
+                self._recovery.put(storage, keys, bodies)
+
+    def _may_be_unsynced(self, offset: int) -> bool:
+        return self._hole_from is not None and offset >= self._hole_from
+
+    def _lacks_sector(self, record: MarkedRecord) -> bool:
+        """Whether a special record, whose lengths have been checked, is perhaps half written."""
+        return self._may_be_unsynced(record.offset) and lacks_sector(record.offset, record.body)
 
     def _row(self, ledger: int) -> LedgerData | None:
         """The ledger's row; behind a damage, which may have taken its key record, one is made."""
@@ -269,13 +298,23 @@ class _FileReplay:
                 self._recovery.report.skipped_records += 1
                 return
             else:
-                row = replace(row, explicit_lac=record.body[_BLOB_AT:])
+                blob = record.body[_BLOB_AT:]
+                if self._lacks_sector(record) and _is_behind(blob, row.explicit_lac):
+                    self._recovery.report.torn_records += 1
+                    return
+                row = replace(row, explicit_lac=blob)
             self._recovery.storage_of(record.ledger).ledgers.set(record.ledger, row)
 
     def _master_key(self, record: MarkedRecord) -> None:
         key = record.body[_BLOB_AT:]
         ledgers = self._recovery.storage_of(record.ledger).ledgers
         row = ledgers.get(record.ledger)
+        if self._lacks_sector(record):
+            # Cut within the key, nothing behind it was acknowledged: the next client's key will do.
+            self._recovery.report.torn_records += 1
+            if row is not None:
+                return
+            key = b""
         if row is None:
             ledgers.set(record.ledger, LedgerData(fenced=False, master_key=key))
         elif is_blank(row.master_key):
@@ -285,3 +324,21 @@ class _FileReplay:
                 f"{self._path}: the master key of ledger {record.ledger} at offset {record.offset} is not the"
                 " one in the ledger index; one of the two is from another bookie or damaged"
             )
+
+
+def _has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
+    """Whether the entry is there with other bytes; one that cannot be read counts as not there."""
+    if entry < 0:
+        return False
+    try:
+        return storage.read(ledger, entry) != body
+    except BookieError:
+        return False
+
+
+def _is_behind(blob: bytes, known: bytes | None) -> bool:
+    """Whether an explicit LAC is lower than the one that is known."""
+    try:
+        return known is not None and decode_explicit_lac(blob).lac < decode_explicit_lac(known).lac
+    except CorruptionError:
+        return True

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from bkctl.engine.disks import DiskSettings
 from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
@@ -29,6 +30,7 @@ class BookieSettings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     writes: WriteStageSettings = field(default_factory=WriteStageSettings)
     disks: DiskSettings = field(default_factory=DiskSettings)
+    gc: GcSettings = field(default_factory=GcSettings)
     flush_interval_ms: int = 10_000
     descriptors_max: int = 200_000
     #: Cache of each location index's blocks and filters; None is the profile's own.

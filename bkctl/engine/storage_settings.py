@@ -34,7 +34,7 @@ class StorageSettings:
     read_ahead_entries_max: int = 100
     read_ahead_bytes_max: int | None = None
     sequential_ledgers_max: int = 10_000
-    flush_batch_entries_max: int = 2_000
+    flush_batch_entries_max: int = 500
     flush_batch_bytes_max: int = 2 * _MIB
     retry_ms: int = 1_000
 

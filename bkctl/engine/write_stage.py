@@ -34,6 +34,7 @@ from bkctl.errors import (
     BookieError,
     BookieIOError,
     LedgerFencedError,
+    LedgerLimboError,
     ReadOnlyBookieError,
     TooManyRequestsError,
 )
@@ -171,7 +172,7 @@ class WriteStage:
         """Take one add; its answer comes through its sink, from another thread or before this returns.
 
         Raises what refuses it: BadRequestError, ReadOnlyBookieError, UnauthorizedError, LedgerFencedError,
-        TooManyRequestsError, BookieIOError; StorageError when the journal has failed.
+        LedgerLimboError, TooManyRequestsError, BookieIOError; StorageError when the journal has failed.
         """
         actions: Actions = []
         with self._lock:
@@ -189,7 +190,7 @@ class WriteStage:
                 return _Outcome.NOT_AS_IS
             descriptors.append(descriptor)
         append = self._append_whole if self._single else self._append_split
-        if not append(run, descriptors):
+        if not append(run, descriptors, actions):
             return _Outcome.NO_ROOM
         if not self._settings.journal_write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
@@ -197,7 +198,7 @@ class WriteStage:
         self.meter.done += len(run.keys)
         return _Outcome.ADDED
 
-    def _append_whole(self, run: AddRun, _: list[LedgerDescriptor]) -> bool:
+    def _append_whole(self, run: AddRun, _: list[LedgerDescriptor], __: Actions) -> bool:
         """A run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
@@ -209,7 +210,7 @@ class WriteStage:
             journal.append(_batch(framed(run.bodies), size_bytes, count, run.sink, run.context))
         return True
 
-    def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor]) -> bool:
+    def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor], actions: Actions) -> bool:
         """A run over several directories or journals: all of it is taken or, False, nothing."""
         by_storage: dict[LedgerStorage, list[int]] = {}
         by_journal: dict[Journal, list[int]] = {}
@@ -232,7 +233,12 @@ class WriteStage:
             for journal, indices in by_journal.items():
                 bodies = [run.bodies[index] for index in indices]
                 size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
-                journal.append(_batch(framed(bodies), size_bytes, len(bodies), sink, None))
+                batch = _batch(framed(bodies), size_bytes, len(bodies), sink, None)
+                try:
+                    journal.append(batch)
+                except BkctlError as error:
+                    # Parts may be on their way to other journals: the one answer comes from the sink, once.
+                    actions.append(partial(sink.journal_failed, [batch], error))
         return True
 
     def _raise_lacs(self, descriptors: list[LedgerDescriptor], bodies: list[bytes], actions: Actions) -> None:
@@ -267,9 +273,17 @@ class WriteStage:
 
     def _opened(self, add: SingleAdd) -> LedgerDescriptor:
         ledger, entry, _ = _FRONT.unpack_from(add.body)
+        self._table.refuse_buried(ledger, self._clock.monotonic())
         descriptor = self._table.open(ledger, add.master_key)
-        if descriptor.fenced and not add.recovery:
+        if add.recovery:
+            return descriptor
+        if descriptor.fenced:
             raise LedgerFencedError(f"ledger {ledger} is fenced", ledger=ledger, entry=entry)
+        if self._table.is_limbo(ledger):
+            # What was lost may have been its fence.
+            raise LedgerLimboError(
+                f"ledger {ledger} is in limbo: whether it is fenced is unknown", ledger=ledger, entry=entry
+            )
         return descriptor
 
     def _append_single(self, add: SingleAdd, actions: Actions) -> _Outcome:

@@ -132,6 +132,22 @@ class DeleteRange(NamedTuple):
 Operation = Put | Delete | DeleteRange
 
 
+class Puts:
+    """Many rows to put, as two columns of one length; an iteration gives them one by one.
+
+    A store that knows the class takes the columns as they are, which is twice as fast.
+    """
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self.keys = keys
+        self.values = values
+
+    def __iter__(self) -> Iterator[Put]:
+        return map(Put, self.keys, self.values)
+
+
 class KeyValueStore(KeyValueReader, Protocol):
     """A store that this process alone may write.
 

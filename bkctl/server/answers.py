@@ -8,9 +8,12 @@ in progress are counted by whoever starts them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class AnswerSink(Protocol):
@@ -54,7 +57,11 @@ class AnswerQueue:
             pieces = by_sink.get(sink)
             if pieces is None:
                 pieces = by_sink[sink] = []
-            pieces.append(frames())
+            try:
+                pieces.append(frames())
+            except Exception:  # noqa: BLE001
+                # The top of the loop's part: whatever is wrong with one answer, the others must be sent.
+                _log.exception("an answer could not be made")
             if done is not None:
                 written.append(done)
         for sink, pieces in by_sink.items():

@@ -2,16 +2,15 @@
 
 Back-pressure. Nothing is read from a socket while the answers on it are not taken (the transport's write
 buffer is above its high-water mark), nor while the bookie has as many adds in progress as it may have
-(``AddsInProgress``). A run of reads is answered in chunks: the next chunk is read only when the one before
-was handed to the transport and the client takes it, so one connection holds at most one chunk more than its
-write buffer, however much it asks for.
+(``AddsInProgress``). Whatever brings entries waits for its turn (``ReadTurns``), and runs of reads are
+answered in chunks, each of which is a turn: one connection holds a bounded number of chunks and entries more
+than its write buffer, however much it asks for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -20,11 +19,20 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, StartTls
-from bkctl.protocol.messages import Request, Response, Wire
+from bkctl.protocol.messages import (
+    BatchReadRequest,
+    ListOfEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    Request,
+    Response,
+    Wire,
+)
 from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
 from bkctl.server.add_answers import PendingAdds
 from bkctl.server.read_runs import ReadRunJob
+from bkctl.server.read_turns import ReadTurns
 from bkctl.server.request_processor import code_of
 from bkctl.types import ResultCode
 
@@ -43,11 +51,20 @@ class BookieConnection(asyncio.Protocol):
         self._state = ServerConnection(tls=server.tls is not None, frame_bytes_max=server.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._peer = ""
-        self._parked: deque[ReadRunJob] = deque()
         self._slow_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._handshaking = False
+        self._draining = False
+        self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
         self.write_paused = False
-        #: Adds of this connection wait for the bookie's limit.
+        #: Adds of this connection wait for the bookie's limit, reads for their turn.
         self.adds_paused = False
+        self.reads_paused = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody gets an answer here any more."""
+        return self._transport is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -57,8 +74,10 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._parked.clear()
+        self.turns.clear()
         self._cancel_slow_timer()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         self._server.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -66,7 +85,7 @@ class BookieConnection(asyncio.Protocol):
             if isinstance(event, AddRun):
                 self._add_run(event)
             elif isinstance(event, ReadRun):
-                self._park_or_start(ReadRunJob(self._server, self, event))
+                self.turns.add(ReadRunJob(self._server, self, event).start)
             elif isinstance(event, Request):
                 self._request(event)
             elif isinstance(event, Answer):
@@ -78,7 +97,7 @@ class BookieConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as nobody waits for them any more."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def respond(self, response: Response) -> None:
@@ -86,9 +105,21 @@ class BookieConnection(asyncio.Protocol):
         self._server.answers.post([(self, partial(encode_response, response), None)])
 
     def close(self) -> None:
-        """Send what is left and close."""
+        """Send what is left and close; a client that does not take it is cut off after a while."""
         if self._transport is not None:
             self._transport.close()
+            if self._close_timer is None:
+                self._close_timer = self._server.loop.call_later(self._server.close_timeout_s, self.abort)
+
+    def abort(self) -> None:
+        """Close without sending anything more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """Read no more; what was asked for is still answered."""
+        self._draining = True
+        self._set_reading()
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -100,8 +131,7 @@ class BookieConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.write_paused = False
         self._cancel_slow_timer()
-        while self._parked and not self.write_paused:
-            self._parked.popleft().resume()
+        self.turns.go_on()
         self._set_reading()
 
     def pause_adds(self, paused: bool) -> None:
@@ -109,25 +139,14 @@ class BookieConnection(asyncio.Protocol):
         self.adds_paused = paused
         self._set_reading()
 
-    def park_or_resume(self, job: ReadRunJob) -> None:
-        """A chunk was handed to the transport: go on with the run, now or when the client takes answers."""
-        if self._transport is None:
-            return
-        if self.write_paused:
-            self._parked.append(job)
-        else:
-            job.resume()
-
-    def _park_or_start(self, job: ReadRunJob) -> None:
-        if self.write_paused:
-            self._parked.append(job)
-        else:
-            job.start()
+    def _pause_reads(self, paused: bool) -> None:
+        self.reads_paused = paused
+        self._set_reading()
 
     def _set_reading(self) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._handshaking:
             return
-        if self.write_paused or self.adds_paused:
+        if self.write_paused or self.adds_paused or self.reads_paused or self._draining:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -145,7 +164,20 @@ class BookieConnection(asyncio.Protocol):
 
     def _request(self, request: Request) -> None:
         self._server.requests += 1
-        self._server.processor.process(request, self.respond)
+        if isinstance(
+            request, ReadRequest | BatchReadRequest | ReadLacRequest | ListOfEntriesRequest
+        ) and not (isinstance(request, ReadRequest) and request.long_poll):
+            self.turns.add(partial(self._read, request), first=request.high_priority)
+        else:
+            self._server.processor.process(request, self.respond, self)
+
+    def _read(self, request: Request) -> None:
+        """The turn of a request that brings entries."""
+        self._server.processor.process(request, self._respond_read, self)
+
+    def _respond_read(self, response: Response) -> None:
+        """From any thread."""
+        self._server.answers.post([(self, partial(encode_response, response), self.turns.ended)])
 
     def _add_run(self, run: AddRun) -> None:
         """Hand a run to the engine; one that it does not take as a whole is taken apart."""
@@ -207,6 +239,7 @@ class BookieConnection(asyncio.Protocol):
         assert self._transport is not None
         self.write(event.frame)
         self._transport.pause_reading()
+        self._handshaking = True
         self._server.keep(asyncio.ensure_future(self._handshake(self._transport)))
 
     async def _handshake(self, transport: asyncio.Transport) -> None:
@@ -226,6 +259,7 @@ class BookieConnection(asyncio.Protocol):
         if secured is None or self._transport is None:
             return
         self._transport = secured
+        self._handshaking = False
         self._state.tls_started()
         self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
         self._set_reading()

@@ -44,6 +44,7 @@ class ServerSettings:
     write_high_bytes: int = 512 << 10
     slow_reader_timeout_ms: int | None = None
     handshake_timeout_ms: int = 10_000
+    close_timeout_ms: int = 5_000
     drain_timeout_ms: int = 5_000
 
 
@@ -63,6 +64,7 @@ class BookieServer:
         slow_ms = settings.slow_reader_timeout_ms
         self.slow_reader_timeout_s = None if slow_ms is None else slow_ms / 1000
         self.handshake_timeout_s = settings.handshake_timeout_ms / 1000
+        self.close_timeout_s = settings.close_timeout_ms / 1000
         self.now_s = clock.monotonic
         self.answers = AnswerQueue(self.loop)
         self.adds = AddsInProgress(settings.adds_in_progress_max)
@@ -113,14 +115,25 @@ class BookieServer:
         if self._listener is not None:
             self._listener.close()
         for connection in self._connections:
-            connection.pause_adds(True)
+            connection.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drained(), self.settings.drain_timeout_ms / 1000)
         for connection in list(self._connections):
             connection.close()
         for task in list(self._tasks):
             task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_gone(), self.close_timeout_s)
+        for connection in list(self._connections):
+            connection.abort()
         await self.loop.run_in_executor(None, self._stop_stages)
+
+    async def _all_gone(self) -> None:
+        """Until the last answers are sent and every connection is closed."""
+        for wait_s in itertools.repeat(_DRAIN_POLL_S):
+            if not self._connections:
+                return
+            await asyncio.sleep(wait_s)
 
     async def _drained(self) -> None:
         """Until nothing is in progress; looked at now and then, because this happens once in a life."""
@@ -144,6 +157,7 @@ class BookieServer:
         """A client is gone."""
         self._connections.discard(connection)
         self.adds.forget(connection)
+        self.long_polls.forget(connection)
 
     def reads_ended(self, count: int, size_bytes: int, since_s: float) -> None:
         """Reads were answered, with so many bytes of entries."""

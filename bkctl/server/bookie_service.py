@@ -15,6 +15,7 @@ import errno
 import getpass
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,7 @@ from bkctl.server.bookie_server import BookieServer, bind
 from bkctl.server.cookie_rules import CookieDecision
 from bkctl.server.engine_settings import bookie_settings, server_settings
 from bkctl.server.identity import SystemHostNames, bookie_id, require_permitted_user
+from bkctl.server.live_ledgers import LiveLedgers
 from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
 from bkctl.server.port_holder import port_holder
 from bkctl.server.tls import server_context
@@ -86,6 +88,7 @@ class BookieService:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._metadata: MetadataStore | None = None
+        self._live_ledgers: LiveLedgers | None = None
         self._service_info = b""
         self._registered = False
         self._sticky_read_only = False
@@ -175,6 +178,7 @@ class BookieService:
         self._stack.enter_context(directories.DirectoryLocks(directories.every_directory(wanted)))
         decision = decide_cookies(self.config, metadata, port)
         directories.stamp(self.filesystem, metadata.cookies, decision)
+        self._live_ledgers = LiveLedgers(metadata, self.bookie_id, decision.cookie.instance_id)
         return decision
 
     def _start_engine(self) -> RecoveryReport:
@@ -186,6 +190,7 @@ class BookieService:
             open_store=_open_store,
             on_failure=self._failed,
             on_read_only=self._mode_changed,
+            cluster=self._live_ledgers,
         )
         self.bookie = bookie
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
@@ -253,14 +258,23 @@ class BookieService:
         registration = self._metadata.registration
         self._registered = False
         registration.remove_session_listener(self)
-        leaving = asyncio.ensure_future(asyncio.to_thread(registration.unregister))
-        done, _ = await asyncio.wait([leaving], timeout=UNREGISTER_TIMEOUT_S)
-        if not done:
-            # The flush does not wait for a store that is away: the registration ends with the session.
+        gone = asyncio.Event()
+
+        def unregister() -> None:
+            try:
+                registration.unregister()
+            except BkctlError as error:
+                # Closing the session ends the registration all the same.
+                _log.warning("the registration could not be removed: %s", error)
+            with contextlib.suppress(RuntimeError):  # nobody has waited for so long
+                self._loop.call_soon_threadsafe(gone.set)
+
+        # Neither the flush nor the end of the process waits for a store that is away.
+        threading.Thread(target=unregister, name="bookie-unregister", daemon=True).start()
+        try:
+            await asyncio.wait_for(gone.wait(), UNREGISTER_TIMEOUT_S)
+        except TimeoutError:
             _log.warning("the metadata store does not answer; the registration ends with its session")
-            leaving.add_done_callback(_log_failure)
-            return
-        _log_failure(leaving)
 
     def _register_mode(self) -> None:
         assert self._metadata is not None
@@ -310,13 +324,6 @@ class BookieService:
         self.failure = self.failure or error
         if self._on_failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, error)
-
-
-def _log_failure(leaving: asyncio.Future[None]) -> None:
-    """Closing the session ends the registration all the same."""
-    error = None if leaving.cancelled() else leaving.exception()
-    if error is not None:
-        _log.warning("the registration could not be removed: %s", error)
 
 
 def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:

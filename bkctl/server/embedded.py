@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
-from bkctl.errors import BkctlError, UsageError
+from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.event_loop import new_event_loop
+
+_log = logging.getLogger(__name__)
 
 #: Starting and stopping take well under a second; a replay of full journals takes longer.
 START_TIMEOUT_S = 600.0
@@ -53,6 +58,8 @@ class EmbeddedBookie:
         self.failure: BkctlError | None = None
         self._accept_loss = accept_loss
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._stop_error: BkctlError | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -71,35 +78,65 @@ class EmbeddedBookie:
         return self._started().http_port
 
     def start(self) -> StartReport:
-        """Start and wait until it serves. Raises what stands in the way."""
+        """Start and wait until it serves. Raises what stands in the way; nothing is left running then.
+
+        A bookie that was stopped may be started again; its port stays what it was.
+        """
         if self._thread is not None:
             raise UsageError("the bookie runs already")
-        loop = new_event_loop()
-        self._loop = loop
-        self._thread = threading.Thread(target=_run, args=(loop,), name="embedded-bookie", daemon=True)
+        self.report = self.failure = self._stop_error = None
+        started: Future[StartReport] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="embedded-bookie", daemon=True
+        )
         self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(self._start(), loop)
         try:
-            self.report = future.result(START_TIMEOUT_S)
+            self.report = started.result(START_TIMEOUT_S)
         except BaseException:
-            self._end_loop()
+            self._end()
             raise
         return self.report
 
     def stop(self) -> None:
         """Flush and leave; a second call does nothing. Raises StorageError when something was not flushed."""
-        if self._thread is None or self.service is None or self._loop is None:
-            return
-        try:
-            asyncio.run_coroutine_threadsafe(self.service.stop(), self._loop).result(STOP_TIMEOUT_S)
-        finally:
-            self._end_loop()
+        self._end()
+        error, self._stop_error = self._stop_error, None
+        if error is not None:
+            raise error
 
-    async def _start(self) -> StartReport:
+    def _end(self) -> None:
+        """Have the thread stop the bookie, and wait for it."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._loop is not None and self._stopping is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
+            raise StorageError(f"the bookie has not stopped within {STOP_TIMEOUT_S:g} s")
+
+    def _run(self, started: Future[StartReport]) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            try:
+                runner.run(self._live(started))
+            except BkctlError as error:
+                self._stop_error = error
+
+    async def _live(self, started: Future[StartReport]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         self.service = BookieService(
             self.config, accept_loss=self._accept_loss, on_failure=self._note_failure
         )
-        return await self.service.start()
+        try:
+            report = await self.service.start()
+        except BaseException as error:  # noqa: BLE001 - top of a thread: the caller's thread raises it
+            started.set_exception(error)
+            return
+        started.set_result(report)
+        await self._stopping.wait()
+        await self.service.stop()
 
     def _note_failure(self, error: BkctlError) -> None:
         self.failure = error
@@ -108,14 +145,6 @@ class EmbeddedBookie:
         if self.report is None:
             raise UsageError("the bookie has not started")
         return self.report
-
-    def _end_loop(self) -> None:
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -143,10 +172,12 @@ class LocalCluster:
     ) -> None:
         if bookies < 1:
             raise UsageError(f"a cluster of {bookies} bookies: at least 1")
-        self._temporary = directory is None
-        self.directory = (
-            Path(tempfile.mkdtemp(prefix="bkctl-cluster-")) if directory is None else Path(directory)
-        )
+        self._remove_directory: Callable[[], object] = lambda: None
+        if directory is None:
+            directory = tempfile.mkdtemp(prefix="bkctl-cluster-")
+            # Also when the cluster is dropped without a stop.
+            self._remove_directory = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self.directory = Path(directory)
         self.metadata_uri = metadata_uri or f"embedded://{self.directory.absolute()}/metadata.db"
         self.bookies = [
             EmbeddedBookie(
@@ -156,18 +187,18 @@ class LocalCluster:
         ]
 
     def start(self) -> None:
-        """Start all bookies. Raises what stands in the way; none is left running then."""
+        """Start all bookies. Raises what stands in the way; nothing is left then."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._remove_directory)
             for bookie in self.bookies:
                 bookie.start()
                 stack.callback(bookie.stop)
             stack.pop_all()
 
     def stop(self) -> None:
-        """Stop all bookies; a temporary directory is removed."""
+        """Stop all bookies; a temporary directory is removed. A second call does nothing."""
         with contextlib.ExitStack() as stack:
-            if self._temporary:
-                stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            stack.callback(self._remove_directory)
             for bookie in self.bookies:
                 stack.callback(bookie.stop)
 
@@ -179,11 +210,6 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
 
 
 def _config_below(directory: Path, metadata_uri: str | None, overrides: Mapping[str, str]) -> BookieConfig:
@@ -198,5 +224,7 @@ def _config_below(directory: Path, metadata_uri: str | None, overrides: Mapping[
         "httpServerPort": "0",
     }
     home.mkdir(parents=True, exist_ok=True)
-    config, _ = load(None, {**keys, **overrides}, {}, working_directory=str(home))
+    config, notices = load(None, {**keys, **overrides}, {}, working_directory=str(home))
+    for notice in notices:
+        _log.log(logging.WARNING if notice.warning else logging.INFO, "%s", notice)
     return config

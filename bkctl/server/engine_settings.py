@@ -5,6 +5,7 @@ from __future__ import annotations
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.disks import DiskSettings
 from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_settings import StorageSettings
@@ -38,6 +39,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
             journal_write_data=config.journal.write_data,
         ),
         disks=_disks(config),
+        gc=_gc(config),
         flush_interval_ms=storage.flush_interval_ms,
         index_block_cache_bytes=storage.index_block_cache_bytes,
     )
@@ -72,6 +74,25 @@ def _disks(config: BookieConfig) -> DiskSettings:
         check_interval_ms=disks.check_interval_ms,
         free_bytes_min=disks.high_priority_free_bytes_min,
         read_only_on_any_full=disks.read_only_on_any_full,
+    )
+
+
+def _gc(config: BookieConfig) -> GcSettings:
+    gc = config.gc
+    return GcSettings(
+        wait_ms=gc.wait_ms,
+        metadata_reads_per_s=gc.metadata_reads_per_s,
+        collect_when_full=gc.collect_when_full,
+        compact_when_off=gc.compact_when_off,
+        minor=CompactionSettings(gc.minor.threshold, gc.minor.interval_ms, gc.minor.time_max_ms),
+        major=CompactionSettings(gc.major.threshold, gc.major.interval_ms, gc.major.time_max_ms),
+        bytes_per_s=gc.bytes_per_s,
+        entries_per_s=gc.entries_per_s,
+        entries_unflushed_max=gc.entries_unflushed_max,
+        transactional=gc.transactional,
+        metadata_cache=gc.metadata_cache,
+        metadata_cache_path=gc.metadata_cache_path,
+        log_size_bytes=config.storage.log_bytes_max if gc.use_log_size else None,
     )
 
 

@@ -9,6 +9,7 @@ path                            method answer
 /api/v1/bookie/state            GET    running, readOnly, shuttingDown, availableForHighPriorityWrites
 /api/v1/bookie/state/readonly   GET    ``{"readOnly": bool}``; PUT with the same body changes it
 /api/v1/bookie/info             GET    freeSpace, totalSpace (bytes)
+/api/v1/bookie/gc..             both   garbage collection (``gc_admin``)
 /api/v1/bkctl/snapshot          GET    every stage's queue, bound and counters
 =============================== ====== ==========================================================
 
@@ -22,6 +23,7 @@ import json
 from typing import TYPE_CHECKING
 
 from bkctl.errors import BkctlError, RefusedError, StorageError
+from bkctl.server.gc_admin import GcAdmin
 from bkctl.server.prometheus import PrometheusCollector
 from bkctl.server.snapshot import snapshot
 
@@ -57,6 +59,7 @@ class HttpAdmin:
         router.add_put("/api/v1/bookie/state/readonly", self._set_read_only)
         router.add_get("/api/v1/bookie/info", self._info)
         router.add_get("/api/v1/bkctl/snapshot", self._snapshot)
+        GcAdmin(self._service).add_routes(router)
         self._runner = web.AppRunner(
             application, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
         )
@@ -102,8 +105,8 @@ class HttpAdmin:
 
     async def _set_read_only(self, request: web.Request) -> web.Response:
         try:
-            wanted = json.loads(await request.text())["readOnly"]
-        except (ValueError, TypeError, KeyError):
+            wanted = json.loads(await request.read())["readOnly"]
+        except (ValueError, TypeError, KeyError, RecursionError):
             return _text('ERROR parameters: expected {"readOnly": true} or {"readOnly": false}', status=400)
         if not isinstance(wanted, bool):
             return _text("ERROR parameters: readOnly is true or false", status=400)

@@ -31,6 +31,11 @@ def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
-    # One line per request of theirs is no life-cycle event.
-    for noisy in ("aiohttp.access", "kazoo.client"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if not verbose:
+        quiet_libraries()
+
+
+def quiet_libraries() -> None:
+    """No lines of theirs for every attempt to connect: what comes of it is told by us."""
+    for noisy in ("aiohttp.access", "kazoo"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)

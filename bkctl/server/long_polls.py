@@ -1,7 +1,7 @@
 """Reads that wait until a ledger's last add confirmed has moved (Java: ``LongPollReadEntryProcessorV3``).
 
 A wait holds no thread: the engine tells when the LAC moves, a timer of the event loop when the time is over,
-and whoever comes first takes the answer to the read stage.
+and whoever comes first takes the answer to the read stage. A client that goes takes its waits along.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.ledger_descriptor import LacWatch
@@ -20,6 +21,15 @@ from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
 Respond = Callable[[Response], None]
+
+
+class Client(Protocol):
+    """Whoever asks."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it gets no answer any more."""
+
 
 #: A client that asks for more waits this long.
 TIMEOUT_MS_MAX = 600_000
@@ -35,8 +45,9 @@ class LongPolls:
         self._bookie = bookie
         self._read_stage = read_stage
         self._loop = loop
+        self._waits: dict[Client, set[_Wait]] = {}
 
-    def start(self, request: ReadRequest, respond: Respond) -> None:
+    def start(self, request: ReadRequest, respond: Respond, client: Client) -> None:
         """Begin a wait. On the loop's thread. Raises TooManyRequestsError."""
         if self.meter.length >= self.meter.bound:
             self.meter.rejected += 1
@@ -44,7 +55,7 @@ class LongPolls:
         self.meter.length += 1
         try:
             # The LAC may have to be read from disk first.
-            self._read_stage.submit(partial(self._look, request, partial(self._finish, respond)))
+            self._read_stage.submit(partial(self._look, request, partial(self._finish, respond), client))
         except BkctlError:
             self.meter.length -= 1
             raise
@@ -57,7 +68,28 @@ class LongPolls:
         self.meter.length -= 1
         self.meter.done += 1
 
-    def _look(self, request: ReadRequest, respond: Respond) -> None:
+    def forget(self, client: Client) -> None:
+        """A client is gone: so are its waits. On the loop's thread."""
+        for wait in self._waits.pop(client, set()):
+            wait.end_unanswered()
+
+    def keep(self, client: Client, wait: _Wait) -> None:
+        """A wait has begun. On the loop's thread."""
+        self._waits.setdefault(client, set()).add(wait)
+
+    def drop(self, client: Client, wait: _Wait) -> None:
+        """A wait is over. On the loop's thread."""
+        waits = self._waits.get(client)
+        if waits is not None:
+            waits.discard(wait)
+            if not waits:
+                del self._waits[client]
+
+    def unanswered(self) -> None:
+        """A wait ended with its client. On the loop's thread."""
+        self._ended()
+
+    def _look(self, request: ReadRequest, respond: Respond, client: Client) -> None:
         """On the read stage: answer at once, or set the wait up."""
         assert request.previous_lac is not None
         try:
@@ -65,7 +97,7 @@ class LongPolls:
             if request.timeout_ms is None:
                 self._answer(request, respond, None)
                 return
-            wait = _Wait(self, request, respond)
+            wait = _Wait(self, request, respond, client)
             watch = self._bookie.reads.watch(request.ledger, request.previous_lac, wait.changed)
         except BkctlError as error:
             respond(request.refuse(error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR))
@@ -125,9 +157,10 @@ class LongPolls:
 class _Wait:
     """One wait. Whichever of timer and change takes the watch away answers; the other finds it gone."""
 
-    __slots__ = ("_changed", "_polls", "_request", "_respond", "_timer", "_watch")
+    __slots__ = ("_changed", "_client", "_polls", "_request", "_respond", "_timer", "_watch")
 
-    def __init__(self, polls: LongPolls, request: ReadRequest, respond: Respond) -> None:
+    def __init__(self, polls: LongPolls, request: ReadRequest, respond: Respond, client: Client) -> None:
+        self._client = client
         self._polls = polls
         self._request = request
         self._respond = respond
@@ -141,6 +174,10 @@ class _Wait:
         if self._changed:
             return
         self._watch = watch
+        if self._client.gone:
+            self.end_unanswered()
+            return
+        self._polls.keep(self._client, self)
         timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
         self._timer = self._polls.loop.call_later(timeout_ms / 1000, self._time_over)
 
@@ -153,8 +190,17 @@ class _Wait:
         self._changed = True
         if self._timer is not None:
             self._timer.cancel()
+            self._polls.drop(self._client, self)
 
     def _time_over(self) -> None:
         assert self._watch is not None
+        self._polls.drop(self._client, self)
         if self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
             self._polls.resume(self._request, self._respond, None)
+
+    def end_unanswered(self) -> None:
+        """The client is gone; if the change has the watch, that one ends the wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None and self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
+            self._polls.unanswered()

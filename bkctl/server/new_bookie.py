@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import dirname, join
 
 from bkctl.codec.bookie_service_info import bookie_address, decode_bookie_service_info
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
-from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.api import AlreadyExistsError, MetadataStore
 from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
 from bkctl.server import directories
 from bkctl.server.cookie_rules import CookieDecision, cookie_of, decide
@@ -47,8 +48,24 @@ def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
         PosixFileSystem().make_directories(dirname(uri.location))
     store = open_metadata_store(uri, metadata_settings(config))
     if uri.driver in (EMBEDDED, MEMORY) and not store.layout.cluster_exists():
-        store.layout.initialise_cluster()
+        # Bookies that start at the same moment find the same nothing; one of them makes it.
+        with suppress(AlreadyExistsError):
+            store.layout.initialise_cluster()
     return store
+
+
+def port_of_before(config: BookieConfig) -> int:
+    """The port in the cookie of a bookie whose port the system chooses: it is part of its id. 0 without one.
+
+    Raises as :func:`bkctl.server.directories.examine`.
+    """
+    if config.identity.bookie_id is not None:
+        return 0
+    for fact in directories.examine(PosixFileSystem(), config.directories):
+        if fact.cookie is not None:
+            port = fact.cookie.bookie_host.rpartition(":")[2]
+            return int(port) if port.isdecimal() else 0
+    return 0
 
 
 def decide_cookies(config: BookieConfig, metadata: MetadataStore, port: int) -> CookieDecision:
@@ -101,7 +118,8 @@ def format_directories(config: BookieConfig, *, delete_cookie: bool) -> list[For
     """Empty every ``current`` directory; with ``delete_cookie`` the cluster forgets the bookie too.
 
     The cookie in the store goes first: an empty directory with a cookie in the store refuses to start, which
-    is the safe half-way state. Raises RefusedError while a process uses a directory, StorageError.
+    is the safe half-way state. Raises RefusedError while a process uses a directory or, with
+    ``delete_cookie``, while the bookie is registered; StorageError.
     """
     plan = to_be_formatted(config)
     with directories.DirectoryLocks([found.directory for found in plan]):
@@ -113,8 +131,23 @@ def format_directories(config: BookieConfig, *, delete_cookie: bool) -> list[For
 
 
 def _delete_cookies(config: BookieConfig) -> None:
+    own = _own_ids(config)
+    if config.identity.port or config.identity.bookie_id is not None:
+        configured = candidate_ids(config.identity, config.identity.port, SystemHostNames())
+        others = [bookie for bookie in own if bookie not in configured]
+        if others:
+            raise RefusedError(
+                f"the directories are those of bookie {', '.join(others)}, but the configuration is that of "
+                f"{configured[-1]}: whose cookie is to be removed? Nothing was"
+            )
     with open_bookie_metadata(config) as metadata:
-        for bookie in candidate_ids(config.identity, config.identity.port, SystemHostNames()):
+        for bookie in own:
+            if metadata.registration.registration(bookie) is not None:
+                raise RefusedError(
+                    f"bookie {bookie} is registered: it runs, perhaps on another machine, or was killed a "
+                    "moment ago (its registration ends with its session); nothing was removed"
+                )
+        for bookie in own:
             stored = metadata.cookies.read_cookie(bookie)
             if stored is not None:
                 metadata.cookies.delete_cookie(bookie, stored.version)

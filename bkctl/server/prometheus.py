@@ -11,6 +11,7 @@ import resource
 import time
 from typing import TYPE_CHECKING
 
+from bkctl.engine.gc.reports import GcMeters
 from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -47,7 +48,10 @@ class PrometheusCollector:
                 self._journal(families, number, journal)
             for number, storage in enumerate(bookie.storages):
                 index = bookie.settings.indexes[number]
-                self._storage(families, storage, bookie.settings.ledger_directories[number], index)
+                labels = {"ledgerDir": bookie.settings.ledger_directories[number], "indexDir": index}
+                self._storage(families, storage, labels)
+                if number < len(bookie.collectors):
+                    self._collector(families, bookie.collectors[number].meters, labels)
         _process(families)
         now_s = time.monotonic()
         if now_s - self._rolled_s >= ROLLOVER_S:
@@ -129,12 +133,21 @@ class PrometheusCollector:
             families.counter(prefix + name, meters.flushes[reason], journalIndex=index)
         families.gauge(prefix + "MEMORY_MAX", journal.settings.queue_bytes_max, journalIndex=index)
 
-    def _storage(self, families: Families, storage: LedgerStorage, ledger_dir: str, index_dir: str) -> None:
-        meters, caches, labels = (
-            storage.meters,
-            storage.caches,
-            {"ledgerDir": ledger_dir, "indexDir": index_dir},
-        )
+    def _collector(self, families: Families, meters: GcMeters, labels: dict[str, str]) -> None:
+        families.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", meters.active_logs, **labels)
+        families.gauge("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", meters.active_log_bytes, **labels)
+        families.gauge("bookie_ACTIVE_LEDGER_TOTAL", meters.active_ledgers, **labels)
+        families.gauge("bookie_GC_HELD_DELETIONS", meters.held_deletions, **labels)
+        families.counter("bookie_MINOR_COMPACTION_TOTAL", meters.minor_compactions, **labels)
+        families.counter("bookie_MAJOR_COMPACTION_TOTAL", meters.major_compactions, **labels)
+        families.counter("bookie_DELETED_LEDGER_TOTAL", meters.deleted_ledgers, **labels)
+        families.counter("bookie_RECLAIMED_DELETION_SPACE_BYTES", meters.deleted_bytes, **labels)
+        families.counter("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", meters.compacted_bytes, **labels)
+        window = self._window(f"collector {labels['ledgerDir']}", meters.duration)
+        families.summary("bookie_THREAD_RUNTIME", window, meters.failed_passes, **labels)
+
+    def _storage(self, families: Families, storage: LedgerStorage, labels: dict[str, str]) -> None:
+        meters, caches = storage.meters, storage.caches
         flushing = caches.flushing
         held = [caches.active] if flushing is None else [caches.active, flushing]
         families.gauge("bookie_write_cache_size", sum(cache.size_bytes for cache in held), **labels)
@@ -157,7 +170,7 @@ class PrometheusCollector:
             ("flush_ledger_index", meters.ledger_rows),
         )
         for name, histogram in steps:
-            window = self._window(f"storage {ledger_dir} {name}", histogram)
+            window = self._window(f"storage {labels['ledgerDir']} {name}", histogram)
             families.summary(f"bookie_{name}", window, meters.flush_failures, **labels)
 
 

@@ -42,7 +42,9 @@ class ReadRunJob:
                 self.resume()
                 return
         if self._position < len(self._keys):
-            self._connection.park_or_resume(self)
+            self._connection.turns.again(self.start)
+        else:
+            self._connection.turns.ended()
 
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
@@ -55,6 +57,7 @@ class ReadRunJob:
             self._connection.write(answer_reads(self._wire, self._tokens[self._position :], codes))
             self._position = len(self._keys)
             self._server.reads_refused += rest
+            self._connection.turns.ended()
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
@@ -147,7 +150,9 @@ class ReadRunJob:
     def _written(self, count: int, size_bytes: int) -> None:
         self._server.reads_ended(count, size_bytes, self._since_s)
         if self._position < len(self._keys):
-            self._connection.park_or_resume(self)
+            self._connection.turns.again(self.resume)
+        else:
+            self._connection.turns.ended()
 
 
 def _ledger(key: bytes) -> int:

@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from bkctl.codec.location import ID_MAX
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.read_stage import LAST_ENTRY
 from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BkctlError, BookieError, NoLedgerError
+from bkctl.errors import BkctlError, BookieError, NoLedgerError, NoSpaceError
 from bkctl.protocol.entry_list import encode_entry_list
 from bkctl.protocol.messages import (
     AUTH_DISABLED_PLUGIN,
@@ -34,7 +35,7 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.refusal import refusal
-from bkctl.server.long_polls import LongPolls
+from bkctl.server.long_polls import Client, LongPolls
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
@@ -69,18 +70,18 @@ class RequestProcessor:
         self._frame_bytes_max = frame_bytes_max
         self._singles = _Singles()
 
-    def process(self, request: Request, respond: Respond) -> None:
-        """Serve one request. Never raises; whatever stands in the way is an answer."""
+    def process(self, request: Request, respond: Respond, client: Client) -> None:
+        """Serve one request of ``client``. Never raises; whatever stands in the way is an answer."""
         refused = refusal(request)
         if refused is not None:
             respond(request.refuse(refused))
             return
         try:
-            self._dispatch(request, respond)
+            self._dispatch(request, respond, client)
         except BkctlError as error:
             respond(request.refuse(code_of(error)))
 
-    def _dispatch(self, request: Request, respond: Respond) -> None:
+    def _dispatch(self, request: Request, respond: Respond, client: Client) -> None:
         match request:
             case AddRequest():
                 self._add(request, respond)
@@ -89,7 +90,7 @@ class RequestProcessor:
                     request.ledger, request.master_key, request, partial(self._read, request), respond
                 )
             case ReadRequest() if request.long_poll:
-                self._long_polls.start(request, respond)
+                self._long_polls.start(request, respond, client)
             case ReadRequest():
                 stage = self._high_priority_stage if request.high_priority else self._read_stage
                 stage.submit(partial(self._read, request, respond))
@@ -160,18 +161,26 @@ class RequestProcessor:
     def _read(self, request: ReadRequest, respond: Respond) -> None:
         try:
             body = self._bookie.reads.read(request.ledger, request.entry)
-            max_lac = None if request.fence else self._bookie.reads.last_add_confirmed(request.ledger)
         except BkctlError as error:
             log_io(error)
             respond(request.refuse(code_of(error)))
-        else:
-            respond(request.answer(ResultCode.OK, body, max_lac=max_lac))
+            return
+        max_lac = None
+        if not request.fence:
+            try:
+                max_lac = self._bookie.reads.last_add_confirmed(request.ledger)
+            except BkctlError as error:
+                # The entry itself was read; the client does without the LAC.
+                log_io(error)
+        respond(request.answer(ResultCode.OK, body, max_lac=max_lac))
 
     def _batch_read(self, request: BatchReadRequest, respond: Respond) -> None:
         bytes_max = min(request.size_bytes_max, self._batch_read_bytes_max)
         bodies: list[bytes] = []
         size_bytes = _BATCH_HEAD_BYTES
-        while request.count_max <= 0 or len(bodies) < request.count_max:
+        # Behind the highest id there is nothing, not even a key to ask for.
+        count_max = min(request.count_max if request.count_max > 0 else ID_MAX, ID_MAX - request.entry + 1)
+        while len(bodies) < count_max:
             try:
                 body = self._bookie.reads.read(request.ledger, request.entry + len(bodies))
             except BkctlError as error:
@@ -253,7 +262,12 @@ def _answer(batch: JournalBatch, code: ResultCode) -> None:
 
 
 def code_of(error: BkctlError) -> ResultCode:
-    """What to answer for an error: its own code, I/O error for everything that has none."""
+    """What to answer for an error: its own code, I/O error for everything that has none.
+
+    A write that found the disk full has made the bookie read-only.
+    """
+    if isinstance(error, NoSpaceError):
+        return ResultCode.READ_ONLY
     return error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bkctl.engine.gc.collector import Collector
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.metrics.latency import LatencyHistogram
@@ -48,6 +49,7 @@ def snapshot(service: BookieService) -> Values:
         "queues": _queues(service),
         "journals": [_journal(journal) for journal in bookie.journals],
         "storages": [_storage(storage) for storage in bookie.storages],
+        "gc": [_gc(collector) for collector in bookie.collectors],
         "checkpoint": {
             "failed": bookie.checkpointer.failed,
             "duration": _latency(bookie.checkpointer.duration),
@@ -135,6 +137,31 @@ def _storage(storage: LedgerStorage) -> Values:
         "disk_reads": meters.disk_reads,
         "read_ahead_calls": meters.read_ahead_calls,
         "read_ahead_entries": meters.read_ahead_entries,
+    }
+
+
+def _gc(collector: Collector) -> Values:
+    meters, status = collector.meters, collector.status()
+    return {
+        "directory": status.directory,
+        "phase": status.phase,
+        "log_id": status.log_id,
+        "in_force": status.in_force,
+        "passes": meters.passes,
+        "failed_passes": meters.failed_passes,
+        "listing_failures": meters.listing_failures,
+        "deleted_ledgers": meters.deleted_ledgers,
+        "held_deletions": meters.held_deletions,
+        "deleted_logs": meters.deleted_logs,
+        "deleted_bytes": meters.deleted_bytes,
+        "compacted_bytes": meters.compacted_bytes,
+        "compaction_failures": meters.compaction_failures,
+        "minor_compactions": meters.minor_compactions,
+        "major_compactions": meters.major_compactions,
+        "active_logs": meters.active_logs,
+        "active_log_bytes": meters.active_log_bytes,
+        "set_aside_logs": meters.set_aside_logs,
+        "duration": _latency(meters.duration),
     }
 
 

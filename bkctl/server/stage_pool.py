@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.errors import TooManyRequestsError
@@ -40,11 +41,11 @@ class StagePool:
             with self._lock:
                 self.meter.length -= requests
             raise TooManyRequestsError("the bookie is shutting down") from None
-        future.add_done_callback(self._report)
+        future.add_done_callback(partial(self._report, requests))
 
     def stop(self) -> None:
-        """Finish what is queued and end the threads."""
-        self._executor.shutdown(wait=True)
+        """Finish what is running, drop what is queued, end the threads."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, job: Callable[[], None], requests: int, queued_s: float) -> None:
         started_s = self._clock.monotonic()
@@ -58,7 +59,11 @@ class StagePool:
                 self.meter.waited.add(started_s - queued_s, requests)
                 self.meter.worked.add(ended_s - started_s)
 
-    def _report(self, future: Future[None]) -> None:
+    def _report(self, requests: int, future: Future[None]) -> None:
+        if future.cancelled():
+            with self._lock:
+                self.meter.length -= requests
+            return
         error = future.exception()
         if error is not None:
             self.meter.failed += 1

@@ -38,11 +38,16 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _password(path: str | None) -> str | None:
-    """A password file holds the password as its first line."""
+def _password(path: str | None) -> str:
+    """A password file holds the password as its first line.
+
+    Empty without one: OpenSSL would ask on the terminal for the password of a key that has one.
+    """
     if path is None:
-        return None
+        return ""
     try:
-        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
+        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0].removesuffix("\r")
     except OSError as error:
         raise UsageError(f"tlsKeyStorePasswordPath={path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"tlsKeyStorePasswordPath={path}: not UTF-8 text") from error

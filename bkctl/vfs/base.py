@@ -116,6 +116,12 @@ class WritableFileSystem(FileSystem, Protocol):
         Raises NotFoundError when there is no ``old``, StorageError.
         """
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name in the same file system. Not durable before ``sync_directory``.
+
+        Raises NotFoundError when there is no ``old``, StorageError, also when ``new`` is taken.
+        """
+
     def remove(self, path: str) -> None:
         """Remove a file. Raises NotFoundError or StorageError. Not durable before ``sync_directory``."""
 

@@ -24,13 +24,14 @@ FileOperation = Literal[
     "sync",
     "create",
     "rename",
+    "link",
     "remove",
     "sync_directory",
     "make_directories",
 ]
 #: Operations whose effect a power cut may undo or keep: a crash before each of them is a state of its own.
 PERSISTENCE_POINTS: frozenset[FileOperation] = frozenset(
-    {"write", "sync", "create", "rename", "remove", "sync_directory", "make_directories"}
+    {"write", "sync", "create", "rename", "link", "remove", "sync_directory", "make_directories"}
 )
 
 
@@ -47,9 +48,10 @@ class ReadFault:
 class FaultRule:
     """Calls of ``operation`` that fail, wait, or wait and fail.
 
-    ``path`` is what the path ends in, or a predicate of it; a rename is meant by either of its paths. Of the
-    calls that match, ``first`` (from 1) is the first one that is hit and ``count`` how many are; None is all.
-    The call waits ``latency_s`` seconds, then fails with ``error_number``; None lets it succeed.
+    ``path`` is what the path ends in, or a predicate of it; a rename or a link is meant by either of its
+    paths. Of the calls that match, ``first`` (from 1) is the first one that is hit and ``count`` how many
+    are; None is all. The call waits ``latency_s`` seconds, then fails with ``error_number``; None lets it
+    succeed.
 
     ``open`` is opening an existing file, ``list`` reading a status, a directory or the free space. A write
     that fails has written its first half. A failed sync of a memory file loses what it should have made
@@ -263,6 +265,10 @@ class FaultyFileSystem:
     def rename(self, old: str, new: str) -> None:
         self.enter("rename", old, new, doing=f"renaming to {new}")
         self._inner.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self.enter("link", old, new, doing=f"linking to {new}")
+        self._inner.link(old, new)
 
     def remove(self, path: str) -> None:
         self.enter("remove", path, doing="removing")

@@ -100,7 +100,7 @@ class MemoryWritableFile(MemoryFile):
             self._bytes.lose_unsynced()
 
 
-#: What one create, rename or remove changed. A power cut keeps all of it or nothing.
+#: What one create, rename, link or remove changed. A power cut keeps all of it or nothing.
 _NameChange = dict[str, VolatileBytes | None]
 
 
@@ -143,7 +143,7 @@ class MemoryFileSystem:
                 for change in self._changes:
                     if chance.random() < keep:
                         _apply(change, names)
-            # A file may have two names when only one half of a rename was synced.
+            # A file may have two names: linked, or only one half of a rename was synced.
             remains = {id(content): content.after_power_cut(chance) for content in names.values()}
             left = MemoryFileSystem(capacity_bytes=self.capacity_bytes)
             left._device = self._device
@@ -157,7 +157,8 @@ class MemoryFileSystem:
         with self.lock:
             if self.capacity_bytes is None:
                 return _UNBOUNDED_BYTES
-            return max(0, self.capacity_bytes - sum(len(content.current) for content in self._names.values()))
+            contents = {id(content): len(content.current) for content in self._names.values()}
+            return max(0, self.capacity_bytes - sum(contents.values()))
 
     def open(self, path: str) -> MemoryFile:
         with self.lock:
@@ -207,6 +208,14 @@ class MemoryFileSystem:
                 raise _failure(errno.EISDIR, old, f"renaming to {new}")
             if _plain(new) != _plain(old):
                 self._change({_plain(old): None, _plain(new): content})
+
+    def link(self, old: str, new: str) -> None:
+        with self.lock:
+            content = self._content(old)
+            self._check_parent(new)
+            if _plain(new) in self._names or _plain(new) in self._directories:
+                raise _failure(errno.EEXIST, old, f"linking to {new}")
+            self._change({_plain(new): content})
 
     def remove(self, path: str) -> None:
         with self.lock:

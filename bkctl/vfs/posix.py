@@ -189,6 +189,14 @@ class PosixFileSystem:
                 raise NotFoundError(f"{old}: no such file") from None
             raise storage_error(error, old, f"renaming to {new}") from error
 
+    def link(self, old: str, new: str) -> None:
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not os.path.lexists(old):
+                raise NotFoundError(f"{old}: no such file") from None
+            raise storage_error(error, old, f"linking to {new}") from error
+
     def remove(self, path: str) -> None:
         try:
             os.unlink(path)

@@ -11,7 +11,7 @@ from bkctl.commands.nouns import NOUNS
 
 HEAVY = (
     "pyspark", "textual", "pyarrow", "aiohttp", "pandas", "numpy", "kazoo", "duckdb", "asyncio", "pydantic",
-    "rich", "rocksdict",
+    "rich", "rocksdict", "uvloop",
 )  # fmt: skip
 
 RUN = """
@@ -44,6 +44,24 @@ def test_top_level_help_does_not_even_load_typer() -> None:
 @pytest.mark.parametrize("noun", NOUNS)
 def test_help_of_a_noun_loads_nothing_heavy(noun: str) -> None:
     assert not modules_after(running(noun, "--help")) & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("bookie", "start"), ("bookie", "init"), ("bookie", "format"), ("bookie", "status"), ("bench", "add")],
+)
+def test_help_of_commands_about_live_bookies_loads_nothing_heavy(words: tuple[str, ...]) -> None:
+    assert not modules_after(running(*words, "--help")) & set(HEAVY)
+
+
+def test_asking_a_bookie_by_its_url_loads_neither_a_server_nor_a_metadata_client() -> None:
+    status = "from bkctl.admin.online.bookie_status import ask_status"
+    assert not modules_after(status) & {*HEAVY, "typer"}
+
+
+def test_a_bookie_loads_http_and_the_metadata_drivers_when_it_uses_them() -> None:
+    loaded = modules_after("import bkctl.server.foreground, bkctl.server.embedded")
+    assert not loaded & ({*HEAVY, "typer", "sqlite3"} - {"asyncio", "rocksdict"})
 
 
 def test_a_command_that_draws_no_table_loads_neither_rich_nor_pydantic() -> None:

@@ -211,6 +211,19 @@ def test_rename(place: Place) -> None:
     assert place.read("d/c") == b"content of a"
 
 
+def test_a_second_name(place: Place) -> None:
+    place.write("a", b"content")
+    place.system.link(place.at("a"), place.at("b"))
+    place.system.remove(place.at("a"))
+    assert place.read("b") == b"content"
+    place.write("c", b"other")
+    with pytest.raises(StorageError):
+        place.system.link(place.at("b"), place.at("c"))
+    assert place.read("c") == b"other"
+    with pytest.raises(NotFoundError):
+        place.system.link(place.at("none"), place.at("d"))
+
+
 def test_a_rename_that_cannot_be(place: Place) -> None:
     place.write("a", b"content")
     place.system.make_directories(place.at("d"))

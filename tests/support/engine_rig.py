@@ -142,15 +142,24 @@ class EngineRig:
         self.system = FaultyFileSystem(self.memory, crash_after=crash_after)
         self.faulty_stores: dict[str, FaultyStore] = {}
         self.failures: list[BkctlError] = []
+        self._failed = threading.Event()
         self.modes: list[bool] = []
         self.bookie = Bookie(
             self.settings,
             filesystem=self.system,
             clock=self.clock,
             open_store=self._open,
-            on_failure=self.failures.append,
+            on_failure=self._note_failure,
             on_read_only=self.modes.append,
         )
+
+    def _note_failure(self, error: BkctlError) -> None:
+        self.failures.append(error)
+        self._failed.set()
+
+    def wait_failure(self) -> None:
+        """Until the bookie has told that it cannot go on."""
+        assert self._failed.wait(WAIT_S), "the bookie goes on"
 
     def _open(self, path: str, _: StoreProfile) -> FaultyStore:
         store = self.stores.setdefault(path, MemoryStore(path=path))

@@ -133,7 +133,9 @@ def _lock(directory: str) -> int:
     except BlockingIOError:
         os.close(descriptor)
         holder = flock_holder(directory)
-        raise RefusedError(f"{directory}: in use by {holder} (bkctl lock); stop it, or wait for it to end") from None
+        raise RefusedError(
+            f"{directory}: in use by {holder} (bkctl lock); stop it, or wait for it to end"
+        ) from None
     except OSError as error:
         os.close(descriptor)
         raise StorageError(f"{directory}: locking: {error.strerror}", path=directory) from error

@@ -65,6 +65,6 @@ def _get(url: str, path: str, *, optional: bool = False) -> dict[str, object]:
         if optional:
             return {}
         raise ConnectionFailedError(f"{url}{path}: HTTP status {error.code}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         raise ConnectionFailedError(f"{url}: no answer from a bookie's HTTP admin: {error}") from error
     return content if isinstance(content, dict) else {}

@@ -7,8 +7,8 @@ from bkctl.config.keys import Area, ConfigKey, Declare, Kind
 _GC = Declare(Area.GARBAGE)
 
 KEYS: tuple[ConfigKey, ...] = (
-    _GC.planned("gcWaitTime", Kind.LONG, 600_000, "Time between two collections.", unit="ms", lower=0),
-    _GC.planned(
+    _GC.honoured("gcWaitTime", Kind.LONG, 600_000, "Time between two collections.", unit="ms", lower=0),
+    _GC.honoured(
         "gcMetadataOpRateLimit", Kind.INT, 1000, "Metadata reads of a collection.", unit="per s", lower=1
     ),
     _GC.planned(
@@ -25,41 +25,41 @@ KEYS: tuple[ConfigKey, ...] = (
         "Requests of that search at once.",
         lower=1,
     ),
-    _GC.planned(
-        "verifyMetadataOnGC", Kind.BOOL, False, "Read a ledger's metadata once more before its entries go."
+    _GC.ignored(
+        "verifyMetadataOnGC", Kind.BOOL, False, "a ledger's metadata is always read once more before it goes"
     ),
-    _GC.planned("isForceGCAllowWhenNoSpace", Kind.BOOL, False, "Collect also when a disk is full."),
-    _GC.planned(
-        "forceAllowCompaction", Kind.BOOL, False, "Compact on request although the thresholds are off."
+    _GC.honoured("isForceGCAllowWhenNoSpace", Kind.BOOL, False, "Collect also when a disk is full."),
+    _GC.honoured(
+        "forceAllowCompaction", Kind.BOOL, False, "Compact on request although the interval says off."
     ),
-    _GC.planned(
+    _GC.honoured(
         "minorCompactionThreshold", Kind.FLOAT, 0.2, "Logs used less than this are compacted; 0 or less: off."
     ),
-    _GC.planned(
+    _GC.honoured(
         "minorCompactionInterval",
         Kind.LONG,
         3600,
         "Time between minor compactions; 0 or less: off.",
         unit="s",
     ),
-    _GC.planned(
+    _GC.honoured(
         "minorCompactionMaxTimeMillis",
         Kind.LONG,
         -1,
         "A minor compaction stops after this; -1: never.",
         unit="ms",
     ),
-    _GC.planned(
+    _GC.honoured(
         "majorCompactionThreshold", Kind.FLOAT, 0.8, "Logs used less than this are compacted; 0 or less: off."
     ),
-    _GC.planned(
+    _GC.honoured(
         "majorCompactionInterval",
         Kind.LONG,
         86400,
         "Time between major compactions; 0 or less: off.",
         unit="s",
     ),
-    _GC.planned(
+    _GC.honoured(
         "majorCompactionMaxTimeMillis",
         Kind.LONG,
         -1,
@@ -73,14 +73,14 @@ KEYS: tuple[ConfigKey, ...] = (
         "Time between compactions of the index; 0 or less: off.",
         unit="s",
     ),
-    _GC.planned("isThrottleByBytes", Kind.BOOL, False, "Bound a compaction's rate by bytes, not by entries."),
-    _GC.planned(
+    _GC.honoured("isThrottleByBytes", Kind.BOOL, False, "Bound a compaction by bytes, not by entries."),
+    _GC.honoured(
         "compactionRateByEntries", Kind.INT, 1000, "Entries a compaction moves.", unit="per s", lower=1
     ),
-    _GC.planned(
+    _GC.honoured(
         "compactionRateByBytes", Kind.INT, 1_000_000, "Bytes a compaction moves.", unit="per s", lower=1
     ),
-    _GC.planned(
+    _GC.honoured(
         "compactionRate",
         Kind.INT,
         None,
@@ -90,30 +90,30 @@ KEYS: tuple[ConfigKey, ...] = (
         use_instead="compactionRateByEntries",
         default_text="1000",
     ),
-    _GC.planned(
+    _GC.honoured(
         "compactionMaxOutstandingRequests",
         Kind.INT,
         100_000,
         "A compaction flushes after this many entries.",
         lower=1,
     ),
-    _GC.planned(
+    _GC.honoured(
         "useTransactionalCompaction",
         Kind.BOOL,
         False,
         "Compact into a log of its own that is put in place as a whole.",
     ),
-    _GC.planned(
+    _GC.honoured(
         "gcEntryLogMetadataCacheEnabled", Kind.BOOL, False, "Keep what is known of entry logs over restarts."
     ),
-    _GC.planned(
+    _GC.honoured(
         "gcEntryLogMetadataCachePath",
         Kind.PATH,
         None,
         "Where that is kept.",
-        default_text="the first ledger directory",
+        default_text="current of each ledger directory",
     ),
-    _GC.planned(
+    _GC.honoured(
         "useTargetEntryLogSizeForGc", Kind.BOOL, False, "Usage is relative to logSizeLimit, not to the file."
     ),
 )

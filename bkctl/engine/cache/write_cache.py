@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
 from bkctl.engine.cache.entry_table import (
@@ -132,8 +132,11 @@ class WriteCache:
         """
         return pack(self._in_order(), entries_max, bytes_max)
 
-    def clear(self) -> None:
-        """Drop and free everything. Lookups may go on: they find less and less."""
+    def clear(self, between: Callable[[], None] = lambda: None) -> None:
+        """Drop and free everything, with calls of ``between`` on the way.
+
+        Lookups may go on: they find less and less.
+        """
         tables, self._tables = self._tables, []
         self._lookups = ()
         with self._newest_lock:
@@ -145,6 +148,7 @@ class WriteCache:
                 piece = keys[-PIECE_ENTRIES:]
                 del keys[-PIECE_ENTRIES:]
                 deque(map(entries.pop, piece, repeat(None)), maxlen=0)
+                between()
         self._deleted = _NONE
         self.size_bytes = 0
         self.count = 0

@@ -99,6 +99,31 @@ class EntryLogger:
         """Every ``<hex>.log`` of the directory, ascending. Raises StorageError."""
         return list(sort_names(self._filesystem.names(self._directory)).logs)
 
+    def settled_log_ids(self) -> list[int]:
+        """The logs that nothing is written to any more, and no flush is waiting to sync.
+
+        Between two flushes every index row that will ever point into one of them is in the index. Raises
+        StorageError.
+        """
+        written = self._being_written()
+        return [log_id for log_id in self.log_ids() if log_id not in written]
+
+    def new_log_id(self) -> int:
+        """An id for a log that somebody else writes; it never comes again. Called by the appending thread.
+
+        Raises StorageError.
+        """
+        self._check_writable()
+        taken = sort_names(self._filesystem.names(self._directory)).taken
+        log_id = self._last_id = next_log_id(self._last_id, taken)
+        # Before the log is there, so that its id never comes again once index rows may name it.
+        self._filesystem.replace(join(self._directory, _LAST_ID), encode_last_id(log_id))
+        return log_id
+
+    def path(self, log_id: int) -> str:
+        """Where a log is."""
+        return self._open_logs.path(log_id)
+
     def append(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> list[int]:
         """Write records and return their locations; ``keys`` are the first 16 bytes of ``bodies``.
 
@@ -206,10 +231,7 @@ class EntryLogger:
             keys, bodies, sizes = keys[count:], bodies[count:], sizes[count:]
 
     def _begin_log(self) -> LogWriter:
-        taken = sort_names(self._filesystem.names(self._directory)).taken
-        log_id = self._last_id = next_log_id(self._last_id, taken)
-        # Before the log is there, so that its id never comes again once index rows may name it.
-        self._filesystem.replace(join(self._directory, _LAST_ID), encode_last_id(log_id))
+        log_id = self.new_log_id()
         self._newest = log_id
         log = LogWriter(log_id, self._filesystem.create(self._open_logs.path(log_id)))
         self._current = log

@@ -15,11 +15,12 @@ from struct import Struct
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import DeleteRange, KeyValueStore, Put
+from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts
 
 #: Operations in one batch of the store, as Java's ``maxOperationNumbersInSingleRocksdbWriteBatch``.
 OPERATIONS_MAX = 100_000
 
+_PIECE_ROWS = 4096
 _VALUES = Struct(f"{VALUE_BYTES}s")
 _ENTRY_IDS = slice(KEY_BYTES // 2, None)
 _SWAP = sys.byteorder == "little"
@@ -35,18 +36,19 @@ class EntryLocationIndex:
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
 
-    def put_many(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+    def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
         """Set the locations of ``keys``, durably: the entry logs they point into were forced before.
 
-        In batches of at most ``OPERATIONS_MAX``, of which a failure may leave some in the store.
+        Without ``sync`` they are durable with the next call that has it. In batches of at most
+        ``OPERATIONS_MAX``, of which a failure may leave some in the store.
         """
         if len(keys) != len(locations):
             raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
-        rows = map(Put, keys, _encoded(locations))
         for first in range(0, len(keys), OPERATIONS_MAX):
+            stop = first + OPERATIONS_MAX
             # The last one's sync makes the others durable too: they stand before it in the write-ahead log.
-            last = first + OPERATIONS_MAX >= len(keys)
-            self._store.write(islice(rows, OPERATIONS_MAX), sync=last)
+            last = sync and stop >= len(keys)
+            self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
 
     def get(self, key: bytes) -> int | None:
         """The entry's location, None when there is no such entry."""
@@ -76,6 +78,19 @@ class EntryLocationIndex:
         first, last = encode_key(ledger, 0), encode_key(ledger, ID_MAX)
         for rows in self._store.batches(first, last + b"\0"):
             yield from self._entry_ids([key for key, _ in rows])
+
+    def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
+        """Keys and locations of all rows, in the order of the keys, some thousands at a time."""
+        for rows in self._store.batches():
+            keys = [key for key, _ in rows]
+            values = b"".join([value for _, value in rows])
+            if len(values) != VALUE_BYTES * len(keys):
+                for key, value in rows:
+                    self._decoded(key, value)
+            locations = array("q", values)
+            if _SWAP:
+                locations.byteswap()
+            yield keys, locations
 
     def delete_ledgers(self, ledgers: Iterable[int]) -> None:
         """Remove every row of the ledgers, durably.
@@ -117,10 +132,12 @@ class EntryLocationIndex:
         return ids
 
 
-def _encoded(locations: Sequence[int]) -> Iterator[bytes]:
+def _encoded(locations: Sequence[int]) -> list[bytes]:
     """The values of rows, made in pieces that hold the GIL for a short time."""
-    for first in range(0, len(locations), OPERATIONS_MAX):
-        packed = array("q", locations[first : first + OPERATIONS_MAX])
+    values: list[bytes] = []
+    for first in range(0, len(locations), _PIECE_ROWS):
+        packed = array("q", locations[first : first + _PIECE_ROWS])
         if _SWAP:
             packed.byteswap()
-        yield from chain.from_iterable(_VALUES.iter_unpack(packed))
+        values += chain.from_iterable(_VALUES.iter_unpack(packed))
+    return values

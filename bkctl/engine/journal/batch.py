@@ -14,7 +14,11 @@ class JournalSink(Protocol):
         """These batches are durable, or written if they asked for no more; in the order of their append."""
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """Whether these batches are on disk is unknown; the journal has stopped for good."""
+        """Whether these batches are on disk is unknown.
+
+        With NoSpaceError none of them is; the journal goes on when there is room again. With any other error
+        it has stopped for good.
+        """
 
 
 class JournalBatch:

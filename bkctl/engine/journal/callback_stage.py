@@ -19,13 +19,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of some batches. ``durable`` False: only written, so a failure in between still counts."""
+    """What became of some batches. ``durable`` False: only written, so a failure in between still counts.
+
+    ``final``: after ``error`` nothing is written any more.
+    """
 
     batches: list[JournalBatch]
     ready_s: float
     error: BkctlError | None = None
     durable: bool = True
     counted: bool = True
+    final: bool = True
 
 
 class CallbackStage:
@@ -81,22 +85,26 @@ class CallbackStage:
 
     def _tell(self, outcomes: list[Outcome]) -> None:
         journaled: dict[int, list[JournalBatch]] = {}
-        failed: dict[int, list[JournalBatch]] = {}
-        error: BkctlError | None = None
+        failed: dict[tuple[int, int], tuple[list[JournalBatch], BkctlError]] = {}
+        fatal: BkctlError | None = None
         for outcome in outcomes:
             # Written records whose sync failed meanwhile are not what DEFERRED_SYNC may call a success.
             why = outcome.error or (None if outcome.durable else self._state.error)
-            by_sink = journaled if why is None else failed
-            error = error or why
+            if why is None:
+                for batch in outcome.batches:
+                    journaled.setdefault(id(batch.sink), []).append(batch)
+                continue
+            if outcome.final:
+                fatal = fatal or why
             for batch in outcome.batches:
-                by_sink.setdefault(id(batch.sink), []).append(batch)
+                failed.setdefault((id(batch.sink), id(why)), ([], why))[0].append(batch)
         for batches in journaled.values():
             self._call(batches[0].sink, batches, None)
-        for batches in failed.values():
-            self._call(batches[0].sink, batches, error)
-        if error is not None and not self._failure_told:
+        for batches, why in failed.values():
+            self._call(batches[0].sink, batches, why)
+        if fatal is not None and not self._failure_told:
             self._failure_told = True
-            self._tell_failure(error)
+            self._tell_failure(fatal)
 
     def _call(self, sink: JournalSink, batches: list[JournalBatch], error: BkctlError | None) -> None:
         if self._state.aborted:

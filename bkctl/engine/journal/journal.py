@@ -5,6 +5,11 @@ writes it; the force-write thread makes all written groups durable with one fdat
 answers. A helper writes zeros ahead of the records. An error of a write or a sync ends the journal for
 good: everything that waits is told so, nothing is tried again, no success is told for that group or a
 later one.
+
+A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
+that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
+bytes that were given up are overwritten and the journal goes on. A sync that reports a full disk is an
+error like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.journal.zeros_ahead import ZerosAhead
-from bkctl.errors import BkctlError, NotFoundError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -57,6 +62,10 @@ class Journal:
         self.meters = JournalMeters(settings)
         #: Called from the journal thread, without locks, when there is room again after ``has_room`` said no.
         self.on_room: Callable[[], None] | None = None
+        #: Called from the journal thread, without locks, when the disk is full: appends are refused now.
+        self.on_no_space: Callable[[NoSpaceError], None] | None = None
+        #: Called from there when the journal could go on; has to call :meth:`resume` when appends may come.
+        self.on_space: Callable[[], None] | None = None
         self._filesystem = filesystem
         self._clock = clock
         self._queue = JournalQueue(clock, settings, self.meters)
@@ -73,6 +82,10 @@ class Journal:
         )
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
+        # While suspended: the range that a failed write may have touched, or that a new file is due.
+        self._given_up: tuple[int, int] | None = None
+        self._file_due = False
+        self._wanted_bytes = 0
         self._thread: threading.Thread | None = None
 
     def start(self, *, after_id: int = 0) -> None:
@@ -98,7 +111,8 @@ class Journal:
     def append(self, batch: JournalBatch) -> None:
         """Queue a batch; never blocks, never refuses for lack of room (:meth:`has_room`).
 
-        Raises StorageError when the journal has failed or was stopped; then the batch will not be answered.
+        Raises StorageError when the journal has failed or was stopped, NoSpaceError while it is suspended;
+        then the batch will not be answered.
         """
         self._queue.append(batch)
 
@@ -113,6 +127,19 @@ class Journal:
     def mark(self) -> LastMark:
         """Everything appended up to here is on disk (Java: ``Journal.lastLogMark``); it only grows."""
         return self._force_write.mark
+
+    def retry(self) -> None:
+        """Let a suspended journal look whether its disk has room again; any other does nothing."""
+        self._queue.retry()
+
+    def resume(self) -> None:
+        """Take appends again after a suspension. Records were dropped: what later ones rely on comes anew."""
+        self._queue.resume()
+
+    @property
+    def suspended(self) -> NoSpaceError | None:
+        """Why appends are refused for the time being."""
+        return self._queue.suspended
 
     @property
     def failure(self) -> BkctlError | None:
@@ -178,7 +205,10 @@ class Journal:
     def _run(self) -> None:
         while (taken := self._queue.take()) is not None:
             batches, reason = taken
-            self._flush(batches, reason)
+            if batches:
+                self._flush(batches, reason)
+            else:
+                self._mend()
         if not self._queue.aborted:
             self._end()
         self._force_write.close()
@@ -186,8 +216,10 @@ class Journal:
     def _flush(self, batches: list[JournalBatch], reason: FlushReason) -> None:
         """One group: write it, hand it on, begin a new file when this one is full."""
         handed_on = False
+        position = 0
         try:
             file = self._current_file()
+            position = file.position
             full = self._write(file, batches)
             if self._queue.aborted:
                 return
@@ -196,6 +228,12 @@ class Journal:
             handed_on = True
             if full:
                 self._roll(file)
+        except NoSpaceError as error:
+            size_bytes = sum([batch.size_bytes for batch in batches]) + self.settings.alignment_bytes
+            self._file_due = handed_on
+            self._given_up = None if handed_on else (position, position + 2 * size_bytes)
+            self._wanted_bytes = size_bytes + self.settings.buffered_bytes_max
+            self._suspend([] if handed_on else batches, error)
         except BkctlError as error:
             self._fail([] if handed_on else batches, error)
         except Exception as error:  # noqa: BLE001
@@ -209,12 +247,59 @@ class Journal:
 
         Else a power cut could leave a hole in a journal that is not the newest, where it is taken for damage.
         """
-        if not self._queue.await_forced():
-            return
-        file = self._create(full.journal_id + 1)
+        if self._queue.await_forced():
+            self._begin_file(full.journal_id + 1)
+
+    def _begin_file(self, journal_id: int) -> None:
+        file = self._create(journal_id)
         self._file = file
         self._force_write.mark = LastMark(file.journal_id, file.position)
         self.meters.rolls += 1
+
+    def _suspend(self, batches: list[JournalBatch], error: NoSpaceError) -> None:
+        """Fail a group, and what has arrived since, for lack of room."""
+        _log.error("the journal waits for room: %s", error)
+        waiting, room_wanted = self._queue.suspend(error)
+        if self.on_no_space is not None:
+            self.on_no_space(error)
+        self._callbacks.put(
+            Outcome([*batches, *waiting], self._clock.monotonic(), error, counted=False, final=False)
+        )
+        if room_wanted:
+            # Who was held for lack of room in the queue is to be told as well.
+            self._tell_room()
+
+    def _mend(self) -> None:
+        """Suspended: go on if there is room."""
+        if self._queue.suspended is None:
+            return
+        try:
+            if self._filesystem.disk_space(self.directory).free_bytes < self._wanted_bytes:
+                return
+            self._tidy()
+        except NoSpaceError as error:
+            _log.warning("the journal still waits for room: %s", error)
+        except BkctlError as error:
+            self._fail([], error)
+        else:
+            _log.warning("%s: the journal goes on", self.directory)
+            try:
+                (self.on_space or self.resume)()
+            except Exception as error:  # noqa: BLE001
+                # The top of this thread for a caller's code: without it nothing would be answered any more.
+                _log.exception("telling of room on the journal's disk failed")
+                self._fail([], StorageError(f"{self.directory}: the journal could not go on: {error!r}"))
+
+    def _tidy(self) -> None:
+        """Bring the file into a state in which writing can go on. Raises StorageError."""
+        file = self._current_file()
+        if self._given_up is not None:
+            file.rewind(*self._given_up)
+            # Once: what is written there next is not to be overwritten.
+            self._given_up = None
+        if self._file_due:
+            self._begin_file(max([file.journal_id, *self._ids()]) + 1)
+            self._file_due = False
 
     def _current_file(self) -> JournalFile:
         if self._file is None:
@@ -289,6 +374,15 @@ class Journal:
             self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
             if room_wanted:
                 self._tell_room()
+        if self._queue.suspended is not None and error is None:
+            if self._file_due:
+                # The file was full and closed, the next one could not be made.
+                return
+            try:
+                self._tidy()
+            except BkctlError as failure:
+                # A torn end, as a kill leaves it.
+                _log.warning("records that were given up stay in the journal: %s", failure)
         if file is not None:
             self._queue.written(forcing=1, answering=0)
             self._force_write.put(Group(file, file.position, [], self._clock.monotonic(), last=True))

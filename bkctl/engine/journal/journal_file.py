@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from bkctl.codec.journal import encode_header, journal_name
+from bkctl.errors import NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
 
 PAGE_BYTES = 4096
 #: Synced records that the page cache keeps at most before it is told to let go.
 FORGET_BYTES = 4 * 1024 * 1024
+
+#: Zeros written at once.
+_ZEROS_BYTES = 1024 * 1024
 
 
 class JournalFile:
@@ -42,15 +48,33 @@ class JournalFile:
             file.sync()
             # The name is on disk: records that are synced later can be found.
             filesystem.sync_directory(directory)
-        except BaseException:
+        except BaseException as error:
             file.close()
+            if isinstance(error, NoSpaceError):
+                # To readers it is an empty journal, to the next attempt a name that is taken.
+                with contextlib.suppress(StorageError, NotFoundError):
+                    filesystem.remove(path)
             raise
         return cls(file, path, journal_id, len(header))
 
     def write(self, data: bytes) -> None:
-        """Append. Raises StorageError; the file must not be written to after that."""
+        """Append. Raises StorageError; the file must not be written to after that, but see :meth:`rewind`."""
         self._file.write_at(self.position, data)
         self.position += len(data)
+
+    def rewind(self, position: int, end: int) -> None:
+        """After a write up to ``end`` that found no room: zeros over what it left from ``position`` on.
+
+        They are durable, and writing goes on there; without them bytes of the records that were given up
+        would stand behind new, shorter ones. Raises NoSpaceError when not even blocks that are there can be
+        written, SyncError.
+        """
+        end = min(end, self._file.size_bytes)
+        for at in range(position, end, _ZEROS_BYTES):
+            self._file.write_at(at, bytes(min(_ZEROS_BYTES, end - at)))
+        # Nothing of the records that were given up comes back after a crash.
+        self._file.sync_data()
+        self.position = position
 
     def sync_data(self) -> None:
         """Make everything written durable. Raises StorageError."""

@@ -15,7 +15,7 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.group_commit import FlushReason, GroupCommit
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.engine.journal.settings import JournalSettings
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
 
 
 class JournalQueue:
@@ -44,15 +44,20 @@ class JournalQueue:
         self.stopping = False
         self.aborted = False
         self.error: BkctlError | None = None
+        #: Why nothing is written for the time being.
+        self.suspended: NoSpaceError | None = None
+        self._retry = False
 
     # --- whoever appends
 
     def append(self, batch: JournalBatch) -> None:
-        """Raises StorageError when nothing will be written any more."""
+        """Raises StorageError when nothing will be written any more, NoSpaceError while there is no room."""
         batch.enqueued_s = self._clock.monotonic()
         with self._changed:
             if self.stopping or self.error is not None or self.aborted:
                 raise StorageError(f"the journal has stopped: {self.error or 'the bookie is being stopped'}")
+            if self.suspended is not None:
+                raise NoSpaceError(f"the journal waits for room: {self.suspended}")
             self._arrived.append(batch)
             self._bytes += batch.size_bytes
             self._entries += batch.entries
@@ -64,7 +69,7 @@ class JournalQueue:
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Whether so much more stays within the bounds; an empty queue has room for anything.
 
-        True when the journal has stopped: then the append says so.
+        True when the journal has stopped or waits for room on its disk: then the append says so.
         """
         with self._changed:
             held_bytes = self._bytes + self._taken_bytes
@@ -76,6 +81,7 @@ class JournalQueue:
                     and held_entries + entries <= self._settings.queue_entries_max
                 )
                 or self._is_closed()
+                or self.suspended is not None
             ):
                 return True
             self._was_full = True
@@ -86,10 +92,14 @@ class JournalQueue:
     def take(self) -> tuple[list[JournalBatch], FlushReason] | None:
         """Wait until the policy lets the batches that arrived be written; None when there is an end.
 
-        Batches that are left at the end of a failed journal are :meth:`drain`'s.
+        Batches that are left at the end of a failed journal are :meth:`drain`'s. No batches at all: the
+        journal is suspended and somebody thinks that there is room again.
         """
         with self._changed:
             while not (self.aborted or self.error is not None):
+                if self._retry and self.suspended is not None and not self.stopping:
+                    self._retry = False
+                    return [], FlushReason.IDLE
                 if self._arrived and (self.stopping or not self._is_held_up()):
                     reason = self._due()
                     if reason is not None:
@@ -167,6 +177,29 @@ class JournalQueue:
             self._meters.journal.length -= self._entries
             self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
             return batches, self._room_wanted()
+
+    def suspend(self, error: NoSpaceError) -> tuple[list[JournalBatch], bool]:
+        """Take nothing more until :meth:`resume`; what has arrived, and whether somebody waits for room."""
+        with self._changed:
+            self.suspended = error
+            batches, self._arrived = self._arrived, []
+            self._meters.journal.failed += self._entries
+            self._meters.journal.length -= self._entries
+            self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
+            return batches, self._room_wanted()
+
+    def retry(self) -> None:
+        """Wake the journal thread of a suspended journal."""
+        with self._changed:
+            if self.suspended is not None:
+                self._retry = True
+                self._changed.notify()
+
+    def resume(self) -> None:
+        """Take batches again."""
+        with self._changed:
+            self.suspended = None
+            self._retry = False
 
     def _room_wanted(self) -> bool:
         wanted, self._was_full = self._was_full, False

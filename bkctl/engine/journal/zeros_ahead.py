@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.errors import BkctlError, NotFoundError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,9 @@ PAGE_BYTES = 4096
 #: Zeros of one write and sync: what a claim, or the sync of records, may have to wait for.
 CHUNK_BYTES_MAX = 1024 * 1024
 #: Average size of groups above which zeros do not pay.
-GROUP_BYTES_MAX = 64 * 1024
+GROUP_BYTES_MAX = 16 * 1024
+#: Steps that must be free on the disk for more zeros.
+FREE_STEPS_MIN = 4
 _GROUPS_AVERAGED = 16
 
 
@@ -93,9 +95,10 @@ class ZeroRange:
 class ZerosAhead:
     """Keeps zeros ahead in the file that is being written; does nothing when ``step_bytes`` is 0.
 
-    Bounds: one range of 1 MiB at a time, one step ahead of the claims. A write that fails (no space) ends the
-    zeros for good and disturbs nobody: the write of records decides what that means. A sync that fails may
-    have lost records too, so ``on_sync_error`` is told.
+    Bounds: one range of 1 MiB at a time, one step ahead of the claims. Zeros are not what a disk's last room
+    is for: with less than ``FREE_STEPS_MIN`` steps free, or none at all, this file gets no more of them. A
+    write that fails otherwise ends the zeros for good and disturbs nobody: the write of records decides what
+    that means. A sync that fails may have lost records too, so ``on_sync_error`` is told.
     """
 
     def __init__(
@@ -182,7 +185,13 @@ class ZerosAhead:
         while (taken := self._take(current)) is not None:
             start, end = taken
             try:
+                if self._filesystem.disk_space(file.path).free_bytes < FREE_STEPS_MIN * self._step_bytes:
+                    self._rest(current)
+                    return
                 file.write_at(start, zeros[: end - start])
+            except NoSpaceError:
+                self._rest(current)
+                return
             except StorageError as error:
                 self._give_up(error)
                 return
@@ -208,6 +217,13 @@ class ZerosAhead:
                     return taken
                 self._changed.wait()
             return None
+
+    def _rest(self, current: ZeroRange) -> None:
+        """No more zeros in this file."""
+        self._meters.zero_failures += 1
+        with self._changed:
+            if self._range is current:
+                self._range = None
 
     def _give_up(self, error: BkctlError) -> None:
         _log.warning("no more zeros ahead of journal records: %s", error)

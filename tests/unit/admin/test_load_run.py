@@ -103,3 +103,18 @@ def test_quantiles_weigh_by_count() -> None:
     latencies = [(0.001, 98), (0.5, 1), (0.010, 1)]
     assert run._quantiles(latencies, (0.5, 0.98, 0.99, 1.0)) == [0.001, 0.001, 0.010, 0.5]
     assert run._quantiles([], (0.5, 1.0)) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("wire", [2, 3])
+def test_one_connection_with_one_request(bookie: EmbeddedBookie, wire: int) -> None:
+    report = load(bookie, wire=wire, connections=1, window=1, first_ledger=(1 << 28) + 800 + wire)
+    assert report.codes == {0: report.operations}
+    assert 0 < report.entries_per_ledger <= report.operations * 2
+
+
+def test_one_request_that_is_never_answered_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_SILENCE_S_MAX", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = LoadSettings("127.0.0.1", silent.getsockname()[1], connections=1, window=1)
+        with pytest.raises(ConnectionFailedError, match="no answer"):
+            run_load(settings, reads=False)

@@ -9,6 +9,7 @@ import pytest
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.engine.journal.settings import JournalSettings
+from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     LedgerFencedError,
     LedgerLimboError,
@@ -17,7 +18,15 @@ from bkctl.errors import (
     RefusedError,
     UnauthorizedError,
 )
-from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, lac_packet, small_settings
+from tests.support.engine_rig import (
+    KEY,
+    OTHER_KEY,
+    Answers,
+    EngineRig,
+    entry_body,
+    lac_packet,
+    small_settings,
+)
 
 
 def journal_paths(rig: EngineRig) -> list[str]:
@@ -216,7 +225,22 @@ def test_an_accepted_loss_puts_every_ledger_of_the_journal_in_limbo() -> None:
             rig.bookie.reads.read(5, 1)
         with pytest.raises(LedgerLimboError):
             rig.bookie.reads.entries(5)
+        with pytest.raises(LedgerLimboError):
+            rig.bookie.reads.read(5, -1)
+        with pytest.raises(LedgerLimboError):
+            rig.bookie.reads.last_add_confirmed(5)
         assert rig.bookie.reads.read(5, 11) == entry_body(5, 11, b"y" * 600)
+        # The damage may have taken a fence: only recovery may add, and a fence may be set.
+        with pytest.raises(LedgerLimboError):
+            rig.add(5, 12)
+        answers = Answers()
+        rig.bookie.writes.add(SingleAdd(entry_body(5, 12), KEY, answers, 12, recovery=True))
+        answers.wait(1)
+        assert answers.good == [12]
+        assert not rig.bookie.writes.add_run(rig.run_of([(5, 13)], Answers()))
+        assert rig.fence(5) is None
+        with pytest.raises(LedgerFencedError):
+            rig.add(5, 13)
         rig.stop()
 
 

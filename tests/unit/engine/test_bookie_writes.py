@@ -172,6 +172,7 @@ def test_a_failed_fsync_answers_nothing_as_done_and_ends_the_bookie(rig: EngineR
         rig.bookie.writes.add(SingleAdd(entry_body(5, 1), KEY, answers, 1))
         answers.wait(1)
         assert not answers.good
+        rig.wait_failure()
         assert len(rig.failures) == 1
         with pytest.raises((StorageError, ReadOnlyBookieError)):
             rig.add(5, 2)

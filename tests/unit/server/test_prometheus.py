@@ -30,6 +30,10 @@ WANTED = {
     "bookie_flush": ("summary", {"ledgerDir", "indexDir", "success"}),
     "bookie_read_cache_hits": ("counter", {"ledgerDir", "indexDir"}),
     "bookie_ledgers_count": ("gauge", {"ledgerDir", "indexDir"}),
+    "bookie_ACTIVE_ENTRY_LOG_TOTAL": ("gauge", {"ledgerDir", "indexDir"}),
+    "bookie_MAJOR_COMPACTION_TOTAL": ("counter", {"ledgerDir", "indexDir"}),
+    "bookie_DELETED_LEDGER_TOTAL": ("counter", {"ledgerDir", "indexDir"}),
+    "bookie_THREAD_RUNTIME": ("summary", {"ledgerDir", "indexDir", "success"}),
     "process_cpu_seconds_total": ("counter", set()),
     "process_open_fds": ("gauge", set()),
 }

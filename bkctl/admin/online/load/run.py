@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import select
 import socket
+import struct
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -24,8 +25,11 @@ _RECEIVE_BYTES = 256 << 10
 #: No answer on any connection for this long ends the run with an error.
 _SILENCE_S_MAX = 30.0
 _POLL_S = 0.05
-_RATE_POLL_S = 0.0005
+#: With a rate sockets are looked at this often: what is due is sent together and answers are read together,
+#: because the generator would otherwise wake up for each of them.
+_RATE_STEP_S = 0.001
 _UNLIMITED = 1 << 60
+_TIMEVAL = struct.Struct("@ll")
 
 
 class _LoadConnection:
@@ -71,6 +75,13 @@ class _LoadConnection:
             except BlockingIOError:
                 return began
             self._pending = self._pending[written:]
+
+    def wait_to_receive(self, seconds: float) -> None:
+        """From now on :meth:`receive` waits so long itself: one system call less for each answer."""
+        self.socket.setblocking(True)
+        whole_s = int(seconds)
+        timeout = _TIMEVAL.pack(whole_s, int((seconds - whole_s) * 1e6))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
     @property
     def blocked(self) -> bool:
@@ -147,6 +158,10 @@ def _run(
     settings: LoadSettings, connections: list[_LoadConnection], on_measure: Callable[[], None] | None
 ) -> LoadReport:
     sockets = _Sockets(connections)
+    if len(connections) == 1 and settings.window == 1 and settings.rate_per_s is None:
+        # Nothing can be sent while it waits, and what it sends is read at once.
+        connections[0].wait_to_receive(_POLL_S)
+        sockets.only = connections[0]
     measurement = _Measurement()
     schedule = _Schedule(settings.rate_per_s, time.perf_counter())
     measure_s = schedule.started_s + settings.warmup_s
@@ -161,6 +176,7 @@ def _run(
                 if on_measure is not None:
                     on_measure()
             sockets.send(schedule, now)
+            schedule.rest()
             answered = sockets.receive(schedule.poll_s, measurement.latencies)
             if answered:
                 measurement.operations += answered
@@ -180,14 +196,21 @@ class _Schedule:
     def __init__(self, rate_per_s: float | None, started_s: float) -> None:
         self.started_s = started_s
         self.began = 0
-        self.poll_s = _POLL_S if rate_per_s is None else _RATE_POLL_S
+        self.poll_s = _POLL_S if rate_per_s is None else 0.0
         self._rate_per_s = rate_per_s
+        self._next_s = started_s
 
     def allowance(self, now_s: float) -> int:
         """Requests that may begin now."""
         if self._rate_per_s is None:
             return _UNLIMITED
+        self._next_s = now_s + _RATE_STEP_S
         return int(self._rate_per_s * (now_s - self.started_s)) - self.began
+
+    def rest(self) -> None:
+        """With a rate, until the next look at the sockets."""
+        if self._rate_per_s is not None:
+            time.sleep(max(self._next_s - time.perf_counter(), 0.0))
 
     @property
     def due_s(self) -> float | None:
@@ -202,15 +225,24 @@ class _Sockets:
         self._connections = deque(connections)
         self._by_descriptor = {connection.socket.fileno(): connection for connection in connections}
         self._blocked: set[int] = set()
+        #: The one connection, when it waits by itself.
+        self.only: _LoadConnection | None = None
         self._poll = select.epoll()
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def send(self, schedule: _Schedule, now_s: float) -> None:
         """Begin what is due. The connections take turns in being first, as a few may take all there is."""
+        if self.only is not None:
+            schedule.began += self.only.send(_UNLIMITED)
+            return
         allowance = schedule.allowance(now_s)
+        if allowance <= 0 and not self._blocked:
+            return
         self._connections.rotate()
         for connection in self._connections:
+            if allowance <= 0 and not connection.blocked:
+                continue
             count = connection.send(allowance, schedule.due_s)
             schedule.began += count
             allowance -= count
@@ -222,6 +254,8 @@ class _Sockets:
 
     def receive(self, poll_s: float, latencies: list[tuple[float, int]]) -> int:
         """Wait for answers, ``poll_s`` at most; how many came."""
+        if self.only is not None:
+            return self.only.receive(latencies)
         answered = 0
         for descriptor, event in self._poll.poll(poll_s):
             if event & ~select.EPOLLOUT:

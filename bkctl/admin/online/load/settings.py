@@ -52,6 +52,8 @@ class LoadSettings:
 class LoadReport:
     """What was measured. Latencies are from handing a request to the kernel to reading its answer.
 
+    With a rate they are from when the request was due, in steps of a millisecond.
+
     ``codes`` counts answers by result code as the wire has it, 0 for success. ``cpu_us_per_op`` is the
     generator's own processor time.
     """

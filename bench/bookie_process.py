@@ -1,0 +1,119 @@
+"""Bookies as processes of their own, for benchmarks: BookKeeper 4.17.3 and ours, on the same configuration.
+
+The Java bookie has the options of its release's start script (``bin/common.sh``): 1 GiB of heap, 2 GiB of
+direct memory, G1. Both register in the same ZooKeeper and keep their files below a folder of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.java_bookkeeper import find_jars
+
+_JAVA_MAIN = "org.apache.bookkeeper.server.Main"
+_JAVA_OPTIONS = (
+    # BOOKIE_MEM_OPTS
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:MaxDirectMemorySize=2g",
+    # BOOKIE_GC_OPTS
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=10",
+    "-XX:+ParallelRefProcEnabled",
+    "-XX:+DisableExplicitGC",
+    # build_netty_opts
+    "-Dio.netty.leakDetectionLevel=disabled",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    # build_bookie_opts
+    "-Djava.net.preferIPv4Stack=true",
+    "--add-opens=java.base/java.io=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
+    "-Dorg.apache.logging.log4j.level=WARN",
+)
+_START_S_MAX = 60
+_STOP_S_MAX = 40
+_LAST_WORDS = 3000
+
+
+class BookieProcess:
+    """A bookie that runs until the context ends. ``name`` is ``java`` or ``ours``."""
+
+    def __init__(self, name: str, folder: Path, conf: Mapping[str, str]) -> None:
+        """Start it and wait until its port is open. Raises RuntimeError with its last words."""
+        folder.mkdir(parents=True)
+        self.name = name
+        self.port = _free_port()
+        self._log = folder / "log"
+        lines = {
+            **conf,
+            "bookieId": f"bench-{name}-{self.port}",
+            "bookiePort": str(self.port),
+            "journalDirectories": str(folder / "journal"),
+            "ledgerDirectories": str(folder / "ledgers"),
+        }
+        path = folder / "bookie.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                _java_command(path) if name == "java" else _our_command(path),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "BKCTL_KERNELS": "python"},  # what runs everywhere
+            )
+        self._await_port()
+
+    def __enter__(self) -> BookieProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Of the process, for its usage."""
+        return self._process.pid
+
+    def _await_port(self) -> None:
+        until = time.monotonic() + _START_S_MAX
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            if self._process.poll() is not None or time.monotonic() > until:
+                self._process.kill()
+                self._process.wait()
+                words = self._log.read_text(errors="replace")[-_LAST_WORDS:]
+                raise RuntimeError(f"the bookie ({self.name}) did not start: {words}")
+            time.sleep(0.05)
+
+
+def _java_command(conf: Path) -> list[str]:
+    jars = find_jars()
+    return [jars.java, *_JAVA_OPTIONS, "-cp", jars.classpath, _JAVA_MAIN, "--conf", str(conf)]
+
+
+def _our_command(conf: Path) -> list[str]:
+    return [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(conf)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,254 @@
+"""Garbage collection: a pass over many logs, what it gives back, how fast it copies, what adds notice of it.
+
+python bench/gc.py [--dir DIR] [--mib N] [--logs N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bkctl.clock import SystemClock
+from bkctl.codec.digest import master_key
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.bookie import Bookie
+from bkctl.engine.disks import DiskSettings
+from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.gc.collector import Collector
+from bkctl.engine.gc.policy import LEDGER_MAX, Request
+from bkctl.engine.gc.settings import CompactionSettings, GcSettings
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_settings import StorageSettings
+from bkctl.engine.write_stage import SingleAdd
+from bkctl.errors import BkctlError
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.vfs import PosixFileSystem
+
+LEDGERS = 200
+BODY_BYTES = 1024
+PASS_GOAL_S = 1.0
+KEY = master_key(b"")
+MIB = 1 << 20
+
+
+@dataclass
+class Part:
+    """All ledgers there are."""
+
+    first: int
+    last: int
+    ledgers: Sequence[int]
+
+
+class Cluster:
+    """Ledgers that exist, in memory."""
+
+    def __init__(self, live: Sequence[int]) -> None:
+        self.live = set(live)
+
+    def ranges(self) -> Iterator[Part]:
+        yield Part(0, LEDGER_MAX, sorted(self.live))
+
+    def exists(self, ledger: int) -> bool:
+        return ledger in self.live
+
+    def is_kept_here(self, ledger: int) -> bool:
+        return ledger in self.live
+
+
+def engine(folder: Path, cluster: Cluster, log_bytes: int, **gc: object) -> Bookie:
+    """A bookie below ``folder`` that collects when it is asked to."""
+    for name in ("journal", "ledgers"):
+        (folder / name / "current").mkdir(parents=True, exist_ok=True)
+    never = CompactionSettings(0.2, 10**9)
+    settings = BookieSettings(
+        journal_directories=(str(folder / "journal"),),
+        ledger_directories=(str(folder / "ledgers"),),
+        entry_log=EntryLogSettings(size_bytes_max=log_bytes),
+        storage=StorageSettings(write_cache_bytes_max=64 * MIB, read_cache_bytes_max=16 * MIB),
+        disks=DiskSettings(usage_max=0.999, usage_low=0.999, free_bytes_min=0),
+        gc=GcSettings(
+            wait_ms=10**9,
+            minor=never,
+            major=CompactionSettings(0.99, 10**10),
+            deletions_ledgers_max=10**9,
+            metadata_reads_per_s=10**9,
+            **gc,  # type: ignore[arg-type]
+        ),
+    )
+    bookie = Bookie(
+        settings,
+        filesystem=PosixFileSystem(),
+        clock=SystemClock(),
+        open_store=lambda path, profile: open_store(path, profile, create=True),
+        cluster=cluster,
+    )
+    bookie.start()
+    return bookie
+
+
+def fill(bookie: Bookie, ledgers: Sequence[int], entries: int, size_bytes: int = BODY_BYTES) -> None:
+    """Interleaved entries, past the journal: every flush takes one entry of each of some ledgers."""
+    storage = bookie.storages[0]
+    filler = bytes(size_bytes - 32)
+    for ledger in ledgers:
+        storage.ledgers.set(ledger, LedgerData(fenced=False, master_key=KEY))
+    for entry in range(entries):
+        bodies = [struct.pack(">qqqq", ledger, entry, entry - 1, 0) + filler for ledger in ledgers]
+        while True:
+            with bookie._lock:
+                if storage.has_room(len(bodies) * size_bytes, len(bodies)):
+                    storage.put_many([body[:16] for body in bodies], bodies, len(bodies) * size_bytes)
+                    break
+            storage.flush()
+    storage.flush()
+
+
+def logs_bytes(folder: Path) -> int:
+    """Bytes of all entry logs."""
+    return sum(path.stat().st_size for path in folder.rglob("ledgers/current/*.log"))
+
+
+def collected(collector: Collector, request: Request | None = None) -> float:
+    """Seconds of a pass."""
+    started_s = time.perf_counter()
+    report = collector.collect(request)
+    assert report.failure is None, report.failure
+    return time.perf_counter() - started_s
+
+
+def many_logs(folder: Path, logs: int) -> bool:
+    """A pass over ``logs`` logs with maps, when nothing is known of them and when everything is."""
+    cluster = Cluster(range(LEDGERS))
+    bookie = engine(folder, cluster, 64 << 10)
+    try:
+        fill(bookie, range(LEDGERS), max(2, logs * (64 << 10) // (LEDGERS * 300)), 300)
+        (collector,) = bookie.collectors
+        first_s, second_s = collected(collector), collected(collector)
+        report = collector.status().last_pass
+        assert report is not None
+        print(
+            f"pass over {report.logs} logs with maps: first {first_s:.2f} s, again {second_s:.2f} s", end=""
+        )
+        print(f" (goal < {PASS_GOAL_S:.0f} s)")
+        return first_s < PASS_GOAL_S * report.logs / 1000
+    finally:
+        bookie.stop()
+
+
+def reclaimed(folder: Path, mib: int, *, transactional: bool) -> None:
+    """Half of the ledgers deleted: what goes without copying, and how fast the rest is copied."""
+    cluster = Cluster(range(LEDGERS))
+    bookie = engine(folder, cluster, 16 * MIB, entries_per_s=None, transactional=transactional)
+    try:
+        fill(bookie, range(LEDGERS), mib * MIB // (LEDGERS * BODY_BYTES))
+        cluster.live -= set(range(0, LEDGERS, 2))
+        before = logs_bytes(folder)
+        (collector,) = bookie.collectors
+        collected(collector)
+        without = before - logs_bytes(folder)
+        seconds = collected(collector, Request(major=True))
+        report = collector.status().last_pass
+        assert report is not None
+        after = logs_bytes(folder)
+        way = "transactional" if transactional else "plain"
+        print(
+            f"{way}: {before / MIB:.0f} MiB of interleaved ledgers, half deleted:"
+            f" {without / MIB:.0f} MiB back without copying,"
+            f" {(before - after) / MIB:.0f} MiB after {report.compacted_logs} logs were compacted;"
+            f" {report.copied_bytes / MIB / seconds:.0f} MiB/s copied,"
+            f" {report.compacted_logs * 16 / seconds:.0f} MiB/s read"
+        )
+    finally:
+        bookie.stop()
+
+
+class Adder:
+    """One add after the other; their times."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._bookie = bookie
+        self._answered = threading.Event()
+        self.times_s: list[float] = []
+
+    def journaled(self, _: list[JournalBatch]) -> None:
+        self._answered.set()
+
+    def journal_failed(self, _: list[JournalBatch], error: BkctlError) -> None:
+        raise error
+
+    def add_again(self, _: object) -> None:
+        raise AssertionError("no runs are added")
+
+    def run(self, ledger: int, going_on: threading.Event) -> None:
+        entry = 0
+        while going_on.is_set():
+            body = struct.pack(">qqqq", ledger, entry, entry - 1, 0) + bytes(BODY_BYTES - 32)
+            started_s = time.perf_counter()
+            self._answered.clear()
+            self._bookie.writes.add(SingleAdd(body, KEY, self, entry))
+            self._answered.wait(20)
+            self.times_s.append(time.perf_counter() - started_s)
+            entry += 1
+
+    def p99_ms(self) -> float:
+        return sorted(self.times_s)[len(self.times_s) * 99 // 100] * 1000
+
+
+def adds_beside(folder: Path, mib: int, seconds: float) -> None:
+    """p99 of single adds alone, beside a compaction without a limit, and beside one with Java's default."""
+    for name, rate in (("alone", 0), ("compacting, no limit", None), ("compacting, 1000 entries/s", 1000)):
+        place = folder / f"adds-{rate}"
+        cluster = Cluster([*range(LEDGERS), 10**6])
+        bookie = engine(place, cluster, 16 * MIB, entries_per_s=rate or None)
+        try:
+            fill(bookie, range(LEDGERS), mib * MIB // (LEDGERS * BODY_BYTES))
+            cluster.live -= set(range(0, LEDGERS, 2))
+            adder, going_on = Adder(bookie), threading.Event()
+            going_on.set()
+            thread = threading.Thread(target=adder.run, args=(10**6, going_on))
+            thread.start()
+            (collector,) = bookie.collectors
+            until_s = time.perf_counter() + seconds
+            if rate != 0:
+                collector.request(Request(major=True))
+            while time.perf_counter() < until_s and (rate == 0 or collector.in_force):
+                time.sleep(0.02)
+            going_on.clear()
+            thread.join()
+            print(f"adds {name}: {len(adder.times_s)} adds, p99 {adder.p99_ms():.1f} ms")
+        finally:
+            bookie.stop()
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def main() -> int:
+    """Measure and print; exit 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", help="where the logs go (default: a temporary directory)")
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--logs", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=5)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=chosen.dir) as name:
+        folder = Path(name)
+        met = many_logs(folder / "many", chosen.logs)
+        shutil.rmtree(folder / "many")
+        for transactional in (False, True):
+            reclaimed(folder / str(transactional), chosen.mib, transactional=transactional)
+            shutil.rmtree(folder / str(transactional))
+        adds_beside(folder, chosen.mib // 2, chosen.seconds)
+    return int(not met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

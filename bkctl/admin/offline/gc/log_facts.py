@@ -1,0 +1,164 @@
+"""What one entry log holds, and how much of it is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+
+from bkctl.admin.offline.gc.index_reader import IndexReader
+from bkctl.admin.offline.reporting import Advance
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.engine.gc.log_reading import corruption_of, trusted_map
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.errors import BkctlError
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import LogFile
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.index import LogMetadataCache
+from bkctl.vfs import FileSystem
+
+_SIZE_BYTES = 4
+
+#: Whether a ledger is alive.
+IsLive = Callable[[int], bool]
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """One log. Bytes count records with their size words.
+
+    ``record_bytes`` are those of all entries, ``counted_bytes`` those of live ledgers, ``live`` maps each
+    live ledger to the bytes of its entries that the index has in this log (with ``exact`` False: of all its
+    entries). ``unindexed`` counts entries of live ledgers for which the index has no row at all. ``source``
+    is ``walk``, ``map`` or ``cache``. ``rolled`` is False while the log has no ledgers map. ``problem`` is
+    why the log could not be read to its end; the numbers are those up to there, and nothing to decide by.
+    """
+
+    log: LogFile
+    age_s: int
+    source: str = "walk"
+    exact: bool = True
+    rolled: bool = False
+    record_bytes: int = 0
+    counted_bytes: int = 0
+    ledgers: int = 0
+    live_ledgers: int = 0
+    live: dict[int, int] = field(default_factory=dict)
+    unindexed: int = 0
+    problem: str | None = None
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that a compaction copies."""
+        return sum(self.live.values())
+
+    def usage(self) -> LogUsage:
+        """The same for :mod:`bkctl.engine.gc.policy`."""
+        return LogUsage(
+            self.log.log_id,
+            self.live,
+            file_bytes=self.log.size_bytes,
+            total_bytes=self.record_bytes,
+            source=self.source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogReader:
+    """Reads logs of one space.
+
+    With ``quick`` a ledgers map that accounts for the whole log, or the row of ``cache``, is believed
+    instead of walking the log; all records of a live ledger count as alive then.
+    """
+
+    filesystem: FileSystem
+    index: IndexReader
+    is_live: IsLive
+    now_s: float
+    quick: bool = False
+    cache: LogMetadataCache | None = None
+
+    def read(self, log: LogFile, advance: Advance) -> LogFacts:
+        """The facts of a log. Damage of the log is in them; raises StorageError, NotFoundError, and
+        CorruptionError when the index cannot be read."""
+        facts = LogFacts(log, self._age_s(log))
+        with EntryLogScan(self.filesystem, log.path) as scan:
+            facts.rolled = scan.head.header.has_map
+            totals = self._known(scan, facts) if self.quick else None
+            if totals is None:
+                totals = self._walk(scan, facts, advance)
+            else:
+                advance(log.size_bytes)
+        live = {ledger: size for ledger, size in totals.items() if self.is_live(ledger)}
+        facts.ledgers, facts.live_ledgers = len(totals), len(live)
+        facts.counted_bytes = sum(live.values())
+        if facts.source != "cache":  # whose row has the total of what once stood there
+            facts.record_bytes = sum(totals.values())
+        if not facts.exact:
+            facts.live = live
+        return facts
+
+    def _age_s(self, log: LogFile) -> int:
+        status = self.filesystem.status(log.path)
+        return 0 if status is None else max(0, int(self.now_s - status.mtime_s))
+
+    def _known(self, scan: EntryLogScan, facts: LogFacts) -> dict[int, int] | None:
+        ledgers = trusted_map(scan.head)
+        if ledgers is not None:
+            facts.source, facts.exact = "map", False
+            return ledgers
+        row = None if self.cache is None else self.cache.get(facts.log.log_id)
+        # A row that contradicts itself or the file is of another log, or another time.
+        if row is None or not (
+            sum(size for _, size in row.ledgers) == row.remaining_bytes <= row.total_bytes
+            and row.total_bytes <= facts.log.size_bytes
+        ):
+            return None
+        facts.source, facts.exact, facts.record_bytes = "cache", False, row.total_bytes
+        return dict(row.ledgers)
+
+    def _walk(self, scan: EntryLogScan, facts: LogFacts, advance: Advance) -> dict[int, int]:
+        totals: dict[int, int] = {}
+        done = 0
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                _count(item, totals)
+                self._count_live(item, facts)
+                end = item.offset(len(item) - 1)
+                advance(end - done)
+                done = end
+            elif isinstance(item, Damage) and facts.problem is None:
+                facts.problem = str(corruption_of(item))
+        header = next((each for each in scan.head.damage if each.offset < HEADER_BYTES), None)
+        if header is not None and not totals and not scan.file.is_zero(0, scan.file.size_bytes):
+            # Nothing in it looks like a record, and the header does not say that it is a log.
+            facts.problem = facts.problem or str(corruption_of(header))
+        advance(facts.log.size_bytes - done)
+        return totals
+
+    def _count_live(self, batch: EntryBatch, facts: LogFacts) -> None:
+        alive = set(filter(self.is_live, set(batch.ledgers)))
+        if not alive:
+            return
+        chosen = [number for number, ledger in enumerate(batch.ledgers) if ledger in alive]
+        batch = batch if len(chosen) == len(batch) else batch.select(chosen)
+        here = self.index.compare(batch, facts.log.log_id)
+        facts.unindexed += here.count(None)
+        if not all(here):
+            batch = batch.select([number for number, same in enumerate(here) if same])
+        _count(batch, facts.live)
+
+
+def _count(batch: EntryBatch, totals: dict[int, int]) -> None:
+    """Add the bytes of each record, size word included, to its ledger's."""
+    for ledger, numbers in groupby(zip(batch.ledgers, batch.sizes, strict=True), key=itemgetter(0)):
+        sizes = [size for _, size in numbers]
+        totals[ledger] = totals.get(ledger, 0) + sum(sizes) + _SIZE_BYTES * len(sizes)
+
+
+def unreadable(log: LogFile, error: BkctlError) -> LogFacts:
+    """The facts of a log that could not even be opened."""
+    return LogFacts(log, 0, problem=str(error))

@@ -1,0 +1,156 @@
+"""``gc plan``: what could be reclaimed at which threshold, what it costs to copy, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bkctl.admin.offline.gc.cluster import Cluster
+from bkctl.admin.offline.gc.index_reader import IndexReader
+from bkctl.admin.offline.gc.log_facts import LogFacts
+from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
+from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.clock import Clock
+from bkctl.engine.gc import policy
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.settings import GcSettings
+from bkctl.vfs import WritableFileSystem
+
+THRESHOLDS = tuple(tenths / 10 for tenths in range(1, 10))
+
+#: Free share of the disk below which logs are taken by bytes won for each byte copied.
+SCARCE_SHARE = 0.1
+
+REMOVE = "remove"
+COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """One threshold in one space. ``freed_bytes`` is what compaction adds to ``garbage_bytes``, copies
+    already taken off."""
+
+    dir: str
+    threshold: float
+    garbage_logs: int
+    garbage_bytes: int
+    logs: int
+    copied_bytes: int
+    freed_bytes: int
+
+    @property
+    def reclaimed_bytes(self) -> int:
+        """Both ways together."""
+        return self.garbage_bytes + self.freed_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Removing or compacting one log; ``fits`` is False when the disk has no room for its copy."""
+
+    dir: str
+    action: str
+    log_id: int
+    path: str
+    bytes: int
+    copied_bytes: int
+    freed_bytes: int
+    fits: bool = True
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Logs of a space that something can be done about, ``damaged`` ones, and how many stay."""
+
+    directory: str
+    garbage: list[LogFacts]
+    others: list[LogFacts]
+    damaged: list[LogFacts]
+    held: list[tuple[LogFacts, str]]
+
+    def curve(self) -> list[CurveRow]:
+        """A row for each of ``THRESHOLDS``."""
+        garbage_bytes = sum(facts.log.size_bytes for facts in self.garbage)
+        rows = []
+        for threshold in THRESHOLDS:
+            chosen = policy.compaction_order(self._usages(), threshold)
+            copied = sum(usage.remaining_bytes for usage in chosen)
+            freed = sum(usage.file_bytes - usage.remaining_bytes for usage in chosen)
+            rows.append(
+                CurveRow(
+                    self.directory,
+                    threshold,
+                    len(self.garbage),
+                    garbage_bytes,
+                    len(chosen),
+                    copied,
+                    freed,
+                )
+            )
+        return rows
+
+    def steps(self, threshold: float | None, free_bytes: int, *, scarce: bool) -> list[Step]:
+        """The order of work: garbage, the largest first, then compactions; None compacts nothing.
+
+        Whether a copy fits is told from the room that the steps before it leave.
+        """
+        steps = []
+        for facts in sorted(self.garbage, key=lambda each: (-each.log.size_bytes, each.log.log_id)):
+            log = facts.log
+            steps.append(Step(log.directory, REMOVE, log.log_id, log.path, log.size_bytes, 0, log.size_bytes))
+            free_bytes += log.size_bytes
+        if threshold is None:
+            return steps
+        by_id = {facts.log.log_id: facts for facts in self.others}
+        for usage in policy.compaction_order(self._usages(), threshold, scarce=scarce):
+            log = by_id[usage.log_id].log
+            freed = usage.file_bytes - usage.remaining_bytes
+            fits = policy.fits(usage, free_bytes, GcSettings())
+            copied = usage.remaining_bytes
+            steps.append(
+                Step(log.directory, COMPACT, log.log_id, log.path, log.size_bytes, copied, freed, fits)
+            )
+            free_bytes += freed if fits else 0
+        return steps
+
+    def _usages(self) -> list[LogUsage]:
+        return [facts.usage() for facts in self.others]
+
+
+def candidates(found: Survey, logs: Iterator[LogFacts]) -> Candidates:
+    """Sort logs by what can be done about them."""
+    sorted_out = Candidates(found.space.dir, [], [], [], [])
+    for facts in logs:
+        obstacle = found.obstacle(facts)
+        if facts.problem is not None:
+            sorted_out.damaged.append(facts)
+        elif obstacle is not None:
+            sorted_out.held.append((facts, obstacle))
+        elif facts.live_ledgers:
+            sorted_out.others.append(facts)
+        else:
+            sorted_out.garbage.append(facts)
+    return sorted_out
+
+
+def plan(
+    filesystem: WritableFileSystem,
+    spaces: Sequence[IndexSpace],
+    cluster: Cluster,
+    clock: Clock,
+    *,
+    quick: bool = False,
+    advance: Advance = nobody,
+) -> Iterator[Candidates]:
+    """The candidates of each space. Raises as :func:`bkctl.admin.offline.gc.explain.explain`."""
+    for space in spaces:
+        with IndexReader(filesystem, space) as index:
+            found = survey(filesystem, space, index, cluster)
+            yield candidates(found, read_logs(filesystem, found, clock, quick=quick, advance=advance))
+
+
+def is_scarce(filesystem: WritableFileSystem, directory: str) -> tuple[int, bool]:
+    """Free bytes of the directory's disk, and whether they are few. Raises StorageError."""
+    space = filesystem.disk_space(directory)
+    return space.free_bytes, space.free_bytes < space.total_bytes * SCARCE_SHARE

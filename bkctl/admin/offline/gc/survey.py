@@ -1,0 +1,202 @@
+"""All logs of a space with what decides about each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from posixpath import join
+
+from bkctl.admin.offline.gc.cluster import Cluster, check_same_cluster
+from bkctl.admin.offline.gc.index_reader import IndexReader
+from bkctl.admin.offline.gc.log_facts import LogFacts, LogReader, unreadable
+from bkctl.admin.offline.gc.unreplayed import Unreplayed, read_unreplayed
+from bkctl.admin.offline.holders import Holder, holders, is_dirty
+from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.clock import Clock
+from bkctl.codec.cookie import decode_cookie
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.scan.directory import COOKIE_NAME, LogFile, read_small
+from bkctl.scan.index import METADATA_CACHE, LogMetadataCache
+from bkctl.vfs import FileSystem
+
+_COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
+_BEGUN_REBUILD = re.compile(r"(?:ledgers|locations)\.(?:TEMP-.*|bkctl-rebuild)")
+
+
+@dataclass(slots=True)
+class Survey:
+    """One space before its logs are read.
+
+    ``gone`` are ledgers with a row that the cluster does not have any more. ``judged_dead`` says whether the
+    cluster's word is enough to be dead; otherwise the bookie's own rows have to agree. ``holder`` uses the
+    directory. ``unfinished`` maps logs to the transactional compaction that holds them,
+    ``rebuilds`` are index rebuilds that have not ended.
+    """
+
+    space: IndexSpace
+    index: IndexReader
+    cluster: Cluster
+    unreplayed: Unreplayed
+    holder: Holder | None
+    dirty: bool
+    gone: set[int] = field(default_factory=set)
+    judged_dead: bool = True
+    unfinished: dict[int, str] = field(default_factory=dict)
+    rebuilds: list[str] = field(default_factory=list)
+    _verdicts: dict[int, bool] = field(default_factory=dict)
+
+    def is_live(self, ledger: int) -> bool:
+        """Whether entries of a ledger have to stay.
+
+        A ledger without a row is dead if the cluster says so, or if nothing speaks for it: neither the
+        cluster, nor records in the journals that bring it back, nor locations of its entries. Raises
+        BkctlError.
+        """
+        verdict = self._verdicts.get(ledger)
+        if verdict is None:
+            verdict = self._verdicts[ledger] = self._judge(ledger)
+        return verdict
+
+    def _judge(self, ledger: int) -> bool:
+        if ledger in self.index.ledgers:
+            return not (self.judged_dead and ledger in self.gone)
+        kept = self.cluster.keeps(ledger, self.space.bookie)
+        if kept or (kept is False and self.judged_dead):
+            return kept
+        return (
+            ledger in self.unreplayed.ledgers
+            or ledger in self.index.doubtful
+            or self.index.has_locations(ledger)
+        )
+
+    @property
+    def dead(self) -> set[int]:
+        """The ledgers that were asked about and are dead."""
+        return {ledger for ledger, alive in self._verdicts.items() if not alive}
+
+    @property
+    def newest(self) -> int:
+        """The newest log with anything in it; -1 without logs."""
+        return max((log.log_id for log in self.space.logs if log.size_bytes), default=-1)
+
+    @property
+    def index_is_lost(self) -> bool:
+        """Whether the ledger index has no row at all, and nobody can tell that there need be none."""
+        return not (self.index.ledgers or self.index.doubtful or self.cluster.proves)
+
+    def obstacle(self, facts: LogFacts) -> str | None:
+        """Why nothing can be done about a log, however little of it is alive."""
+        log_id = facts.log.log_id
+        if facts.problem is not None:
+            return f"damaged, set aside: {facts.problem}"
+        if log_id in self.unfinished:
+            return f"a compaction of it is not finished: {self.unfinished[log_id]}"
+        if self.index_is_lost and facts.record_bytes:
+            return (
+                "the ledger index has no row, so to a bookie all of it is garbage; 'bkctl index rebuild"
+                " --all' first, or start the bookie if its journals still hold everything"
+            )
+        if self.holder is not None and log_id >= self.newest:
+            return f"newest log of the directory, and {self.holder} may be writing it"
+        if self.holder is not None and self.space.kind == "idx" and not facts.rolled:
+            return f"it has no ledgers map yet, and {self.holder} may be writing it"
+        if self.unreplayed.records and log_id >= self.newest:
+            return (
+                f"newest log, perhaps not flushed: the journals hold {self.unreplayed.records} records behind"
+                " the last mark; start the bookie once"
+            )
+        if facts.unindexed and self.holder is not None:
+            return f"{facts.unindexed} entries of it are not in the index yet, which {self.holder} is writing"
+        if facts.unindexed:
+            return (
+                f"{facts.unindexed} entries of live ledgers have no row in the location index; 'bkctl index"
+                " check' tells which, 'bkctl index rebuild' brings them back"
+            )
+        return None
+
+
+def survey(
+    filesystem: FileSystem,
+    space: IndexSpace,
+    index: IndexReader,
+    cluster: Cluster,
+    *,
+    judged_dead: bool = True,
+) -> Survey:
+    """Everything but the logs themselves. Raises RefusedError for another cluster's metadata, BkctlError."""
+    check_same_cluster(cluster, _instance_id(filesystem, space), space.dir)
+    directories = sorted({*space.log_dirs, *space.index_dirs})
+    held = [holder for directory in directories for holder in holders(directory)]
+    found = Survey(
+        space,
+        index,
+        cluster,
+        read_unreplayed(filesystem, space),
+        next(iter(held), None),
+        any(map(is_dirty, directories)),
+        judged_dead=judged_dead,
+    )
+    found.gone = cluster.gone(index.ledgers)
+    for directory in directories:
+        for name in filesystem.names(directory):
+            compacted = _COMPACTED.fullmatch(name)
+            if compacted is not None:
+                found.unfinished.update(dict.fromkeys((int(compacted[1], 16), int(compacted[2], 16)), name))
+            elif _BEGUN_REBUILD.fullmatch(name):
+                found.rebuilds.append(join(directory, name))
+    return found
+
+
+def read_logs(
+    filesystem: FileSystem,
+    found: Survey,
+    clock: Clock,
+    *,
+    quick: bool = False,
+    log_id: int | None = None,
+    advance: Advance = nobody,
+) -> Iterator[LogFacts]:
+    """The facts of the space's logs, one by one, a log that cannot be read among them.
+
+    Raises CorruptionError and StorageError when the index or the cluster cannot be read.
+    """
+    cache = _open_cache(found.space) if quick else None
+    try:
+        reader = LogReader(filesystem, found.index, found.is_live, clock.time_ms() / 1000, quick, cache)
+        for log in found.space.logs:
+            if log_id is None or log.log_id == log_id:
+                facts = _read(reader, log, advance)
+                if facts is not None:
+                    yield facts
+    finally:
+        if cache is not None:
+            cache.close()
+
+
+def _read(reader: LogReader, log: LogFile, advance: Advance) -> LogFacts | None:
+    try:
+        return reader.read(log, advance)
+    except NotFoundError:
+        return None  # a running bookie removed it since it was listed
+    except StorageError as error:
+        if error.path != log.path:
+            raise
+        return unreadable(log, error)
+
+
+def _open_cache(space: IndexSpace) -> LogMetadataCache | None:
+    if space.kind != "db":
+        return None
+    with suppress(NotFoundError, CorruptionError, StorageError):  # it is only a cache
+        return LogMetadataCache.open(join(space.log_dirs[0], METADATA_CACHE))
+    return None
+
+
+def _instance_id(filesystem: FileSystem, space: IndexSpace) -> str | None:
+    for directory in (*space.log_dirs, *space.index_dirs):
+        with suppress(NotFoundError, CorruptionError, StorageError):
+            return decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME))).instance_id
+    return None

@@ -1,0 +1,60 @@
+"""What stands only in the journals: records behind the last mark, which the bookie's next start replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.last_mark import ZERO_MARK
+from bkctl.errors import NotFoundError
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import BookieDirectory, last_mark_of
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import FileSystem
+
+
+@dataclass(slots=True)
+class Unreplayed:
+    """``ledgers`` have records behind the mark; ``damage`` are places behind it that cannot be read.
+
+    ``journals_found`` is False when no journal directory of the bookie is there.
+    """
+
+    journals_found: bool = True
+    records: int = 0
+    ledgers: set[int] = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
+
+
+def read_unreplayed(filesystem: FileSystem, space: IndexSpace) -> Unreplayed:
+    """Read the journals of a space's bookie. Raises StorageError."""
+    found = Unreplayed(journals_found=bool(space.journal_dirs))
+    for directory in space.journal_dirs:
+        _read_directory(filesystem, directory, found)
+    return found
+
+
+def _read_directory(filesystem: FileSystem, directory: BookieDirectory, found: Unreplayed) -> None:
+    mark = last_mark_of(filesystem, directory) or ZERO_MARK
+    for journal in directory.journals:
+        if journal.journal_id < mark.journal_id:
+            continue
+        start = mark.offset if journal.journal_id == mark.journal_id else 0
+        try:
+            scan = JournalScan(filesystem, journal.path)
+        except NotFoundError:
+            continue  # a running bookie trimmed it since it was listed
+        with scan:
+            for item in scan:
+                if isinstance(item, Damage):
+                    if item.end > start and not item.unsynced:
+                        found.damage.append(item)
+                elif isinstance(item, EntryBatch):
+                    past = [n for n, at in enumerate(item.starts) if item.base + at >= start]
+                    found.records += len(past)
+                    found.ledgers.update(item.ledgers[n] for n in past)
+                elif isinstance(item, MarkedRecord) and item.offset >= start and item.ledger >= 0:
+                    found.records += 1
+                    found.ledgers.add(item.ledger)

@@ -1,0 +1,92 @@
+"""The ledgers of a cluster as its metadata store has them: listing with filters, one ledger."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.metadata.api import LedgerManager, StoredLedger
+from bkctl.types import LedgerState
+
+#: Ledgers read at once, each in a thread; the rest of a listing waits its turn.
+READS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFilter:
+    """Which ledgers are wanted; all conditions that are given have to hold.
+
+    ``created_before_ms`` and ``created_after_ms`` are times since 1970. ``bookies`` are ids, one of which
+    has to be in one of the ensembles. ``custom`` are pairs of custom metadata: a name, and its value or None
+    for any.
+    """
+
+    states: frozenset[LedgerState] = frozenset()
+    created_before_ms: int | None = None
+    created_after_ms: int | None = None
+    bookies: frozenset[str] = frozenset()
+    custom: tuple[tuple[str, bytes | None], ...] = ()
+
+    def accepts(self, found: StoredLedger) -> bool:
+        """Whether a ledger is wanted."""
+        metadata = found.metadata
+        if self.states and metadata.state not in self.states:
+            return False
+        created_ms = creation_ms(found)
+        if self.created_before_ms is not None and created_ms >= self.created_before_ms:
+            return False
+        if self.created_after_ms is not None and created_ms < self.created_after_ms:
+            return False
+        if self.bookies and not any(self.bookies & set(segment.bookies) for segment in metadata.segments):
+            return False
+        pairs = dict(metadata.custom_metadata)
+        return all(name in pairs and (value is None or pairs[name] == value) for name, value in self.custom)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableLedger:
+    """A ledger whose metadata does not decode."""
+
+    ledger: int
+    error: CorruptionError
+
+
+def creation_ms(found: StoredLedger) -> int:
+    """When a ledger was made: as its metadata says, else when its node was made. Milliseconds since 1970."""
+    stored = found.metadata.ctime_ms
+    return found.created_ms if stored is None or stored < 0 else stored
+
+
+def list_ledgers(ledgers: LedgerManager, wanted: LedgerFilter) -> Iterator[StoredLedger | UnreadableLedger]:
+    """The wanted ledgers, ascending; complete, or it raises what :class:`LedgerManager` raises.
+
+    A ledger that is deleted meanwhile is left out.
+    """
+    with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="ledger-list") as threads:
+        reads: deque[tuple[int, Future[StoredLedger]]] = deque()
+        try:
+            for ledger in ledgers.ledgers():
+                reads.append((ledger, threads.submit(ledgers.read_ledger, ledger)))
+                if len(reads) > 4 * READS_AT_ONCE:
+                    yield from _read(*reads.popleft(), wanted)
+            while reads:
+                yield from _read(*reads.popleft(), wanted)
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _read(
+    ledger: int, read: Future[StoredLedger], wanted: LedgerFilter
+) -> Iterator[StoredLedger | UnreadableLedger]:
+    try:
+        found = read.result()
+    except NotFoundError:
+        return
+    except CorruptionError as error:
+        yield UnreadableLedger(ledger, error)
+        return
+    if wanted.accepts(found):
+        yield found

@@ -1,0 +1,81 @@
+"""A dump of everything below a cluster's ledgers root, in the form of :mod:`bkctl.scan.metadata_dump`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.tree import NO_SESSION, NodeTree, join, require_node
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedNode:
+    """One node as it is stored."""
+
+    path: str
+    data: bytes = field(repr=False)
+    version: int
+    ephemeral: bool
+    created_ms: int
+
+    def in_dump(self) -> dict[str, object]:
+        """What a dump file says of it."""
+        return {
+            "data": base64.b64encode(self.data).decode("ascii"),
+            "version": self.version,
+            "ephemeral": self.ephemeral,
+        }
+
+
+def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
+    """Every node from the root down, parents first, children in the order of their names.
+
+    Not one moment's picture: what changes meanwhile is there as it was when its turn came, and a node that
+    is deleted meanwhile is left out. Raises NoClusterError.
+    """
+    tree = _tree(store)
+    require_node(tree, store.root)
+    tree.sync(store.root)
+    yield from _below(tree, store.root)
+
+
+def dump_node(store: MetadataStore, path: str) -> DumpedNode:
+    """One node; ``path`` is whole, or relative to the ledgers root. Raises NotFoundError."""
+    tree = _tree(store)
+    whole = path.rstrip("/") if path.startswith("/") else join(store.root, path.rstrip("/"))
+    found = _node(tree, whole)
+    if found is None:
+        require_node(tree, store.root)
+        raise NotFoundError(f"{tree.name}: no node {whole}")
+    return found
+
+
+def child_names(store: MetadataStore, path: str) -> list[str]:
+    """Names of a node's children, ascending; none when the node is gone."""
+    return sorted(_tree(store).children(path) or ())
+
+
+def _below(tree: NodeTree, path: str) -> Iterator[DumpedNode]:
+    node = _node(tree, path)
+    if node is None:
+        return
+    yield node
+    for name in sorted(tree.children(path) or ()):
+        yield from _below(tree, join(path, name))
+
+
+def _node(tree: NodeTree, path: str) -> DumpedNode | None:
+    node = tree.get(path)
+    if node is None:
+        return None
+    return DumpedNode(path, node.data, node.version, node.owner != NO_SESSION, node.created_ms)
+
+
+def _tree(store: MetadataStore) -> NodeTree:
+    if not isinstance(store, TreeMetadataStore):
+        raise UsageError(f"{store.uri}: this kind of store cannot be dumped")
+    return store._tree

@@ -1,0 +1,349 @@
+"""The client for programs without an event loop: scripts, notebooks, commands.
+
+::
+
+    with BookKeeperSync("zk://localhost:2181/ledgers") as client:
+        with client.create(3, 2, 2) as ledger:
+            ledger.append_all(lines)
+        for entry in client.open(ledger.ledger).entries():
+            print(entry.payload)
+
+An event loop runs in a thread of its own. Every call waits for its outcome; an interrupt (Ctrl-C) cancels
+what is waited for. May be used from several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.driver import BookieChoice
+from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle
+from bkctl.client.ops.ledger_access import LedgerEntry
+from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
+from bkctl.client.ops.write import WriteSettings
+from bkctl.client.settings import ClientSettings
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import UsageError
+from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.types import DigestType
+
+_Value = TypeVar("_Value")
+_Item = TypeVar("_Item")
+
+
+class _LoopThread:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="bookkeeper-client", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
+        """The outcome of a coroutine. Raises UsageError after :meth:`close`."""
+        if not self._thread.is_alive():
+            work.close()
+            raise UsageError("the client is closed")
+        future: Future[_Value] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the loop and its thread; a second call does nothing."""
+        if not self._thread.is_alive():
+            return
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class LedgerWriter:
+    """A ledger's writer; a context manager that closes the ledger. See :class:`LedgerHandle`."""
+
+    def __init__(self, thread: _LoopThread, handle: LedgerHandle) -> None:
+        self._thread = thread
+        self.handle = handle
+
+    @property
+    def ledger(self) -> int:
+        """The ledger's id."""
+        return self.handle.ledger
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as far as this handle knows."""
+        return self.handle.metadata
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """The last entry that is acknowledged with all before it."""
+        return self.handle.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to there."""
+        return self.handle.length
+
+    def append(self, data: bytes) -> int:
+        """Append an entry and wait until it is acknowledged; its id. See :meth:`LedgerHandle.append`."""
+        return self._thread.call(self.handle.append(data))
+
+    def append_all(self, entries: Iterable[bytes]) -> int:
+        """Append entries, as many outstanding as the settings allow, and wait for all; their number.
+
+        Raises the error of the first that fails. The input is read in batches in the calling thread.
+        """
+        count = 0
+        for batch in _batches(entries):
+            self._thread.call(self._submit(batch))
+            count += len(batch)
+        self._thread.call(self.handle.drain())
+        return count
+
+    async def _submit(self, batch: list[bytes]) -> None:
+        for data in batch:
+            await self.handle.submit(data)
+
+    def read(self, first: int, last: int) -> list[LedgerEntry]:
+        """Entries that are acknowledged."""
+        return self._thread.call(self.handle.read(first, last))
+
+    def force(self) -> int:
+        """See :meth:`LedgerHandle.force`."""
+        return self._thread.call(self.handle.force())
+
+    def flush_last_add_confirmed(self) -> int:
+        """See :meth:`LedgerHandle.flush_last_add_confirmed`."""
+        return self._thread.call(self.handle.flush_last_add_confirmed())
+
+    def close(self) -> LedgerMetadata:
+        """Close the ledger behind the last entry confirmed. See :meth:`LedgerHandle.close`."""
+        return self._thread.call(self.handle.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.call(self.handle.__aexit__(kind, error, trace))
+
+
+class LedgerReader:
+    """A ledger opened for reading. See :class:`ReadOnlyLedgerHandle`."""
+
+    def __init__(self, thread: _LoopThread, handle: ReadOnlyLedgerHandle) -> None:
+        self._thread = thread
+        self.handle = handle
+
+    @property
+    def ledger(self) -> int:
+        """The ledger's id."""
+        return self.handle.ledger
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as far as this handle knows."""
+        return self.handle.metadata
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """The last entry that may be read, -1 when there is none."""
+        return self.handle.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes; exact once the ledger is closed."""
+        return self.handle.length
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing will be added any more."""
+        return self.handle.closed
+
+    def read(self, first: int, last: int, *, unconfirmed: bool = False) -> list[LedgerEntry]:
+        """Entries, all or none. See :meth:`ReadOnlyLedgerHandle.read`."""
+        return self._thread.call(self.handle.read(first, last, unconfirmed=unconfirmed))
+
+    def entries(
+        self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
+    ) -> Iterator[LedgerEntry]:
+        """Entries one by one. See :meth:`ReadOnlyLedgerHandle.entries`."""
+        return _flattened(self._thread, self.handle.batches(first, last, unconfirmed=unconfirmed))
+
+    def read_last_add_confirmed(self) -> int:
+        """Ask the bookies. See :meth:`ReadOnlyLedgerHandle.read_last_add_confirmed`."""
+        return self._thread.call(self.handle.read_last_add_confirmed())
+
+    def tail(self, first: int | None = None) -> Iterator[LedgerEntry]:
+        """Entries as they are confirmed, until the ledger is closed."""
+        return _flattened(self._thread, self.handle.tail_batches(first))
+
+
+class BookKeeperSync:
+    """A client of one cluster. ``cluster`` is a metadata URI, or a store that stays open at the end."""
+
+    def __init__(
+        self,
+        cluster: str | MetadataStore,
+        settings: ClientSettings | None = None,
+        *,
+        metadata: MetadataSettings | None = None,
+        choice: Callable[[MetadataStore], BookieChoice] | None = None,
+    ) -> None:
+        self._thread = _LoopThread()
+        try:
+            self.client = self._thread.call(_connected(cluster, settings, metadata, choice))
+        except BaseException:
+            self._thread.close()
+            raise
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store."""
+        return self.client.store
+
+    def create(
+        self,
+        ensemble_size: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        *,
+        digest: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: tuple[tuple[str, bytes], ...] = (),
+        ledger: int | None = None,
+        write: WriteSettings | None = None,
+    ) -> LedgerWriter:
+        """A new ledger, open for writing. See :meth:`BookKeeper.create`."""
+        work = self.client.create(
+            ensemble_size,
+            write_quorum,
+            ack_quorum,
+            digest=digest,
+            password=password,
+            custom_metadata=custom_metadata,
+            ledger=ledger,
+            write=write,
+        )
+        return LedgerWriter(self._thread, self._thread.call(work))
+
+    def open(
+        self,
+        ledger: int,
+        *,
+        password: bytes | None = None,
+        digest: DigestType | None = None,
+        recovery: RecoverySettings | None = None,
+    ) -> LedgerReader:
+        """Open a ledger, recovering it when it is not closed. See :meth:`BookKeeper.open`."""
+        work = self.client.open(ledger, password=password, digest=digest, recovery=recovery)
+        return LedgerReader(self._thread, self._thread.call(work))
+
+    def open_without_recovery(
+        self, ledger: int, *, password: bytes | None = None, digest: DigestType | None = None
+    ) -> LedgerReader:
+        """Open a ledger and leave its writer alone. See :meth:`BookKeeper.open_without_recovery`."""
+        work = self.client.open_without_recovery(ledger, password=password, digest=digest)
+        return LedgerReader(self._thread, self._thread.call(work))
+
+    def recover(
+        self,
+        ledger: int,
+        *,
+        password: bytes | None = None,
+        digest: DigestType | None = None,
+        settings: RecoverySettings | None = None,
+    ) -> RecoveryResult:
+        """Recover and close a ledger. See :meth:`BookKeeper.recover`."""
+        work = self.client.recover(ledger, password=password, digest=digest, settings=settings)
+        return self._thread.call(work)
+
+    def delete(self, ledger: int, *, version: int | None = None) -> None:
+        """Delete a ledger. See :meth:`BookKeeper.delete`."""
+        self._thread.call(self.client.delete(ledger, version=version))
+
+    def read_metadata(self, ledger: int) -> StoredLedger:
+        """A ledger's metadata. Raises NoSuchLedgerError."""
+        return self._thread.call(self.client.read_metadata(ledger))
+
+    def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
+        """The outcome of a coroutine of :attr:`client`."""
+        return self._thread.call(work)
+
+    def flatten(self, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
+        """The items of an asynchronous iterator of batches, of :attr:`client`."""
+        return _flattened(self._thread, batches)
+
+    def close(self) -> None:
+        """End all operations and connections. Ledgers that are being written stay open."""
+        try:
+            self._thread.call(self.client.close())
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _connected(
+    cluster: str | MetadataStore,
+    settings: ClientSettings | None,
+    metadata: MetadataSettings | None,
+    choice: Callable[[MetadataStore], BookieChoice] | None,
+) -> BookKeeper:
+    if isinstance(cluster, str):
+        return await BookKeeper.connect(cluster, settings, metadata=metadata, choice=choice)
+    return BookKeeper(cluster, settings, choice=None if choice is None else choice(cluster))
+
+
+def _flattened(thread: _LoopThread, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
+    """Items of an asynchronous iterator of batches, a visit to the loop's thread for each batch."""
+    try:
+        while (batch := thread.call(_following(batches))) is not None:
+            yield from batch
+    finally:
+        close = getattr(batches, "aclose", None)
+        if close is not None:
+            thread.call(close())
+
+
+async def _following(batches: AsyncIterator[list[_Item]]) -> list[_Item] | None:
+    try:
+        return await anext(batches)
+    except StopAsyncIteration:
+        return None
+
+
+_BATCH_ENTRIES = 256
+_BATCH_BYTES = 1 << 20
+
+
+def _batches(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Entries in batches of bounded number and size."""
+    batch: list[bytes] = []
+    size = 0
+    for data in entries:
+        batch.append(data)
+        size += len(data)
+        if len(batch) >= _BATCH_ENTRIES or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,209 @@
+"""``bkctl bookies``: a cluster's bookies, and the making of a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.consent import DryRunOption
+from bkctl.commands.ledger_options import parse_duration_ms
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Key, Schema, write_one, write_rows
+
+if TYPE_CHECKING:
+    from bkctl.admin.online.bookies import DiskSpace, KnownBookie, Probe
+
+app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, probe them; make a cluster.")
+
+LIST_SCHEMA: Schema = (
+    Key("bookie", "string", "id of the bookie"),
+    Key("mode", "string or null", "rw, ro; null with --all for one that is not registered"),
+    Key("endpoints", "array of objects", "id, protocol, host, port, auth, extensions, as it registered them"),
+)
+
+INFO_SCHEMA: Schema = (
+    Key("bookie", "string", "id of the bookie"),
+    Key("free_bytes", "int or null", "free bytes of its ledger directories"),
+    Key("total_bytes", "int or null", "all bytes of them"),
+    Key("error", "string or null", "why there is no answer"),
+)
+
+PROBE_SCHEMA: Schema = (
+    Key("bookie", "string", "id of the bookie"),
+    Key("address", "string or null", "host and port that clients connect to"),
+    Key("v3_ms", "number or null", "connecting and one answer over protocol v3; null without one"),
+    Key("v2_ms", "number or null", "the same over protocol v2"),
+    Key("error", "string or null", "what failed"),
+)
+
+INIT_SCHEMA: Schema = (
+    Key("uri", "string", "metadata URI"),
+    Key("root", "string", "path of the ledgers root"),
+    Key("instance_id", "string or null", "the new cluster's id; null with --dry-run"),
+    Key("created", "bool", "whether it was made"),
+)
+
+BookieIdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[BOOKIE...]", show_default=False, help="Ids; default: all that are registered."),
+]
+TimeoutOption = Annotated[
+    int,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=parse_duration_ms,
+        help="How long a bookie is waited for.",
+    ),
+]
+
+
+@app.callback()
+def noun() -> None:
+    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe them; make a cluster."""
+
+
+@app.command("list")
+def list_command(
+    everyone: Annotated[
+        bool, typer.Option("--all", help="Also those that only have a cookie: they are down.")
+    ] = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] List the bookies that are registered, with their addresses.
+
+    Examples:
+
+      bkctl bookies list --metadata-uri zk://localhost:2181/ledgers
+
+      bkctl bookies list --all -o json
+    """
+    from bkctl.admin.online.bookies import list_bookies
+
+    with open_cluster(conf, override, metadata_uri) as store:
+        found = list_bookies(store, also_down=everyone)
+    write_rows(map(_listed, found), LIST_SCHEMA, output)
+
+
+def _listed(found: KnownBookie) -> dict[str, Any]:
+    return {
+        "bookie": found.bookie,
+        "mode": None if found.mode is None else found.mode.value,
+        "endpoints": [
+            {
+                "id": endpoint.id,
+                "protocol": endpoint.protocol,
+                "host": endpoint.host,
+                "port": endpoint.port,
+                "auth": list(endpoint.auth),
+                "extensions": list(endpoint.extensions),
+            }
+            for endpoint in found.endpoints
+        ],
+    }
+
+
+@app.command("info")
+def info_command(
+    bookies: BookieIdsArgument = None,
+    timeout: TimeoutOption = "5s",  # type: ignore[assignment]
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(INFO_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Ask bookies how much room they have. Exit code 3 when some do not answer, 5 when none.
+
+    Examples:
+
+      bkctl bookies info
+
+      bkctl bookies info bookie-3:3181 --timeout 1s
+    """
+    from bkctl.admin.online.bookies import ask_disk_space, registered_ids
+
+    with open_cluster(conf, override, metadata_uri) as store:
+        found = ask_disk_space(store, bookies or registered_ids(store), timeout / 1000)
+    write_rows(found, INFO_SCHEMA, output)
+    _exit_by_errors(found)
+
+
+@app.command("probe")
+def probe_command(
+    bookies: BookieIdsArgument = None,
+    timeout: TimeoutOption = "5s",  # type: ignore[assignment]
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(PROBE_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Connect to bookies and let them answer, over both versions of the protocol.
+
+    Nothing is written. Exit code 3 when some do not answer, 5 when none does.
+
+    Examples:
+
+      bkctl bookies probe
+
+      bkctl bookies probe bookie-3:3181 -o json
+    """
+    from bkctl.admin.online.bookies import probe_bookies, registered_ids
+
+    with open_cluster(conf, override, metadata_uri) as store:
+        found = probe_bookies(store, bookies or registered_ids(store), timeout / 1000)
+    write_rows(map(_probed, found), PROBE_SCHEMA, output)
+    _exit_by_errors(found)
+
+
+def _probed(found: Probe) -> dict[str, Any]:
+    row = dataclasses.asdict(found)
+    for key in ("v3_ms", "v2_ms"):
+        row[key] = None if row[key] is None else round(row[key], 3)
+    return row
+
+
+def _exit_by_errors(rows: Sequence[DiskSpace | Probe]) -> None:
+    failed = sum(row.error is not None for row in rows)
+    if failed:
+        raise typer.Exit(5 if failed == len(rows) else 3)
+
+
+@app.command("init")
+def init_command(
+    dry_run: DryRunOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(INIT_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Make a new, empty cluster in the metadata store.
+
+    Nothing is touched when there is a cluster already (exit code 4). The parent of the ledgers root must be
+    there. No bookie is made: 'bkctl bookie init' does that.
+
+    Examples:
+
+      bkctl bookies init --metadata-uri zk+hierarchical://localhost:2181/ledgers
+    """
+    from bkctl.admin.online.bookies import initialise_cluster
+    from bkctl.metadata.api import AlreadyExistsError
+
+    with open_cluster(conf, override, metadata_uri) as store:
+        instance = None
+        if not dry_run:
+            instance = initialise_cluster(store)
+        elif store.layout.cluster_exists():
+            raise AlreadyExistsError(f"{store.uri}: there is a cluster at {store.root} already")
+        row = {"uri": store.uri, "root": store.root, "instance_id": instance, "created": not dry_run}
+    write_one(row, INIT_SCHEMA, output)

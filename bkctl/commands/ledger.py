@@ -1,0 +1,116 @@
+"""``bkctl ledger``: what the metadata store says of ledgers; other verbs stand in modules of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.commands import ledger_data, ledger_deletion, ledger_doctor, ledger_recovery
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.ledger_options import (
+    BookieOption,
+    CustomOption,
+    LedgersArgument,
+    NewerOption,
+    OlderOption,
+    StateOption,
+    ledger_filter,
+)
+from bkctl.commands.ledger_rows import LEDGER_KEYS, SECRET_KEY, ledger_row
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Schema, write_one, write_rows
+
+_SUMMARY = "[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."
+
+app = noun_app(_SUMMARY)
+
+SHOW_SCHEMA: Schema = (*LEDGER_KEYS, SECRET_KEY)
+
+SecretsOption = Annotated[bool, typer.Option("--show-secrets", help="Print the ledger's password as well.")]
+
+
+@app.callback()
+def noun() -> None:
+    """[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."""
+
+
+@app.command("list")
+def list_command(
+    state: StateOption = None,
+    older_than: OlderOption = None,
+    newer_than: NewerOption = None,
+    bookie: BookieOption = None,
+    custom: CustomOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LEDGER_KEYS)] = False,
+) -> None:
+    """[online] [reads] List the cluster's ledgers, ascending; complete, or it fails.
+
+    The exit code is 1 when the metadata of a ledger does not decode; stderr names it.
+
+    Examples:
+
+      bkctl ledger list --metadata-uri zk://localhost:2181/ledgers
+
+      bkctl ledger list --state OPEN --older-than 1h
+
+      bkctl ledger list --bookie bookie-3:3181 --custom application=pulsar
+    """
+    from bkctl.admin.online.ledgers import UnreadableLedger, list_ledgers
+
+    wanted = ledger_filter(state, older_than, newer_than, bookie, custom)
+    unreadable = 0
+    with open_cluster(conf, override, metadata_uri) as store:
+
+        def rows() -> Iterator[dict[str, Any]]:
+            nonlocal unreadable
+            for found in list_ledgers(store.ledgers, wanted):
+                if isinstance(found, UnreadableLedger):
+                    unreadable += 1
+                    typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
+                else:
+                    yield ledger_row(found.ledger, found.metadata, found.version)
+
+        write_rows(rows(), LEDGER_KEYS, output)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+@app.command("show")
+def show_command(
+    ledgers: LedgersArgument,
+    show_secrets: SecretsOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Show the metadata of ledgers. Exit code 6 when there is no such ledger.
+
+    Examples:
+
+      bkctl ledger show 42
+
+      bkctl ledger show 42 43 -o json
+    """
+    with open_cluster(conf, override, metadata_uri) as store:
+        rows = (
+            ledger_row(found.ledger, found.metadata, found.version, secrets=show_secrets)
+            for found in map(store.ledgers.read_ledger, ledgers)
+        )
+        if len(ledgers) == 1:
+            write_one(next(rows), SHOW_SCHEMA, output)
+        else:
+            write_rows(rows, SHOW_SCHEMA, output)
+
+
+ledger_data.register(app)
+ledger_recovery.register(app)
+ledger_doctor.register(app)
+ledger_deletion.register(app)

@@ -1,0 +1,74 @@
+"""``bkctl ledger doctor``: why a ledger does not open, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.ledger_options import LedgerArgument
+from bkctl.commands.options import (
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.output import Key, Schema, write_one
+
+DOCTOR_SCHEMA: Schema = (
+    Key("ledger", "int", "ledger id"),
+    Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
+    Key("verdict", "string", "healthy, unreadable, recoverable, needs_bookies or damaged_metadata"),
+    Key("findings", "array of strings", "what was found, in sentences"),
+    Key("next_command", "string or null", "what to run next"),
+    Key("absent", "array of strings", "bookies of its ensembles that are not registered"),
+    Key("would_close_at", "int or null", "last entry after a recovery; null when that is not known"),
+    Key(
+        "replicas",
+        "array of objects",
+        "of the last ensemble, unless it is closed: bookie, answered, lac, last_entry, fenced, error",
+    ),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app of ``bkctl ledger``."""
+    app.command("doctor")(doctor_command)
+
+
+def doctor_command(
+    ledger: LedgerArgument,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(DOCTOR_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Say why a ledger does not open, and what to run next. Changes and fences nothing.
+
+    The exit code is 1 unless the verdict is healthy.
+
+    Examples:
+
+      bkctl ledger doctor 42
+
+      bkctl ledger doctor 42 -o json
+    """
+    from bkctl.admin.online.ledger_doctor import Verdict, examine_ledger
+    from bkctl.client.sync import BookKeeperSync
+
+    secret = read_password(password, password_file, password_hex)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+        found = client.call(examine_ledger(client.client, ledger, password=secret))
+    row = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    row["replicas"] = [dataclasses.asdict(one) for one in found.replicas]
+    write_one(row, DOCTOR_SCHEMA, output)
+    if found.verdict is not Verdict.HEALTHY:
+        raise typer.Exit(1)

@@ -1,0 +1,248 @@
+"""``bkctl ledger recover | fence``: ledgers whose writer is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.consent import DryRunOption, YesOption, ask
+from bkctl.commands.ledger_options import (
+    BookieOption,
+    CustomOption,
+    LedgerArgument,
+    NewerOption,
+    OlderOption,
+    StateName,
+    ledger_filter,
+    parse_ledger_id,
+)
+from bkctl.commands.options import (
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.output import Key, Schema, write_one, write_rows
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.admin.online.ledger_recovery import RecoveryFacts, Replica
+    from bkctl.metadata.api import MetadataStore
+
+_REPLICAS = "bookie, answered, lac, last_entry, fenced (null: not known), error"
+
+RECOVER_SCHEMA: Schema = (
+    Key("ledger", "int", "ledger id"),
+    Key("dry_run", "bool", "whether nothing was done"),
+    Key("previous_state", "string or null", "OPEN, IN_RECOVERY or CLOSED before"),
+    Key("state", "string or null", "what is stored now"),
+    Key("last_entry", "int or null", "where it is closed, or with --dry-run would be; -1 when empty"),
+    Key("length", "int or null", "payload bytes of the closed ledger"),
+    Key("length_exact", "bool", "false when the last entry's header could not be read: then it may be more"),
+    Key("lac_found", "int or null", "last entry known to be confirmed before"),
+    Key("entries_rewritten", "int", "entries behind that which were found and written again, or would be"),
+    Key("adopted", "bool", "whether another client had closed it, or did so meanwhile"),
+    Key("why", "string", "why it ends there"),
+    Key("rewrites", "array of objects", "first_entry, last_entry, bookies: what was written again where"),
+    Key("replicas", "array of objects", f"of the last ensemble: {_REPLICAS}"),
+    Key("error", "string or null", "why it failed"),
+)
+
+FENCE_SCHEMA: Schema = (
+    Key("ledger", "int", "ledger id"),
+    Key("state", "string", "OPEN, IN_RECOVERY or CLOSED; fencing does not change it"),
+    Key("covered", "bool", "whether the writer gets no ack quorum from this ensemble any more"),
+    Key("guarantee", "string", "what that means"),
+    Key("replicas", "array of objects", f"of the last ensemble: {_REPLICAS}"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app of ``bkctl ledger``."""
+    app.command("recover")(recover_command)
+    app.command("fence")(fence_command)
+
+
+def recover_command(
+    ledgers: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID...]", show_default=False, parser=parse_ledger_id, help="Ids of ledgers."),
+    ] = None,
+    all_open: Annotated[
+        bool, typer.Option("--all-open", help="All ledgers that are OPEN or IN_RECOVERY, of those below.")
+    ] = False,
+    older_than: OlderOption = None,
+    newer_than: NewerOption = None,
+    bookie: BookieOption = None,
+    custom: CustomOption = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", help="Ledgers recovered at once.")
+    ] = 8,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(RECOVER_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Recover ledgers whose writer is gone, and close them where the protocol says.
+
+    Nothing acknowledged is lost. A writer that is still alive is fenced off, so take care with --all-open: it
+    asks, or needs --yes. Ledgers that are closed are left as they are: run it again after an interruption.
+    --dry-run fences and writes nothing; bookies do not tell it whether they have fenced the ledger.
+    The exit code is 3 when a ledger could not be recovered; it stays IN_RECOVERY, and nothing is lost.
+
+    Examples:
+
+      bkctl ledger recover 42
+
+      bkctl ledger recover 42 --dry-run -o json
+
+      bkctl ledger recover --all-open --older-than 1h --yes
+    """
+    if all_open == bool(ledgers):
+        raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
+    if not all_open and (older_than, newer_than, bookie, custom) != (None, None, None, None):
+        raise UsageError("--older-than, --newer-than, --bookie and --custom go with --all-open")
+    if concurrency < 1:
+        raise UsageError("--concurrency: at least 1")
+    secret = read_password(password, password_file, password_hex)
+    with open_cluster(conf, override, metadata_uri) as store:
+        wanted = list(dict.fromkeys(ledgers or ()))
+        if all_open:
+            states = [StateName.OPEN, StateName.IN_RECOVERY]
+            wanted = _listed(store, ledger_filter(states, older_than, newer_than, bookie, custom))
+            if wanted and not dry_run:
+                ask(f"recover {len(wanted)} ledgers, and fence off writers that are still alive", yes=yes)
+        one = len(wanted) == 1 and not all_open
+        _recover(store, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
+
+
+def _recover(
+    store: MetadataStore,
+    ledgers: list[int],
+    concurrency: int,
+    password: bytes | None,
+    output: OutputOption,
+    *,
+    dry_run: bool,
+    one: bool,
+) -> None:
+    """``one``: a command about one ledger, whose error is the command's."""
+    from bkctl.admin.online.ledger_recovery import recover_ledgers
+    from bkctl.client.ops.recovery import RecoverySettings
+    from bkctl.client.sync import BookKeeperSync
+
+    settings = RecoverySettings(dry_run=dry_run)
+    with BookKeeperSync(store) as client:
+        found = client.flatten(
+            recover_ledgers(client.client, ledgers, settings, at_once=concurrency, password=password)
+        )
+        if not one:
+            _write_many(found, output)
+            return
+        (facts,) = found
+        if facts.error is not None:
+            raise facts.error
+        write_one(_recovery_row(facts), RECOVER_SCHEMA, output)
+
+
+def _listed(store: MetadataStore, wanted: Any) -> list[int]:
+    from bkctl.admin.online.ledgers import UnreadableLedger, list_ledgers
+
+    ids = []
+    for found in list_ledgers(store.ledgers, wanted):
+        if isinstance(found, UnreadableLedger):
+            typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
+        else:
+            ids.append(found.ledger)
+    return ids
+
+
+def _write_many(found: Iterable[RecoveryFacts], output: OutputOption) -> None:
+    failed = done = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal failed, done
+        for facts in found:
+            failed += facts.error is not None
+            done += facts.error is None
+            yield _recovery_row(facts)
+
+    write_rows(rows(), RECOVER_SCHEMA, output)
+    if failed:
+        typer.echo(f"bkctl: {failed} of {failed + done} ledgers could not be recovered", err=True)
+        raise typer.Exit(3)
+
+
+def _recovery_row(facts: RecoveryFacts) -> dict[str, Any]:
+    return {
+        "ledger": facts.ledger,
+        "dry_run": facts.dry_run,
+        "previous_state": None if facts.previous_state is None else facts.previous_state.value,
+        "state": None if facts.state is None else facts.state.value,
+        "last_entry": facts.last_entry,
+        "length": facts.length,
+        "length_exact": facts.length_exact,
+        "lac_found": facts.lac_found,
+        "entries_rewritten": facts.entries_rewritten,
+        "adopted": facts.adopted,
+        "why": facts.why,
+        "rewrites": [
+            {"first_entry": one.first_entry, "last_entry": one.last_entry, "bookies": list(one.bookies)}
+            for one in facts.rewrites
+        ],
+        "replicas": _replica_rows(facts.replicas),
+        "error": None if facts.error is None else str(facts.error),
+    }
+
+
+def _replica_rows(replicas: Iterable[Replica]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(replica) for replica in replicas]
+
+
+def fence_command(
+    ledger: LedgerArgument,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(FENCE_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Fence a ledger on every bookie of its last ensemble that answers, without closing it.
+
+    Says what that guarantees. The exit code is 3 when too few bookies answered for the writer to be stopped.
+
+    Examples:
+
+      bkctl ledger fence 42
+    """
+    from bkctl.admin.online.ledger_recovery import fence_ledger
+    from bkctl.client.sync import BookKeeperSync
+
+    secret = read_password(password, password_file, password_hex)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+        facts = client.call(fence_ledger(client.client, ledger, password=secret))
+    row = {
+        "ledger": facts.ledger,
+        "state": facts.state.value,
+        "covered": facts.covered,
+        "guarantee": facts.guarantee,
+        "replicas": _replica_rows(facts.replicas),
+    }
+    write_one(row, FENCE_SCHEMA, output)
+    if not facts.covered:
+        raise typer.Exit(3)

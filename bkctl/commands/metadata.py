@@ -1,0 +1,222 @@
+"""``bkctl metadata``: what stands in the metadata store, as it stands there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.ledger_rows import ledger_row
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Key, Schema, write_one
+from bkctl.errors import CorruptionError, RefusedError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from bkctl.admin.online.metadata_dump import DumpedNode
+    from bkctl.metadata.api import MetadataStore
+
+app = noun_app("[online] [reads] The metadata store: dump it, show a node or the cluster.")
+
+DUMP_SCHEMA: Schema = (
+    Key("path", "string", "the file that was written"),
+    Key("root", "string", "path of the ledgers root"),
+    Key("nodes", "int", "number of nodes"),
+    Key("bytes", "int", "bytes of their data"),
+)
+
+SHOW_SCHEMA: Schema = (
+    Key("uri", "string", "metadata URI"),
+    Key("root", "string", "path of the ledgers root"),
+    Key("layout", "string", "where ledgers stand: flat, legacyhierarchical, hierarchical, longhierarchical"),
+    Key("instance_id", "string or null", "the cluster's id"),
+    Key("bookies", "array of strings", "bookies that are registered"),
+    Key("cookies", "array of strings", "bookies that have a cookie"),
+    Key("path", "string", "the node (with a path)"),
+    Key("version", "int", "how often its data was rewritten (with a path)"),
+    Key("ephemeral", "bool", "whether it goes with its session (with a path)"),
+    Key("ctime_ms", "int", "when it was made, milliseconds since 1970 (with a path)"),
+    Key("bytes", "int", "length of its data (with a path)"),
+    Key("children", "array of strings", "names of its children (with a path)"),
+    Key("kind", "string", "ledger, cookie, layout, bookie, text, binary or empty (with a path)"),
+    Key("value", "object, string or null", "its data decoded, without passwords (with a path)"),
+    Key("data", "string", "its data, base64, with --show-secrets (with a path)"),
+)
+
+
+@app.callback()
+def noun() -> None:
+    """[online] [reads] The metadata store: dump it, show a node or the cluster."""
+
+
+@app.command("dump")
+def dump_command(
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="File to make; only its owner can read it."),
+    ] = None,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Write to stdout, ledger passwords included.")
+    ] = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(DUMP_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Write every node below the ledgers root to one JSON file.
+
+    Other commands read it with --ledger-metadata. It holds the ledgers' passwords, so it goes to a file that
+    only its owner can read, or to stdout with --show-secrets.
+
+    Examples:
+
+      bkctl metadata dump --out cluster.json
+
+      bkctl metadata dump --show-secrets | jq keys
+    """
+    if (out is None) == (not show_secrets):
+        raise UsageError("give either --out FILE, or --show-secrets for stdout: ledger passwords are in it")
+    with open_cluster(conf, override, metadata_uri) as store:
+        if out is None:
+            _write_dump(store, sys.stdout)
+            return
+        with _new_file(out) as stream:
+            try:
+                nodes, size = _write_dump(store, stream)
+            except BaseException:
+                os.unlink(out)
+                raise
+        row = {"path": out, "root": store.root, "nodes": nodes, "bytes": size}
+    write_one(row, DUMP_SCHEMA, output)
+
+
+def _new_file(path: str) -> TextIO:
+    """A file that only its owner can read. Raises RefusedError when it is there."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise RefusedError(f"{path}: is there already; choose another name") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    return os.fdopen(descriptor, "w", encoding="utf-8")
+
+
+def _write_dump(store: MetadataStore, stream: TextIO) -> tuple[int, int]:
+    """Node by node, so that a large cluster needs no memory; the number of nodes, bytes of their data."""
+    from bkctl.admin.online.metadata_dump import dump_nodes
+
+    nodes = size = 0
+    for nodes, node in enumerate(dump_nodes(store), 1):
+        stream.write("{\n" if nodes == 1 else ",\n")
+        stream.write(f"{json.dumps(node.path)}: {json.dumps(node.in_dump(), separators=(',', ':'))}")
+        size += len(node.data)
+    stream.write("\n}\n")
+    stream.flush()
+    return nodes, size
+
+
+@app.command("show")
+def show_command(
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH]", show_default=False, help="A node: whole, or below the root."),
+    ] = None,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Print the node's bytes as well, passwords included.")
+    ] = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Show the cluster that a metadata URI names, or one node, decoded.
+
+    Examples:
+
+      bkctl metadata show
+
+      bkctl metadata show cookies/bookie-3:3181
+
+      bkctl metadata show /ledgers/00/0000/L0042
+    """
+    with open_cluster(conf, override, metadata_uri) as store:
+        row = _cluster(store) if path is None else _shown(store, path, secrets=show_secrets)
+    write_one(row, SHOW_SCHEMA, output)
+
+
+def _cluster(store: MetadataStore) -> dict[str, Any]:
+    registered = store.registration.bookies()
+    return {
+        "uri": store.uri,
+        "root": store.root,
+        "layout": store.layout.layout().value,
+        "instance_id": store.layout.instance_id(),
+        "bookies": sorted({*registered.writable, *registered.read_only}),
+        "cookies": store.cookies.cookie_bookies(),
+    }
+
+
+def _shown(store: MetadataStore, path: str, *, secrets: bool) -> dict[str, Any]:
+    from bkctl.admin.online.metadata_dump import child_names, dump_node
+
+    node = dump_node(store, path)
+    kind, value = _decoded(store.root, node)
+    row: dict[str, Any] = {
+        "path": node.path,
+        "version": node.version,
+        "ephemeral": node.ephemeral,
+        "ctime_ms": node.created_ms,
+        "bytes": len(node.data),
+        "children": child_names(store, node.path),
+        "kind": kind,
+        "value": value,
+    }
+    if secrets:
+        row["data"] = base64.b64encode(node.data).decode("ascii")
+    return row
+
+
+def _decoded(root: str, node: DumpedNode) -> tuple[str, Any]:
+    """What a node is, by its place, and its value."""
+    from bkctl.codec.ledger_metadata import decode_ledger_metadata
+    from bkctl.codec.ledger_path import split_ledger_path
+
+    below = node.path[len(root) :]
+    ledger = split_ledger_path(node.path)
+    try:
+        if ledger is not None and ledger[0] == root:
+            row = ledger_row(ledger[1], decode_ledger_metadata(node.data), node.version)
+            return "ledger", row
+        if below.startswith("/available/") and node.ephemeral:
+            return "bookie", _service_info(node.data)
+    except CorruptionError as error:
+        raise error.located(node.path) from None
+    if below.startswith("/cookies/"):
+        return "cookie", node.data.decode("utf-8", "backslashreplace")
+    if below == "/LAYOUT":
+        return "layout", node.data.decode("utf-8", "backslashreplace")
+    if not node.data:
+        return "empty", None
+    try:
+        return "text", node.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "binary", None
+
+
+def _service_info(data: bytes) -> dict[str, Any]:
+    from bkctl.codec.bookie_service_info import decode_bookie_service_info
+
+    info = decode_bookie_service_info(data)
+    return {
+        "endpoints": [
+            {"id": found.id, "protocol": found.protocol, "host": found.host, "port": found.port}
+            for found in info.endpoints
+        ],
+        "properties": dict(info.properties),
+    }

@@ -1,0 +1,502 @@
+"""The garbage collector of one ledger directory: its thread, and what one pass does.
+
+::
+
+    recover     what a transactional compaction has left
+    flush       so that only ledgers that are written right now have entries in the write caches
+    logs        which are settled, and what each holds; a damaged one is set aside and named
+    listing     which ledgers of the index and of the logs the cluster does not have
+    deletions   of those a second read does not find either; then a flush makes them durable
+    logs        without a live ledger are removed
+    compaction  when it is due or asked for
+
+The ledgers are noted before the listing begins: one that is created later is in neither. Nothing is deleted
+because of a listing that failed, and a failure of any step or log leaves the others to go on.
+
+A ledger that the index does not know counts as dead only if the cluster does not know it either, or does not
+keep it here: an index that was lost or rebuilt by half must not cost the logs.
+
+Source: ``org.apache.bookkeeper.bookie.GarbageCollectorThread`` and ``ScanAndCompareGarbageCollector``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from functools import partial
+
+from bkctl.clock import Clock
+from bkctl.engine.gc import policy
+from bkctl.engine.gc.compactor import Compactor
+from bkctl.engine.gc.copying import Copied
+from bkctl.engine.gc.ledger_sweep import LedgerSweep
+from bkctl.engine.gc.log_reading import LogReading, corruption_of, pointed_at, read_log, records_bytes
+from bkctl.engine.gc.log_usage import LogUsage, LogUsages
+from bkctl.engine.gc.pace import Pace, StoppedError
+from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
+from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
+from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassReport, results_kept
+from bkctl.engine.gc.settings import CompactionSettings, GcSettings
+from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError
+from bkctl.kvstore.base import KeyValueStore
+from bkctl.vfs import WritableFileSystem
+
+_log = logging.getLogger(__name__)
+
+#: Between two looks at whether a thread that is to end waits for the cluster.
+_JOIN_S = 0.05
+
+
+class Collector:
+    """Collects one ledger directory, every ``wait_ms`` and when asked to.
+
+    ``delete_ledger`` forgets a ledger unless entries of it have just come, and says which. With ``replicas``
+    it also looks for ledgers that only other bookies keep any more. ``rows`` is an open ``metadata-cache``
+    store, which becomes the collector's. :meth:`start` and :meth:`stop` are called once; :meth:`collect` is
+    what the thread does, for one caller at a time.
+    """
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        cluster: LedgerDirectory,
+        *,
+        filesystem: WritableFileSystem,
+        clock: Clock,
+        settings: GcSettings,
+        delete_ledger: Callable[[int], bool],
+        scarce_usage: float = 0.9,
+        rows: KeyValueStore | None = None,
+        replicas: ReplicaDirectory | None = None,
+    ) -> None:
+        self.meters = GcMeters()
+        self._pace = Pace()
+        self._ledgers = LedgerSweep(
+            storage,
+            cluster,
+            clock=clock,
+            settings=settings,
+            delete_ledger=delete_ledger,
+            pace=self._pace,
+            meters=self.meters,
+            replicas=replicas,
+        )
+        self._storage = storage
+        self._filesystem = filesystem
+        self._clock = clock
+        self._settings = settings
+        self._scarce_usage = scarce_usage
+        self._usages = LogUsages(settings.usages_pairs_max, rows)
+        self._copy_rate = RateLimit(settings.bytes_per_s or settings.entries_per_s)
+        compactor = TransactionalCompactor if settings.transactional else Compactor
+        self._compactor = compactor(storage, filesystem, settings, self._pace_copy)
+        self._leftovers = TransactionalCompactor(storage, filesystem, settings, self._pace_copy)
+        # Under the condition's lock: requests, suspensions, confirmations.
+        self._changed = threading.Condition()
+        self._request: Request | None = None
+        self._running: Request | None = None
+        self._suspended: set[Kind] = set()
+        now_ms = clock.time_ms()
+        self._last_ms = {Kind.MINOR: now_ms, Kind.MAJOR: now_ms}
+        self._last_s = dict.fromkeys(Kind, clock.monotonic())
+        self._compacting: Kind | None = None
+        self._phase = "idle"
+        self._log_id: int | None = None
+        self._aside: dict[int, str] = {}
+        self._unresolved: dict[int, str] = {}
+        self._results = results_kept(settings.results_max)
+        self._last_pass: PassReport | None = None
+        self._thread = threading.Thread(target=self._run, name="GarbageCollectorThread", daemon=True)
+
+    # --- life, from any thread ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread; the first pass is one interval away."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, in the middle of a copy too; before the storage is stopped.
+
+        One that waits for an answer of the cluster is not waited for: it touches nothing of the directory
+        any more when the answer comes.
+        """
+        self._pace.stop()
+        with self._changed:
+            self._changed.notify_all()
+        while self._thread.is_alive() and not self._pace.asking:
+            self._thread.join(_JOIN_S)
+        self._usages.close()
+
+    def abort(self) -> None:
+        """The same, as a kill would do it: nothing more is written. For tests."""
+        self.stop()
+
+    def request(self, request: Request) -> None:
+        """Ask for a pass now; one that is running is followed by another, so that no request is lost."""
+        with self._changed:
+            self._request = request.joined(self._request)
+            self._changed.notify_all()
+
+    @property
+    def in_force(self) -> bool:
+        """Whether a pass that was asked for is running or waits for its turn."""
+        with self._changed:
+            return self._request is not None or self._running is not None
+
+    def suspend(self, kinds: Collection[Kind]) -> None:
+        """Run no compaction of these kinds; one that runs ends after its log."""
+        with self._changed:
+            self._suspended |= set(kinds)
+
+    def resume(self, kinds: Collection[Kind]) -> None:
+        """Take a suspension back."""
+        with self._changed:
+            self._suspended -= set(kinds)
+
+    def confirm_deletions(self) -> int:
+        """Let the next pass delete the ledgers that the last one held back; how many these are."""
+        return self._ledgers.confirm()
+
+    def status(self) -> CollectorStatus:
+        """How it is right now."""
+        with self._changed:
+            suspended = set(self._suspended)
+            in_force = self._request is not None or self._running is not None
+        return CollectorStatus(
+            directory=self._storage.directory,
+            in_force=in_force,
+            phase=self._phase,
+            log_id=self._log_id,
+            minor_compacting=self._compacting is Kind.MINOR,
+            major_compacting=self._compacting is Kind.MAJOR,
+            minor_suspended=Kind.MINOR in suspended,
+            major_suspended=Kind.MAJOR in suspended,
+            last_minor_ms=self._last_ms[Kind.MINOR],
+            last_major_ms=self._last_ms[Kind.MAJOR],
+            minor_compactions=self.meters.minor_compactions,
+            major_compactions=self.meters.major_compactions,
+            held_deletions=self._ledgers.held,
+            set_aside=dict(self._aside),
+            last_pass=self._last_pass,
+            results=tuple(self._results),
+        )
+
+    def _run(self) -> None:
+        """The thread."""
+        while not self._pace.is_stopped():
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._request is not None or self._pace.is_stopped(),
+                    max(self._settings.wait_ms, 1) / 1000,
+                )
+                self._running, self._request = self._request, None
+            if self._pace.is_stopped():
+                return
+            try:
+                self.collect(self._running)
+            except StoppedError:
+                return
+            except Exception as error:  # noqa: BLE001 - the top of a thread: a bug must not end collecting
+                self.meters.failed_passes += 1
+                _log.critical("%s: a pass ends with a bug", self._storage.directory, exc_info=error)
+            finally:
+                with self._changed:
+                    self._running = None
+
+    # --- a pass ---------------------------------------------------------------------------------------------
+
+    def collect(self, request: Request | None = None) -> PassReport:
+        """One pass. Failures of the cluster, the disk and single logs are in the report, not raised."""
+        report = PassReport(self.meters.passes + 1, request is not None, self._clock.time_ms())
+        self._last_pass = report
+        started_s = self._clock.monotonic()
+        if request is not None:
+            # Whoever asks may have repaired something.
+            self._aside.clear()
+        try:
+            self._collect(report, request)
+        except StoppedError:
+            report.failure = "stopped"
+            raise
+        except BkctlError as error:
+            report.failure = str(error)
+            self.meters.failed_passes += 1
+            _log.error("%s: garbage collection failed: %s", self._storage.directory, error)
+        finally:
+            self._phase, self._log_id, self._compacting = "idle", None, None
+            report.ended_ms = self._clock.time_ms()
+            self.meters.passes += 1
+            self.meters.set_aside_logs = len(self._aside)
+            self.meters.duration.add(self._clock.monotonic() - started_s)
+        return report
+
+    def _collect(self, report: PassReport, request: Request | None) -> None:
+        self._unresolved = self._leftovers.recover().unresolved
+        self._flush()
+        usages = self._read_logs(report)
+        dead = self._ledgers.sweep(report, usages.values(), self._in_phase)
+        if report.held_deletions:
+            return
+        self._remove_garbage(report, usages, dead)
+        self._compact(report, usages, dead, request)
+        self._count_what_is_left(usages)
+
+    def _flush(self) -> None:
+        try:
+            self._storage.flush()
+        except NoSpaceError as error:
+            # What is in the write caches is not deleted then; what is on the disk can be, and makes room.
+            _log.warning("%s: collecting without a flush: %s", self._storage.directory, error)
+
+    def _read_logs(self, report: PassReport) -> dict[int, LogUsage]:
+        """What every settled log holds, except those that are set aside."""
+        self._phase = "reading logs"
+        log_ids = self._storage.while_quiet(self._storage.entry_logger.settled_log_ids)
+        self._usages.drop_others(log_ids)
+        self._aside = {log_id: self._aside[log_id] for log_id in log_ids if log_id in self._aside}
+        report.logs = len(log_ids)
+        usages: dict[int, LogUsage] = {}
+        doubtful: dict[int, LogReading] = {}
+        for log_id in log_ids:
+            self._pace.check()
+            if log_id in self._aside or log_id in self._unresolved:
+                continue
+            self._log_id = log_id
+            try:
+                reading = self._read_log(report, log_id)
+            except BkctlError as error:
+                self._set_aside(report, log_id, error)
+                continue
+            if reading.damage:
+                doubtful[log_id] = reading
+            else:
+                usages[log_id] = reading.usage
+        self._log_id = None
+        self._judge_damage(report, usages, doubtful)
+        return usages
+
+    def _judge_damage(
+        self, report: PassReport, usages: dict[int, LogUsage], doubtful: dict[int, LogReading]
+    ) -> None:
+        """Damage into which the index points sets its log aside; other damage costs nobody anything."""
+        if not doubtful:
+            return
+        lost = pointed_at(
+            self._storage.locations,
+            {log_id: reading.damage for log_id, reading in doubtful.items()},
+            self._pace.check,
+        )
+        for log_id, reading in doubtful.items():
+            damage = lost.get(log_id)
+            if damage is None:
+                usages[log_id] = reading.usage
+                self._usages.put(reading.usage)
+            else:
+                self._set_aside(report, log_id, corruption_of(damage))
+
+    def _read_log(self, report: PassReport, log_id: int) -> LogReading:
+        path = self._storage.entry_logger.path(log_id)
+        status = self._filesystem.status(path)
+        if status is None:
+            raise CorruptionError("entry log", expected="a file", found="none", path=path)
+        usage = self._usages.get(log_id, status.size_bytes, partial(records_bytes, self._filesystem, path))
+        if usage is not None:
+            return LogReading(usage)
+        reading = read_log(self._filesystem, path, log_id, lambda _: self._pace.check())
+        report.logs_read += 1
+        if not reading.damage:
+            self._usages.put(reading.usage)
+        return reading
+
+    def _set_aside(self, report: PassReport, log_id: int, error: BkctlError) -> None:
+        """The log stays as it is; the others go on."""
+        if isinstance(error, StoppedError):
+            raise error
+        report.set_aside_logs += 1
+        if isinstance(error, CorruptionError):
+            self._aside[log_id] = str(error)
+        _log.error("%s: log %x is set aside: %s", self._storage.directory, log_id, error)
+        self._result(log_id, "set_aside", str(error))
+
+    # --- logs -----------------------------------------------------------------------------------------------
+
+    def _remove_garbage(self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int]) -> None:
+        """Logs without a live ledger, the largest first."""
+        live = _Except(dead)
+        empty = []
+        for usage in usages.values():
+            if dead and usage.keep(live):
+                self._usages.put(usage)
+            if usage.is_empty:
+                empty.append(usage)
+        for usage in sorted(empty, key=lambda each: -each.file_bytes):
+            self._pace.check()
+            del usages[usage.log_id]
+            try:
+                self._storage.entry_logger.remove(usage.log_id)
+            except BkctlError as error:
+                self._set_aside(report, usage.log_id, error)
+                continue
+            self._usages.drop(usage.log_id)
+            report.deleted_logs += 1
+            report.freed_bytes += usage.file_bytes
+            self.meters.deleted_logs += 1
+            self.meters.deleted_bytes += usage.file_bytes
+            self._result(usage.log_id, "deleted", "no live ledger", usage, freed_bytes=usage.file_bytes)
+        if report.deleted_logs:
+            self._filesystem.sync_directory(self._storage.directory)
+
+    def _compact(
+        self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int], request: Request | None
+    ) -> None:
+        kind, report.compaction_reason = policy.choose(
+            self._due(Kind.MINOR),
+            self._due(Kind.MAJOR),
+            request,
+            compact_when_off=self._settings.compact_when_off,
+        )
+        if kind is None:
+            return
+        report.compaction = self._compacting = kind
+        self._phase = "compacting"
+        settings = self._kind_settings(kind)
+        started_s = self._clock.monotonic()
+        ordered = policy.compaction_order(
+            usages.values(),
+            settings.threshold,
+            log_size_bytes=self._settings.log_size_bytes,
+            scarce=self._disk_is_scarce(),
+        )
+        for usage in ordered:
+            self._pace.check()
+            elapsed_ms = (self._clock.monotonic() - started_s) * 1000
+            if settings.time_max_ms is not None and elapsed_ms >= settings.time_max_ms:
+                report.compaction_reason += f"; ended after {settings.time_max_ms} ms"
+                break
+            if self._is_suspended(kind) and not (request is not None and request.overrides):
+                report.compaction_reason += "; suspended while it ran"
+                break
+            self._compact_log(report, usages, usage, dead)
+        self._compacted(kind)
+
+    def _compact_log(
+        self, report: PassReport, usages: dict[int, LogUsage], usage: LogUsage, dead: Collection[int]
+    ) -> None:
+        free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
+        if not policy.fits(usage, free_bytes, self._settings):
+            needed = usage.remaining_bytes + self._settings.free_bytes_min
+            self._result(usage.log_id, "left", f"needs {needed} bytes of disk, {free_bytes} are free", usage)
+            return
+        self._log_id = usage.log_id
+        try:
+            copied = self._compactor.compact(usage.log_id, dead, usage.holes)
+        except CorruptionError as error:
+            self._set_aside(report, usage.log_id, error)
+            return
+        except NoSpaceError as error:
+            self.meters.compaction_failures += 1
+            self._result(usage.log_id, "left", str(error), usage)
+            return
+        except BkctlError:
+            self.meters.compaction_failures += 1
+            raise
+        finally:
+            self._log_id = None
+        del usages[usage.log_id]
+        self._usages.drop(usage.log_id)
+        freed_bytes = max(usage.file_bytes - copied.bytes, 0)
+        report.compacted_logs += 1
+        report.copied_bytes += copied.bytes
+        report.freed_bytes += freed_bytes
+        self.meters.compacted_bytes += freed_bytes
+        reason = f"{usage.usage(self._settings.log_size_bytes):.1%} live"
+        self._result(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
+
+    def _compacted(self, kind: Kind) -> None:
+        kinds = tuple(Kind) if kind is Kind.MAJOR else (kind,)
+        for each in kinds:
+            # A major compaction has done what a minor one would do.
+            self._last_ms[each] = self._clock.time_ms()
+            self._last_s[each] = self._clock.monotonic()
+        if kind is Kind.MAJOR:
+            self.meters.major_compactions += 1
+        else:
+            self.meters.minor_compactions += 1
+        self._compacting = None
+
+    def _count_what_is_left(self, usages: dict[int, LogUsage]) -> None:
+        self.meters.active_logs = len(usages)
+        self.meters.active_log_bytes = sum(usage.file_bytes for usage in usages.values())
+        self.meters.active_ledgers = len(self._storage.ledgers)
+
+    # --- small things ---------------------------------------------------------------------------------------
+
+    def _in_phase(self, phase: str) -> None:
+        self._phase = phase
+
+    def _kind_settings(self, kind: Kind) -> CompactionSettings:
+        return self._settings.major if kind is Kind.MAJOR else self._settings.minor
+
+    def _due(self, kind: Kind) -> Due:
+        since_ms = (self._clock.monotonic() - self._last_s[kind]) * 1000
+        return Due(self._kind_settings(kind), since_ms, self._is_suspended(kind))
+
+    def _is_suspended(self, kind: Kind) -> bool:
+        with self._changed:
+            return kind in self._suspended
+
+    def _disk_is_scarce(self) -> bool:
+        space = self._filesystem.disk_space(self._storage.directory)
+        return space.free_bytes < space.total_bytes * (1 - self._scarce_usage)
+
+    def _pace_copy(self, entries: int, size_bytes: int) -> None:
+        units = entries if self._settings.bytes_per_s is None else size_bytes
+        self._pace.wait(self._copy_rate.wait_s(units, self._clock.monotonic()))
+
+    def _result(
+        self,
+        log_id: int,
+        action: str,
+        reason: str,
+        usage: LogUsage | None = None,
+        *,
+        copied: Copied | None = None,
+        freed_bytes: int = 0,
+    ) -> None:
+        result = LogResult(
+            log_id,
+            action,
+            reason,
+            file_bytes=0 if usage is None else usage.file_bytes,
+            live_bytes=0 if usage is None else usage.remaining_bytes,
+            copied_bytes=0 if copied is None else copied.bytes,
+            copied_entries=0 if copied is None else copied.entries,
+            freed_bytes=freed_bytes,
+            finished_ms=self._clock.time_ms(),
+        )
+        self._results.append(result)
+        _log.info(
+            "%s: log %x %s (%s): %d bytes, %d copied, %d freed",
+            self._storage.directory,
+            log_id,
+            action,
+            reason,
+            result.file_bytes,
+            result.copied_bytes,
+            freed_bytes,
+        )
+
+
+class _Except:
+    """Everything but these."""
+
+    __slots__ = ("_dead",)
+
+    def __init__(self, dead: Collection[int]) -> None:
+        self._dead = dead
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger not in self._dead

@@ -1,0 +1,231 @@
+"""Which ledgers of a directory are gone, and their deletion.
+
+The ledgers are noted before the cluster is asked: one that is created later is in neither. A ledger that the
+index does not know counts as dead only if the cluster does not know it either, or does not keep it here: an
+index that was lost or rebuilt by half must not cost the logs.
+
+Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from bkctl.clock import Clock
+from bkctl.engine.gc import policy
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.pace import Pace, StoppedError
+from bkctl.engine.gc.policy import RateLimit
+from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
+from bkctl.engine.gc.reports import GcMeters, PassReport
+from bkctl.engine.gc.settings import GcSettings
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import BkctlError, StorageError, SyncError
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerSweep:
+    """Deletes ledgers of one directory; :meth:`sweep` is called by the collector's thread alone."""
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        cluster: LedgerDirectory,
+        *,
+        clock: Clock,
+        settings: GcSettings,
+        delete_ledger: Callable[[int], bool],
+        pace: Pace,
+        meters: GcMeters,
+        replicas: ReplicaDirectory | None = None,
+    ) -> None:
+        self._storage = storage
+        self._cluster = cluster
+        self._clock = clock
+        self._settings = settings
+        self._delete_ledger = delete_ledger
+        self._pace = pace
+        self._meters = meters
+        self._replicas = replicas
+        self._surplus_s = clock.monotonic()
+        self._metadata_reads = RateLimit(settings.metadata_reads_per_s)
+        self._lock = threading.Lock()
+        self._confirmed: frozenset[int] = frozenset()
+        self._held: frozenset[int] = frozenset()
+
+    @property
+    def held(self) -> int:
+        """How many deletions wait for a confirmation."""
+        with self._lock:
+            return len(self._held)
+
+    def confirm(self) -> int:
+        """Let the next sweep delete what the last one held back; how many ledgers these are."""
+        with self._lock:
+            self._confirmed = self._held
+            return len(self._confirmed)
+
+    def sweep(
+        self, report: PassReport, usages: Iterable[LogUsage], in_phase: Callable[[str], None]
+    ) -> Collection[int]:
+        """Delete the ledgers that are gone; those whose bytes in the logs are dead.
+
+        ``in_phase`` is told what is being done.
+        """
+        indexed = set(self._storage.ledgers.ledgers())
+        report.ledgers = len(indexed)
+        in_logs: set[int] = set()
+        for usage in usages:
+            in_logs.update(usage.ledgers)
+        unknown = in_logs - indexed
+        in_phase("listing")
+        try:
+            with self._pace.asked():
+                missing = policy.absent(policy.sorted_ids(indexed | unknown), self._cluster.ranges())
+        except StoppedError:
+            raise
+        except BkctlError as error:
+            report.listing_failed = str(error)
+            self._meters.listing_failures += 1
+            _log.error("%s: no ledger is deleted: %s", self._storage.directory, error)
+            return frozenset()
+        self._pace.check()
+        gone = [ledger for ledger in missing if ledger in indexed]
+        surplus = self._find_surplus(report, indexed.difference(gone))
+        if self._hold(report, [*gone, *surplus], len(indexed)):
+            return frozenset()
+        in_phase("deleting")
+        deleted = self._delete_ledgers(report, gone) | self._delete_surplus(report, surplus)
+        dead = unknown.intersection(missing)
+        dead |= self._not_kept_here(report, sorted(unknown.difference(missing)))
+        if deleted:
+            self._make_deletions_durable()
+        # One that was created anew under the same id since, or whose deletion was not durable, is alive.
+        return (dead | deleted).difference(self._storage.ledgers.ledgers())
+
+    def _hold(self, report: PassReport, gone: Sequence[int], ledgers: int) -> bool:
+        """Whether so much would go that somebody has to say yes first."""
+        with self._lock:
+            confirmed, self._confirmed = self._confirmed, frozenset()
+            hold = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(gone)
+            self._held = frozenset(gone) if hold else frozenset()
+        self._meters.held_deletions = report.held_deletions = len(gone) if hold else 0
+        if hold:
+            _log.critical(
+                "%s: garbage collection STOPPED: %d of %d ledgers are missing from the metadata store. If"
+                " they were deleted, say so: bkctl bookie gc --confirm-deletions. If not, this bookie looks"
+                " at the wrong store, or at one that was emptied",
+                self._storage.directory,
+                len(gone),
+                ledgers,
+            )
+        return hold
+
+    def _delete_ledgers(self, report: PassReport, gone: Sequence[int]) -> set[int]:
+        """The second proof, and the deletion."""
+        deleted: set[int] = set()
+        for ledger in gone:
+            self._wait_for_metadata()
+            try:
+                with self._pace.asked():
+                    exists = self._cluster.exists(ledger)
+            except StoppedError:
+                raise
+            except BkctlError as error:
+                # An error is no answer; one more read of a store that is down will not be either.
+                report.listing_failed = str(error)
+                self._meters.listing_failures += 1
+                _log.error("%s: ledger %d is not deleted: %s", self._storage.directory, ledger, error)
+                break
+            if exists or not self._delete_ledger(ledger):
+                report.spared_ledgers += 1
+                continue
+            deleted.add(ledger)
+        report.deleted_ledgers += len(deleted)
+        self._meters.deleted_ledgers += len(deleted)
+        return deleted
+
+    def _find_surplus(self, report: PassReport, ledgers: Collection[int]) -> list[int]:
+        """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""
+        since_ms = (self._clock.monotonic() - self._surplus_s) * 1000
+        if self._replicas is None or not 0 < self._settings.surplus_interval_ms <= since_ms:
+            return []
+        self._surplus_s = self._clock.monotonic()
+        surplus: list[int] = []
+        for ledger in sorted(ledgers):
+            self._wait_for_metadata()
+            try:
+                with self._pace.asked():
+                    elsewhere = self._replicas.is_kept_elsewhere(ledger)
+            except StoppedError:
+                raise
+            except BkctlError as error:
+                report.listing_failed = str(error)
+                _log.error("%s: ledger %d stays: %s", self._storage.directory, ledger, error)
+                break
+            if elsewhere:
+                surplus.append(ledger)
+        return surplus
+
+    def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> set[int]:
+        """The second look, while nobody replicates the ledger."""
+        deleted: set[int] = set()
+        for ledger in surplus:
+            assert self._replicas is not None
+            self._wait_for_metadata()
+            try:
+                with self._pace.asked(), self._replicas.locked(ledger) as mine:
+                    if mine and self._replicas.is_kept_elsewhere(ledger) and self._delete_ledger(ledger):
+                        deleted.add(ledger)
+            except StoppedError:
+                raise
+            except BkctlError as error:
+                report.listing_failed = str(error)
+                _log.error("%s: ledger %d stays: %s", self._storage.directory, ledger, error)
+                break
+        report.surplus_ledgers = len(deleted)
+        self._meters.deleted_ledgers += len(deleted)
+        return deleted
+
+    def _make_deletions_durable(self) -> None:
+        """The rows of deleted ledgers are gone for good before any of their logs is."""
+        try:
+            self._storage.flush()
+        except SyncError:
+            raise
+        except StorageError as error:
+            # Most likely the disk is full, and only their logs' removal makes room. After a crash such a
+            # ledger is back without entries, and is deleted again.
+            _log.warning("%s: deletions are not durable yet: %s", self._storage.directory, error)
+
+    def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> set[int]:
+        """Of ledgers that exist and that the index does not know, those that need not be here."""
+        dead: set[int] = set()
+        for ledger in unknown:
+            self._wait_for_metadata()
+            try:
+                with self._pace.asked():
+                    kept = self._cluster.is_kept_here(ledger)
+                if not kept:
+                    dead.add(ledger)
+            except StoppedError:
+                raise
+            except BkctlError as error:
+                report.listing_failed = str(error)
+                _log.error("%s: bytes of ledger %d stay: %s", self._storage.directory, ledger, error)
+                break
+        report.unindexed_ledgers = len(unknown) - len(dead)
+        if report.unindexed_ledgers:
+            _log.error(
+                "%s: %d ledgers have entries in the logs and belong here, but the ledger index does not know"
+                " them; it is incomplete, rebuild it",
+                self._storage.directory,
+                report.unindexed_ledgers,
+            )
+        return dead
+
+    def _wait_for_metadata(self) -> None:
+        self._pace.wait(self._metadata_reads.wait_s(1, self._clock.monotonic()))

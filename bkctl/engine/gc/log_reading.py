@@ -1,0 +1,138 @@
+"""What an entry log holds, from its ledgers map, or by a scan where the map is missing or wrong.
+
+A map counts only if it accounts for every byte: the sizes it gives must add up to what stands between header
+and map. A header whose map fields are left over from another log, a map that was cut or grown, and one with
+a size flipped all fail that, and the log is scanned. The DirectIO logger fills up to multiples of 4096, so
+nothing adds up and its logs are scanned always.
+
+Java believes a map whose number of ledgers is that of the header; a log with stale header fields then looks
+empty, and is deleted with everything in it.
+
+Source: ``DefaultEntryLogger.extractEntryLogMetadataFromIndex`` and ``extractEntryLogMetadataByScanning``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.entrylog import HEADER_BYTES, decode_header
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.errors import CorruptionError
+from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.entrylog import EntryLogHead, EntryLogScan
+from bkctl.vfs import FileSystem
+
+_SIZE_BYTES = 4
+
+#: Called with the bytes just read; raises to end the scan.
+Pace = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """All ledgers of a log, none judged yet, and the ranges in which no record could be read.
+
+    What stood in such a range is not in ``usage``. A power cut leaves some behind the last record that was
+    forced, where no index row points; whether that is so, or the disk has lost records, the index tells.
+    """
+
+    usage: LogUsage
+    damage: tuple[Damage, ...] = ()
+
+
+def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None = None) -> LogReading:
+    """What a log holds. Raises CorruptionError for a file that is none, NotFoundError, StorageError."""
+    with EntryLogScan(filesystem, path) as scan:
+        ledgers = trusted_map(scan.head)
+        if ledgers is not None:
+            return LogReading(LogUsage(log_id, ledgers, file_bytes=scan.file.size_bytes))
+        totals: dict[int, int] = {}
+        damage: list[Damage] = []
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                _count(item, totals)
+                if pace is not None:
+                    pace(sum(item.sizes))
+            elif isinstance(item, Damage):
+                damage.append(item)
+            elif isinstance(item, Tail) and item.kind == "torn":
+                size_bytes = scan.file.size_bytes - item.offset
+                damage.append(Damage(path, item.offset, size_bytes, "torn record", "a whole one", item.found))
+        header_damage = _header_damage(scan.head)
+        if header_damage is not None and not totals and not scan.file.is_zero(0, scan.file.size_bytes):
+            # Nothing in it looks like a record, and the header does not say that it is a log.
+            raise corruption_of(header_damage)
+        holes = tuple((each.offset, each.end) for each in damage)
+        usage = LogUsage(log_id, totals, file_bytes=scan.file.size_bytes, source="scan", holes=holes)
+        return LogReading(usage, tuple(damage))
+
+
+def records_bytes(filesystem: FileSystem, path: str) -> int:
+    """What a log's records take as its header tells, -1 for a log whose header tells nothing.
+
+    Raises NotFoundError, StorageError.
+    """
+    file = filesystem.open(path)
+    try:
+        header = decode_header(file.read_at(0, HEADER_BYTES))
+    except CorruptionError:
+        return -1
+    finally:
+        file.close()
+    return (header.map_offset if header.has_map else file.size_bytes) - HEADER_BYTES
+
+
+def trusted_map(head: EntryLogHead) -> dict[int, int] | None:
+    """The ledgers map, if it accounts for every byte of the log's records."""
+    found = head.ledgers_map
+    if not found or head.damage or head.header.direct:
+        return None
+    if min(found) < 0 or min(found.values()) <= _SIZE_BYTES:
+        return None
+    return found if sum(found.values()) == head.header.map_offset - HEADER_BYTES else None
+
+
+def corruption_of(damage: Damage) -> CorruptionError:
+    """The error that names a damage."""
+    return CorruptionError(
+        damage.reason,
+        offset=damage.offset,
+        expected=damage.expected,
+        found=damage.found or f"{damage.size_bytes} bytes",
+        path=damage.path,
+    )
+
+
+def _header_damage(head: EntryLogHead) -> Damage | None:
+    return next((damage for damage in head.damage if damage.offset < HEADER_BYTES), None)
+
+
+def _count(batch: EntryBatch, totals: dict[int, int]) -> None:
+    for ledger, size in zip(batch.ledgers, batch.sizes, strict=True):
+        totals[ledger] = totals.get(ledger, 0) + size + _SIZE_BYTES
+
+
+def pointed_at(
+    locations: EntryLocationIndex,
+    damaged: Mapping[int, Sequence[Damage]],
+    going_on: Callable[[], None],
+) -> dict[int, Damage]:
+    """For each of the logs the first damage in which an entry of the index begins; logs without are left out.
+
+    Reads the whole index once. Raises StorageError, CorruptionError, and what ``going_on`` raises.
+    """
+    found: dict[int, Damage] = {}
+    for _, places in locations.batches():
+        going_on()
+        for location in places:
+            damage = damaged.get(location >> 32)
+            if damage is not None and location >> 32 not in found:
+                # A row points behind the size word.
+                start = (location & 0xFFFF_FFFF) - _SIZE_BYTES
+                hit = next((each for each in damage if each.offset <= start < each.end), None)
+                if hit is not None:
+                    found[location >> 32] = hit
+    return found

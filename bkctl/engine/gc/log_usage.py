@@ -1,0 +1,215 @@
+"""How much of an entry log is still alive, ledger by ledger, and a bounded memory of that for many logs.
+
+Source: ``org.apache.bookkeeper.bookie.EntryLogMetadata``, ``InMemoryEntryLogMetadataMap``,
+``storage.ldb.PersistentEntryLogMetadataMap``.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import compress
+
+from bkctl.codec.entry_log_metadata import (
+    EntryLogMetadata,
+    decode_entry_log_metadata,
+    decode_log_key,
+    encode_entry_log_metadata,
+    encode_log_key,
+)
+from bkctl.errors import BkctlError, CorruptionError
+from bkctl.kvstore.base import Delete, KeyValueStore, Put
+
+_log = logging.getLogger(__name__)
+
+
+class LogUsage:
+    """One log: ledgers that are alive as far as is known, and the bytes each has in it.
+
+    ``file_bytes`` is what the file's removal gives back, ``total_bytes`` what its entries took when it was
+    written, size words included; ``remaining_bytes`` is that of the ledgers still in it. ``source`` is
+    ``map``, ``scan`` or ``cache``. ``holes`` are (offset, end) of what cannot be read and nobody points at.
+    """
+
+    __slots__ = (
+        "file_bytes",
+        "holes",
+        "ledgers",
+        "log_id",
+        "remaining_bytes",
+        "sizes",
+        "source",
+        "total_bytes",
+    )
+
+    def __init__(
+        self,
+        log_id: int,
+        ledgers: Mapping[int, int],
+        *,
+        file_bytes: int,
+        total_bytes: int | None = None,
+        source: str = "map",
+        holes: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self.log_id = log_id
+        self.holes = holes
+        self.ledgers: array[int] = array("q", ledgers.keys())
+        self.sizes: array[int] = array("q", ledgers.values())
+        self.remaining_bytes = sum(self.sizes)
+        self.file_bytes = file_bytes
+        self.total_bytes = self.remaining_bytes if total_bytes is None else total_bytes
+        self.source = source
+
+    def keep(self, live: Container[int]) -> bool:
+        """Drop the ledgers that are not in ``live``; whether there were any."""
+        kept = [ledger in live for ledger in self.ledgers]
+        if all(kept):
+            return False
+        self.ledgers = array("q", compress(self.ledgers, kept))
+        self.sizes = array("q", compress(self.sizes, kept))
+        self.remaining_bytes = sum(self.sizes)
+        return True
+
+    def usage(self, log_size_bytes: int | None = None) -> float:
+        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        total = max(self.total_bytes, log_size_bytes or 0)
+        return self.remaining_bytes / total if total else 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no ledger of it is alive."""
+        return not self.ledgers
+
+
+class LogUsages:
+    """Usages by log id, of at most ``pairs_max`` (log, ledger) pairs together.
+
+    What does not fit is not kept and :meth:`get` does not find it. With ``rows``, a ``metadata-cache``
+    store, every usage is written there too and found again by the next run of the bookie. The rows are a
+    cache: a failure of the store is logged and costs the time to read the log again.
+    """
+
+    def __init__(self, pairs_max: int, rows: KeyValueStore | None = None) -> None:
+        self._pairs_max = pairs_max
+        self._rows = rows
+        self._usages: dict[int, LogUsage] = {}
+        # Pairs counted for each: a usage shrinks while it is kept.
+        self._counted: dict[int, int] = {}
+        self._pairs = 0
+
+    def __len__(self) -> int:
+        return len(self._usages)
+
+    @property
+    def pairs(self) -> int:
+        """(log, ledger) pairs in memory."""
+        return self._pairs
+
+    def get(
+        self, log_id: int, file_bytes: int, records_bytes: Callable[[], int] | None = None
+    ) -> LogUsage | None:
+        """What is known of a log that has this size; None when it has to be read.
+
+        ``records_bytes`` tells what the log's records take. A row counts only if its total is that: Java
+        has cached what it took from maps that left ledgers out.
+        """
+        usage = self._usages.get(log_id)
+        if usage is None:
+            usage = self._from_rows(log_id, file_bytes)
+            if usage is not None and records_bytes is not None and usage.total_bytes != records_bytes():
+                _log.warning("the cached metadata of log %d leave bytes out and are passed over", log_id)
+                return None
+            if usage is not None:
+                self._remember(usage)
+        return usage
+
+    def put(self, usage: LogUsage) -> None:
+        """Keep what was read of a log, or what is left of it; a log with holes only in memory."""
+        self._remember(usage)
+        if self._rows is not None and not usage.holes:
+            row = EntryLogMetadata(
+                usage.log_id,
+                usage.total_bytes,
+                usage.remaining_bytes,
+                tuple(zip(usage.ledgers, usage.sizes, strict=True)),
+            )
+            self._write(Put(encode_log_key(usage.log_id), encode_entry_log_metadata(row)))
+
+    def drop(self, log_id: int) -> None:
+        """The log is gone."""
+        self._forget(log_id)
+        if self._rows is not None:
+            self._write(Delete(encode_log_key(log_id)))
+
+    def drop_others(self, log_ids: Iterable[int]) -> None:
+        """Forget all logs but these, rows of logs that were removed by others included."""
+        there = set(log_ids)
+        for log_id in [each for each in self._usages if each not in there]:
+            self._forget(log_id)
+        if self._rows is None:
+            return
+        try:
+            for batch in self._rows.batches():
+                gone = [Delete(key) for key, _ in batch if not _names_one_of(key, there)]
+                if gone:
+                    self._rows.write(gone, sync=False)
+        except BkctlError as error:
+            _log.warning("the cache of log metadata could not be cleaned: %s", error)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._rows is not None:
+            self._rows.close()
+
+    def _remember(self, usage: LogUsage) -> None:
+        self._forget(usage.log_id)
+        if self._pairs + len(usage.ledgers) <= self._pairs_max:
+            self._usages[usage.log_id] = usage
+            self._pairs += len(usage.ledgers)
+            self._counted[usage.log_id] = len(usage.ledgers)
+
+    def _forget(self, log_id: int) -> None:
+        if self._usages.pop(log_id, None) is not None:
+            self._pairs -= self._counted.pop(log_id)
+
+    def _from_rows(self, log_id: int, file_bytes: int) -> LogUsage | None:
+        if self._rows is None:
+            return None
+        try:
+            value = self._rows.get(encode_log_key(log_id))
+            if value is None:
+                return None
+            row = decode_entry_log_metadata(value)
+        except BkctlError as error:
+            _log.warning("the cached metadata of log %d is passed over: %s", log_id, error)
+            return None
+        ledgers = dict(row.ledgers)
+        # A row that contradicts itself, or the log, is of another log or another time.
+        if (
+            row.log_id != log_id
+            or len(ledgers) != len(row.ledgers)
+            or sum(ledgers.values()) != row.remaining_bytes
+            or min(ledgers, default=0) < 0
+            or min(ledgers.values(), default=1) <= 0
+            or not row.remaining_bytes <= row.total_bytes <= file_bytes
+        ):
+            _log.warning("the cached metadata of log %d does not fit and is passed over", log_id)
+            return None
+        return LogUsage(log_id, ledgers, file_bytes=file_bytes, total_bytes=row.total_bytes, source="cache")
+
+    def _write(self, operation: Put | Delete) -> None:
+        assert self._rows is not None
+        try:
+            # Not synced: a row that a crash takes is made again from the log.
+            self._rows.write([operation], sync=False)
+        except BkctlError as error:
+            _log.warning("the cache of log metadata takes no row: %s", error)
+
+
+def _names_one_of(key: bytes, log_ids: set[int]) -> bool:
+    try:
+        return decode_log_key(key) in log_ids
+    except CorruptionError:
+        return False

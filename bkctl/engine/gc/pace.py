@@ -1,0 +1,57 @@
+"""When a collector's thread waits, and when it has to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bkctl.errors import BkctlError
+
+
+class StoppedError(BkctlError):
+    """The collector is being stopped."""
+
+
+class Pace:
+    """A stop that every wait notices. :meth:`stop` comes from any thread, the rest from the collector's."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        # Set while the thread waits for the cluster; what follows looks at `_stopping` first.
+        self._asking = threading.Event()
+
+    def stop(self) -> None:
+        """End the thread at its next look."""
+        self._stopping.set()
+
+    def is_stopped(self) -> bool:
+        """Whether it is to end."""
+        return self._stopping.is_set()
+
+    @property
+    def asking(self) -> bool:
+        """Whether the thread waits for the cluster."""
+        return self._asking.is_set()
+
+    def check(self) -> None:
+        """Raises StoppedError when the thread is to end."""
+        if self._stopping.is_set():
+            raise StoppedError("garbage collection is being stopped")
+
+    def wait(self, seconds: float) -> None:
+        """So long, unless it is 0 or less. Raises StoppedError."""
+        if seconds > 0:
+            self._stopping.wait(seconds)
+        self.check()
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Around calls to the cluster, which may take long. Raises StoppedError."""
+        self._asking.set()
+        try:
+            self.check()
+            yield
+            self.check()
+        finally:
+            self._asking.clear()

@@ -1,0 +1,210 @@
+"""What garbage collection decides, without clock, thread, disk or network.
+
+A ledger goes on two independent proofs: a complete listing of the cluster does not have it
+(:func:`absent`), and a read of its own says that it does not exist. A pass that would delete surprisingly
+much stops instead (:func:`too_many`). A log goes when none of its ledgers is alive; others are compacted
+below a threshold of live bytes, the emptiest first (:func:`compaction_order`).
+
+Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector`` and ``GarbageCollectorThread``.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.ports import LiveRange
+from bkctl.engine.gc.settings import CompactionSettings, GcSettings
+from bkctl.errors import RefusedError
+
+#: Highest ledger id.
+LEDGER_MAX = (1 << 63) - 1
+
+
+class IncompleteListingError(RefusedError):
+    """A listing of the cluster's ledgers with gaps, or out of order: nothing is deleted because of it."""
+
+
+def absent(local: Sequence[int], ranges: Iterable[LiveRange]) -> list[int]:
+    """The ids of ``local`` (ascending, each once, none negative) that the listing does not have.
+
+    Raises IncompleteListingError unless the ranges adjoin each other from 0 to the highest id, with ids
+    ascending inside their range. An iterator that ends early, skips a range, or comes in the order of the
+    ids' digits is none to delete by. What the iterator raises is passed on.
+    """
+    missing: list[int] = []
+    at = 0
+    expected_first = 0
+    for part in ranges:
+        if part.first != expected_first or part.last < part.first:
+            raise IncompleteListingError(
+                f"the listing of ledgers goes on at {part.first} to {part.last} where {expected_first} is due"
+            )
+        end = _first_above(local, at, part.last)
+        missing += _without(local[at:end], _ascending(part))
+        at = end
+        expected_first = part.last + 1
+    if expected_first <= LEDGER_MAX:
+        raise IncompleteListingError(f"the listing of ledgers ends before {expected_first}")
+    return missing
+
+
+def _ascending(part: LiveRange) -> Sequence[int]:
+    ids = part.ledgers
+    if ids and (ids[0] < part.first or ids[-1] > part.last):
+        raise IncompleteListingError(
+            f"ledgers {ids[0]} to {ids[-1]} in the range {part.first} to {part.last}"
+        )
+    before = -1
+    for ledger in ids:
+        if ledger <= before:
+            raise IncompleteListingError(f"ledger {ledger} follows {before} in a listing")
+        before = ledger
+    return ids
+
+
+def _first_above(local: Sequence[int], at: int, last: int) -> int:
+    low, high = at, len(local)
+    while low < high:
+        middle = (low + high) // 2
+        if local[middle] <= last:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _without(local: Sequence[int], live: Sequence[int]) -> list[int]:
+    if not local:
+        return []
+    there = set(live)
+    return [ledger for ledger in local if ledger not in there]
+
+
+def too_many(deletions: int, ledgers: int, settings: GcSettings) -> bool:
+    """Whether so many deletions of so many ledgers want a confirmation.
+
+    An empty cluster (the wrong root, a reformatted one, an old snapshot) looks like this.
+    """
+    share = deletions > ledgers * settings.deletions_share_max
+    return share and deletions > settings.deletions_ledgers_max
+
+
+# --- compaction ---------------------------------------------------------------------------------------------
+
+
+class Kind(enum.Enum):
+    """Which compaction; the value is the word in JSON."""
+
+    MINOR = "minor"
+    MAJOR = "major"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for. Without ``major`` or ``minor`` it is a collection alone.
+
+    ``overrides`` is a request that names the kinds: it is met also while they are suspended."""
+
+    major: bool = False
+    minor: bool = False
+    overrides: bool = False
+
+    def joined(self, other: Request | None) -> Request:
+        """Both."""
+        if other is None:
+            return self
+        return Request(
+            self.major or other.major, self.minor or other.minor, self.overrides or other.overrides
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is known of one kind of compaction when a pass decides."""
+
+    settings: CompactionSettings
+    since_last_ms: float
+    suspended: bool
+
+
+def choose(
+    minor: Due, major: Due, request: Request | None, *, compact_when_off: bool
+) -> tuple[Kind | None, str]:
+    """Which compaction runs now, and why, or why none does.
+
+    A request is met whatever the time since the last one; one for a kind that is off by its interval is met
+    with ``compact_when_off``. A suspended kind runs only on a request that overrides that. A major compaction
+    takes the logs of a minor one as well, so it goes first.
+    """
+    reasons = []
+    for kind, due, asked in (
+        (Kind.MAJOR, major, request is not None and request.major),
+        (Kind.MINOR, minor, request is not None and request.minor),
+    ):
+        if due.suspended and not (asked and request is not None and request.overrides):
+            reasons.append(f"{kind.value} is suspended")
+        elif not due.settings.has_threshold:
+            reasons.append(f"{kind.value} is off by its threshold")
+        elif asked and (due.settings.enabled or compact_when_off):
+            return kind, "asked for"
+        elif not due.settings.enabled:
+            reasons.append(f"{kind.value} is off by its interval")
+        elif due.since_last_ms >= due.settings.interval_ms:
+            return kind, "its interval is over"
+        else:
+            left_s = (due.settings.interval_ms - due.since_last_ms) / 1000
+            reasons.append(f"{kind.value} is due in {left_s:.0f} s")
+    return None, ", ".join(reasons)
+
+
+def compaction_order(
+    usages: Iterable[LogUsage], threshold: float, *, log_size_bytes: int | None = None, scarce: bool = False
+) -> list[LogUsage]:
+    """The logs below the threshold in the order in which they are compacted.
+
+    The emptiest first; with ``scarce`` disk space the one that gives back most bytes for each that has to be
+    copied. Equals go by their id.
+    """
+    chosen = [usage for usage in usages if usage.usage(log_size_bytes) < threshold]
+    if scarce:
+        # Least copied for each byte won; the same order as most won for each byte copied, without a zero.
+        return sorted(chosen, key=lambda each: (_cost(each), each.log_id))
+    return sorted(chosen, key=lambda each: (each.usage(log_size_bytes), each.log_id))
+
+
+def _cost(usage: LogUsage) -> float:
+    freed_bytes = usage.file_bytes - usage.remaining_bytes
+    return usage.remaining_bytes / freed_bytes if freed_bytes > 0 else float("inf")
+
+
+def fits(usage: LogUsage, free_bytes: int, settings: GcSettings) -> bool:
+    """Whether a log's live bytes can be copied before the log itself is removed."""
+    return usage.remaining_bytes + settings.free_bytes_min <= free_bytes
+
+
+class RateLimit:
+    """Spreads work evenly: so many units a second, without saving up what was not used.
+
+    One unit may be larger than a second's worth; it is waited for afterwards.
+    """
+
+    def __init__(self, units_per_s: int | None) -> None:
+        self._units_per_s = units_per_s
+        self._free_at_s = float("-inf")
+
+    def wait_s(self, units: int, now_s: float) -> float:
+        """Seconds to wait before ``units`` of work that is done at once then."""
+        if self._units_per_s is None:
+            return 0.0
+        start_s = max(self._free_at_s, now_s)
+        self._free_at_s = start_s + units / self._units_per_s
+        return start_s - now_s
+
+
+def sorted_ids(ledgers: Iterable[int]) -> array[int]:
+    """Ascending, each once, without negative ones; eight bytes each."""
+    return array("q", sorted(each for each in set(ledgers) if each >= 0))

@@ -1,0 +1,295 @@
+"""One connection to a bookie: made at the first request, and again at the first one after it ended.
+
+Requests that are made in one turn of the event loop are written in one piece. Each has its own time, which
+runs from the call on, whether the connection is still being made, the socket is full or the bookie is slow.
+
+When a request's time is over and nothing at all has come since it was sent, the peer is taken to be gone and
+the connection is closed, so that the next request makes a new one instead of writing into the void. Otherwise
+the connection stays. The late answer is dropped; over v2, where answers are matched by what was asked, the
+request's place is kept until it comes, so that it is never taken for the answer to a later request.
+
+Source: ``org.apache.bookkeeper.proto.PerChannelBookieClient``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from bkctl.errors import BkctlError, UsageError
+from bkctl.net.errors import GarbageError, NotConnectedError, RequestTimeoutError, SilentBookieError
+from bkctl.net.settings import NetSettings
+from bkctl.protocol.connection import ClientConnection, Completed
+from bkctl.protocol.messages import Request, Response, Wire
+
+#: Called once with the outcome, never before :meth:`BookieConnection.send` has returned. Must not raise.
+Done = Callable[[Response | SilentBookieError], None]
+
+#: Host and port of a bookie. Raises a BkctlError when there are none.
+Resolve = Callable[[str], Awaitable[tuple[str, int]]]
+
+#: Deadlines this close together are looked at in one go.
+_DEADLINE_STEP_S = 0.05
+
+
+class _Pending:
+    """A request on its way. ``done`` is None once the outcome has been told."""
+
+    __slots__ = ("deadline_s", "done", "request", "sent_s", "timeout_s")
+
+    def __init__(self, request: Request, done: Done, timeout_s: float, now_s: float) -> None:
+        self.request = request
+        self.done: Done | None = done
+        self.timeout_s = timeout_s
+        self.deadline_s = now_s + timeout_s
+        #: When it was written; infinity until then.
+        self.sent_s = float("inf")
+
+    def finish(self, outcome: Response | SilentBookieError) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            done(outcome)
+
+
+class BookieConnection:
+    """A connection to ``bookie``. Belongs to one event loop; nothing here is for other threads."""
+
+    def __init__(self, bookie: str, resolve: Resolve, settings: NetSettings) -> None:
+        self.bookie = bookie
+        self._resolve = resolve
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Pending] = deque()
+        self._in_flight: dict[_Pending, None] = {}
+        #: Of these, requests whose time is over; their places are kept over v2 alone.
+        self._given_up = 0
+        self._connecting: asyncio.Task[None] | None = None
+        self._link: _Link | None = None
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = float("inf")
+        self._closed = False
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def send(self, request: Request, done: Done, timeout_s: float) -> None:
+        """Send a request; ``done`` gets the answer, or within ``timeout_s`` why there is none."""
+        pending = _Pending(request, done, timeout_s, self._loop.time())
+        refusal = self._refusal()
+        if refusal is not None:
+            self._loop.call_soon(pending.finish, refusal)
+            return
+        self._waiting.append(pending)
+        self._watch(pending.deadline_s)
+        if self._link is not None:
+            self._flush_soon()
+        elif self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect())
+
+    def _refusal(self) -> SilentBookieError | None:
+        if self._closed:
+            return NotConnectedError(self.bookie, "the client is closed")
+        if len(self._waiting) >= self._settings.waiting_max:
+            return NotConnectedError(
+                self.bookie,
+                f"{len(self._in_flight)} requests without an answer, and {len(self._waiting)} waiting",
+            )
+        return None
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what waits, as far as the bounds allow."""
+        self._flushing = False
+        link = self._link
+        if link is None or link.paused:
+            return
+        room = self._settings.outstanding_max - len(self._in_flight)
+        frames: list[bytes] = []
+        now_s = self._loop.time()
+        size_bytes = 0
+        while self._waiting and len(frames) < room and size_bytes < self._settings.write_buffer_bytes_max:
+            pending = self._waiting.popleft()
+            if pending.done is None:
+                continue
+            try:
+                frame = link.protocol.send(pending.request, pending)
+            except UsageError as error:
+                # The connection's version cannot say it; the bookie never hears of it.
+                pending.finish(NotConnectedError(self.bookie, str(error)))
+                continue
+            pending.sent_s = now_s
+            self._in_flight[pending] = None
+            frames.append(frame)
+            size_bytes += len(frame)
+        if frames:
+            link.transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._waiting and len(frames) < room and not link.paused:
+            self._flush_soon()
+
+    # --- the link -------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        timeout_s = self._settings.connect_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                host, port = await self._resolve(self.bookie)
+                _, link = await self._loop.create_connection(lambda: _Link(self), host, port)
+        except TimeoutError:
+            self._not_connected(f"no connection within {timeout_s:g} s")
+        except OSError as error:
+            self._not_connected(f"cannot connect to {host}:{port}: {error.strerror or error}")
+        except (ValueError, OverflowError) as error:
+            # A registration may hold any text as a host and any i32 as a port.
+            self._not_connected(f"registered at {host[:200]!r}, port {port}, which is no address: {error}")
+        except BkctlError as error:
+            self._not_connected(str(error))
+        else:
+            self._connecting = None
+            self._link = link
+            self._flush_soon()
+
+    def _not_connected(self, detail: str) -> None:
+        self._connecting = None
+        self._fail(NotConnectedError(self.bookie, detail))
+
+    def _received(self, link: _Link, data: bytes) -> None:
+        """Bytes of the peer: answers, or the end of the connection."""
+        if link is not self._link:
+            return
+        link.heard_s = self._loop.time()
+        for event in link.protocol.feed(data):
+            if isinstance(event, Completed):
+                pending = event.context
+                assert isinstance(pending, _Pending)
+                self._in_flight.pop(pending, None)
+                if pending.done is None:
+                    self._given_up -= 1
+                pending.finish(event.response)
+            else:
+                reason = f"{event.reason.value}: {event.detail}" if event.detail else event.reason.value
+                self._drop(GarbageError(self.bookie, f"answers what is no BookKeeper protocol ({reason})"))
+                return
+        if self._waiting:
+            self._flush_soon()
+
+    def _lost(self, link: _Link, error: Exception | None) -> None:
+        if link is self._link:
+            text = (getattr(error, "strerror", None) or str(error)) if error else "the bookie closed it"
+            self._drop(NotConnectedError(self.bookie, f"connection lost: {text}"))
+
+    def _drop(self, error: SilentBookieError) -> None:
+        """End the link and fail everything that has no answer."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.transport.abort()
+        self._fail(error)
+
+    def _fail(self, error: SilentBookieError) -> None:
+        failed = [*self._in_flight, *self._waiting]
+        self._in_flight.clear()
+        self._given_up = 0
+        self._waiting.clear()
+        for pending in failed:
+            pending.finish(error)
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def _watch(self, deadline_s: float) -> None:
+        if deadline_s < self._timer_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_s = deadline_s
+            self._timer = self._loop.call_at(deadline_s, self._look_at_deadlines)
+
+    def _look_at_deadlines(self) -> None:
+        self._timer = None
+        self._timer_s = float("inf")
+        now_s = self._loop.time()
+        link = self._link
+        silent_for: _Pending | None = None
+        next_s = float("inf")
+        for pending in [*self._in_flight, *self._waiting]:
+            if pending.done is None:
+                continue
+            if pending.deadline_s > now_s:
+                next_s = min(next_s, pending.deadline_s)
+                continue
+            if link is not None and link.heard_s < pending.sent_s < float("inf"):
+                silent_for = pending
+            self._give_up(pending)
+        if silent_for is not None:
+            self._drop(NotConnectedError(self.bookie, f"closed after {silent_for.timeout_s:g} s of silence"))
+        elif 2 * self._given_up > self._settings.outstanding_max:
+            self._drop(NotConnectedError(self.bookie, f"closed: {self._given_up} requests had no answer"))
+        elif next_s < float("inf"):
+            self._watch(max(next_s, now_s + _DEADLINE_STEP_S))
+
+    def _give_up(self, pending: _Pending) -> None:
+        if pending in self._in_flight:
+            what = "no answer"
+            if self._link is not None and self._link.protocol.wire is Wire.V3:
+                self._link.protocol.abandon(pending)
+                del self._in_flight[pending]
+            else:
+                self._given_up += 1
+        else:
+            what = "not sent" if self._link is not None else "not connected"
+            # An entry that is done is passed over when its turn comes; here it would cost a search.
+        pending.finish(RequestTimeoutError(self.bookie, f"{what} within {pending.timeout_s:g} s"))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End the connection; what has no answer fails. A second call does nothing."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task = self._connecting
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._connecting = None
+        link = self._link
+        self._drop(NotConnectedError(self.bookie, "the client was closed"))
+        if link is not None:
+            await link.ended.wait()
+
+
+class _Link(asyncio.Protocol):
+    """One TCP connection of a :class:`BookieConnection`."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, owner: BookieConnection) -> None:
+        self._owner = owner
+        settings = owner._settings
+        self.protocol = ClientConnection(settings.wire, frame_bytes_max=settings.frame_bytes_max)
+        self.paused = False
+        self.heard_s = 0.0
+        self.ended = asyncio.Event()
+        self._high_bytes = settings.write_buffer_bytes_max
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self._high_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        self._owner._received(self, data)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._owner._flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+        self._owner._lost(self, exc)

@@ -1,0 +1,44 @@
+"""Bounds of the connections to bookies, with BookKeeper's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bkctl.errors import UsageError
+from bkctl.protocol.framing import FRAME_BYTES_MAX
+from bkctl.protocol.messages import Wire
+
+_LIMITS = {
+    "connect_timeout_ms": (1, 3_600_000),
+    "connections_per_bookie": (1, 64),
+    "outstanding_max": (1, 1_000_000),
+    "waiting_max": (1, 1_000_000),
+    "frame_bytes_max": (1024, 1 << 30),
+    "write_buffer_bytes_max": (1 << 16, 1 << 30),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NetSettings:
+    """How a client talks to bookies.
+
+    ``wire`` is the protocol's version (``useV2WireProtocol``). ``connect_timeout_ms`` is
+    ``clientConnectTimeoutMillis``, ``connections_per_bookie`` ``numChannelsPerBookie``, ``frame_bytes_max``
+    ``nettyMaxFrameSizeBytes``. A connection has at most ``outstanding_max`` requests without an answer and
+    hands at most about ``write_buffer_bytes_max`` to the socket ahead of it
+    (``clientWriteBufferHighWaterMark``); the next ``waiting_max`` requests wait, their time running, and
+    further ones are refused as not connected.
+    """
+
+    wire: Wire = Wire.V3
+    connect_timeout_ms: int = 5_000
+    connections_per_bookie: int = 1
+    outstanding_max: int = 10_000
+    waiting_max: int = 10_000
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    write_buffer_bytes_max: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _LIMITS.items():
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must be {least} to {most}")

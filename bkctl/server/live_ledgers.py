@@ -1,0 +1,49 @@
+"""What garbage collection asks the metadata store; see :mod:`bkctl.engine.gc.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bkctl.errors import NotFoundError, RefusedError
+from bkctl.metadata.api import LedgerRange, MetadataStore, NoClusterError
+
+
+class LiveLedgers:
+    """The ledgers of the cluster that a bookie belongs to, as :class:`bkctl.engine.gc.ports.LedgerDirectory`.
+
+    ``instance_id`` is that of the bookie's cookie. A store that has another one by now was formatted, or
+    brought back from an older copy; its ledgers say nothing about this bookie's.
+    """
+
+    def __init__(self, store: MetadataStore, bookie: str, instance_id: str | None) -> None:
+        self._store = store
+        self._bookie = bookie
+        self._instance_id = instance_id
+
+    def ranges(self) -> Iterator[LedgerRange]:
+        """The whole id space; complete, or it raises."""
+        self._require_the_cluster()
+        yield from self._store.ledgers.ledger_ranges()
+        self._require_the_cluster()
+
+    def exists(self, ledger: int) -> bool:
+        """Whether the ledger has metadata."""
+        return self._store.ledgers.ledger_exists(ledger)
+
+    def is_kept_here(self, ledger: int) -> bool:
+        """Whether the ledger exists and its metadata name this bookie."""
+        try:
+            metadata = self._store.ledgers.read_ledger(ledger).metadata
+        except NoClusterError:
+            raise
+        except NotFoundError:
+            return False
+        return any(self._bookie in segment.bookies for segment in metadata.segments)
+
+    def _require_the_cluster(self) -> None:
+        found = self._store.layout.instance_id()
+        if found != self._instance_id:
+            raise RefusedError(
+                f"the metadata store is of cluster instance {found or 'none'}, this bookie of"
+                f" {self._instance_id or 'none'}: no ledger is deleted by what it says"
+            )

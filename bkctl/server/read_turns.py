@@ -1,0 +1,77 @@
+"""Turns for what a connection reads: how many answers with entries in them may be in the making at once.
+
+Every read may bring an entry of megabytes, and a client may ask for thousands of them in one packet. What is
+asked for waits here, a few bytes each, and begins only while the client takes its answers; so a connection
+that asks for everything and reads nothing costs some entries of memory, and others are served meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+#: Reads, or chunks of runs of reads, of one connection that may be in the making.
+ACTIVE_MAX = 16
+#: With so many that wait nothing more is read from the socket.
+WAITING_MAX = 1_000
+
+
+class ReadTurns:
+    """The turns of one connection; on the event loop's thread only.
+
+    ``may_begin`` says whether the client takes answers; when that changes :meth:`go_on` is to be called.
+    ``on_full`` is told when the socket must not be read any more (True), and when it may again.
+    """
+
+    __slots__ = ("_active", "_closed", "_full", "_going_on", "_may_begin", "_on_full", "_waiting")
+
+    def __init__(self, may_begin: Callable[[], bool], on_full: Callable[[bool], None]) -> None:
+        self._may_begin = may_begin
+        self._on_full = on_full
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._active = 0
+        self._closed = False
+        self._full = False
+        self._going_on = False
+
+    def add(self, begin: Callable[[], None], *, first: bool = False) -> None:
+        """Have ``begin`` called in its turn, ``first`` before all that wait; :meth:`ended` ends the turn."""
+        if self._closed:
+            return
+        if first:
+            self._waiting.appendleft(begin)
+        else:
+            self._waiting.append(begin)
+        self.go_on()
+
+    def again(self, begin: Callable[[], None]) -> None:
+        """The turn ends, and ``begin`` is to have the next one."""
+        self._active -= 1
+        self.add(begin, first=True)
+
+    def ended(self) -> None:
+        """A turn has ended: its answer was handed to the transport."""
+        self._active -= 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin what may begin."""
+        if self._going_on:
+            # A turn that ended at once: the loop below goes on, so that turns do not pile up on the stack.
+            return
+        self._going_on = True
+        try:
+            while self._waiting and self._active < ACTIVE_MAX and self._may_begin():
+                self._active += 1
+                self._waiting.popleft()()
+        finally:
+            self._going_on = False
+        full = len(self._waiting) > (WAITING_MAX // 2 if self._full else WAITING_MAX)
+        if full is not self._full:
+            self._full = full
+            self._on_full(full)
+
+    def clear(self) -> None:
+        """The connection is gone: nothing is begun any more."""
+        self._closed = True
+        self._waiting.clear()

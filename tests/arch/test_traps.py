@@ -1,0 +1,54 @@
+"""docs/traps.md: every known trap stands there once, with a test that exists or why it has none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "traps.md"
+ROW = re.compile(r"^\| ([PF]-[0-9.]+) \| (.+) \| (.+) \| (.+) \|$")
+TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`")
+REASONS = {"client, later", "replication, later", "not a bookie's in Python"}
+
+EXPECTED = {
+    *(f"P-9.1.{number}" for number in range(1, 14)),
+    *(f"P-9.2.{number}" for number in range(1, 13)),
+    *(f"P-9.3.{number}" for number in range(1, 6)),
+    *(f"P-9.4.{number}" for number in range(1, 9)),
+    *(f"F-9.{number}" for number in range(1, 26)),
+}
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    found = [ROW.match(line) for line in PAGE.read_text().splitlines() if line.startswith(("| P-", "| F-"))]
+    assert None not in found, "a row has not four cells"
+    return [match.groups() for match in found if match is not None]  # type: ignore[misc]
+
+
+@cache
+def functions(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text())
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def test_every_trap_is_listed_once() -> None:
+    numbers = [row[0] for row in rows()]
+    assert len(numbers) == len(set(numbers))
+    assert set(numbers) == EXPECTED
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_a_trap_names_tests_that_exist(row: tuple[str, str, str, str]) -> None:
+    named = TEST.findall(row[3])
+    if not named:
+        assert row[3] in REASONS
+        return
+    assert not TEST.sub("", row[3]).strip(), "something beside the names of tests"
+    for path, name in named:
+        assert (REPOSITORY / path).is_file(), path
+        assert name in functions(REPOSITORY / path), f"{path}::{name}"

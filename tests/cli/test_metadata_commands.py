@@ -1,0 +1,119 @@
+"""``bkctl metadata``: dump and show."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.scan.metadata_dump import load_metadata_dump
+from bkctl.types import DigestType, LedgerState
+from bkctl.vfs import PosixFileSystem
+
+Run = Callable[..., Any]
+
+METADATA = LedgerMetadata(
+    3,
+    2,
+    2,
+    2,
+    0,
+    -1,
+    LedgerState.OPEN,
+    (Segment(0, ("a:1", "b:1")),),
+    DigestType.MAC,
+    b"secret",
+    1_700_000_000_000,
+)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = f"embedded://{tmp_path}/metadata.db"
+    with open_metadata_store(uri) as store:
+        store.layout.initialise_cluster()
+        store.cookies.create_cookie("a:1", b"5\nbookieHost: ...\n")
+        for ledger in (0, 7, 2**40):
+            store.ledgers.create_ledger(ledger, METADATA)
+        store.ledgers.update_ledger(7, METADATA, 0)
+    return uri
+
+
+def test_a_dump_is_what_scan_reads(run_cli: Run, uri: str, tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    result = run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri)
+    row = json.loads(result.stdout)
+    assert (result.exit_code, row["path"], row["root"]) == (0, str(path), "/ledgers")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    dump = load_metadata_dump(PosixFileSystem(), str(path))
+    assert dump.root == "/ledgers"
+    assert dump.ledgers == {0: METADATA, 7: METADATA, 2**40: METADATA}
+    assert dump.znodes[dump.ledger_paths[7]].version == 1
+    assert dump.cookies == {"a:1": b"5\nbookieHost: ...\n"}
+    assert "/ledgers/INSTANCEID" in dump.znodes
+    assert row["nodes"] == len(dump.znodes)
+
+
+def test_a_dump_never_replaces_a_file(run_cli: Run, uri: str, tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text("mine")
+    assert run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri).exit_code == 4
+    assert path.read_text() == "mine"
+
+
+def test_a_dump_that_fails_leaves_no_file(run_cli: Run, tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    result = run_cli("metadata", "dump", "--out", path, "--metadata-uri", f"embedded://{tmp_path}/nothing.db")
+    assert result.exit_code == 6
+    assert not path.exists()
+
+
+def test_passwords_go_to_stdout_only_when_asked_for(run_cli: Run, uri: str) -> None:
+    assert run_cli("metadata", "dump", "--metadata-uri", uri).exit_code == 2
+    result = run_cli("metadata", "dump", "--show-secrets", "--metadata-uri", uri)
+    nodes = json.loads(result.stdout)
+    assert base64.b64decode(nodes["/ledgers/00/0000/L0007"]["data"]) == encode_ledger_metadata(METADATA)
+
+
+def test_show_the_cluster(run_cli: Run, uri: str) -> None:
+    row = json.loads(run_cli("metadata", "show", "--metadata-uri", uri).stdout)
+    assert (row["uri"], row["root"], row["layout"]) == (uri, "/ledgers", "hierarchical")
+    assert (row["bookies"], row["cookies"]) == ([], ["a:1"])
+    assert len(row["instance_id"]) == 36
+
+
+@pytest.mark.parametrize("path", ["/ledgers/00/0000/L0007", "00/0000/L0007"])
+def test_show_a_ledgers_node_without_its_password(run_cli: Run, uri: str, path: str) -> None:
+    result = run_cli("metadata", "show", path, "--metadata-uri", uri)
+    row = json.loads(result.stdout)
+    assert (row["kind"], row["version"], row["value"]["ledger"], row["value"]["state"]) == (
+        "ledger",
+        1,
+        7,
+        "OPEN",
+    )
+    assert "data" not in row
+    assert b"secret".hex() not in result.stdout
+    shown = json.loads(run_cli("metadata", "show", path, "--show-secrets", "--metadata-uri", uri).stdout)
+    assert base64.b64decode(shown["data"]) == encode_ledger_metadata(METADATA)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("cookies/a:1", "cookie"), ("LAYOUT", "layout"), ("INSTANCEID", "text"), ("00", "empty")],
+)
+def test_show_other_nodes(run_cli: Run, uri: str, path: str, kind: str) -> None:
+    assert json.loads(run_cli("metadata", "show", path, "--metadata-uri", uri).stdout)["kind"] == kind
+
+
+def test_no_such_node(run_cli: Run, uri: str) -> None:
+    result = run_cli("metadata", "show", "nothing", "--metadata-uri", uri)
+    assert result.exit_code == 6
+    assert "no node /ledgers/nothing" in result.stderr

@@ -1,0 +1,352 @@
+"""Our client against Java's bookies, ours, and both mixed; either client uses what the other left.
+
+A Java bookie is a process of its own, a real ZooKeeper has the metadata.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bkctl.client.errors import AccessDeniedError, HandleFencedError, NoSuchLedgerError
+from bkctl.client.ops.recovery import RecoverySettings
+from bkctl.client.ops.write import WriteSettings
+from bkctl.client.settings import ClientSettings
+from bkctl.client.sync import BookKeeperSync
+from bkctl.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from bkctl.codec.ledger_path import LedgerLayout, ledger_path
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.net.settings import NetSettings
+from bkctl.protocol.messages import Wire
+from bkctl.types import DigestType, LedgerState
+from tests.support.java_client import PASSWORD, JavaClient, JavaLedgerClient, entries_of, payload
+from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
+from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+
+KINDS = {"theirs": (THEIRS,) * 3, "ours": (OURS,) * 3, "mixed": (THEIRS, OURS, THEIRS)}
+WIRES = {"v2": Wire.V2, "v3": Wire.V3}
+DIGESTS = tuple(DigestType)
+
+#: What Java's client says to a writer that was fenced off.
+FENCED = "BKLedgerFencedException(-101)"
+
+each_digest = pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.value)
+each_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Both clients of one cluster, each in both versions of the protocol."""
+
+    uri: str
+    bookies: dict[str, BookieProcess]
+    kinds: dict[str, str]
+    our: dict[str, BookKeeperSync]
+    java: dict[str, JavaClient]
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaLedgerClient]:
+    with JavaLedgerClient() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def running_cluster(
+    server: ZooKeeperServer, java: JavaLedgerClient, folder: Path, kinds: tuple[str, ...]
+) -> Iterator[Both]:
+    uri = new_cluster(server)
+    with contextlib.ExitStack() as stack:
+        bookies = [BookieProcess(folder / f"bookie{number}", uri) for number in range(len(kinds))]
+        for bookie, kind in zip(bookies, kinds, strict=True):
+            stack.enter_context(bookie)
+            bookie.start(kind)
+        settings = {
+            name: ClientSettings(add_timeout_ms=20_000, read_timeout_ms=20_000, net=NetSettings(wire=wire))
+            for name, wire in WIRES.items()
+        }
+        our = {
+            name: stack.enter_context(BookKeeperSync(uri, one, metadata=SETTINGS))
+            for name, one in settings.items()
+        }
+        theirs = {name: java.client(uri, wire=name) for name in WIRES}
+        for client in theirs.values():
+            stack.callback(client.close)
+            for bookie in bookies:
+                client.wait_for(bookie.bookie_id)
+        names = [bookie.bookie_id for bookie in bookies]
+        yield Both(
+            uri, dict(zip(names, bookies, strict=True)), dict(zip(names, kinds, strict=True)), our, theirs
+        )
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(
+    request: pytest.FixtureRequest,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    java: JavaLedgerClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp(f"our-client-{request.param}")
+    with running_cluster(zookeeper_server, java, folder, KINDS[request.param]) as running:
+        yield running
+
+
+def payloads(ledger: int, count: int, size: int) -> list[bytes]:
+    return [payload(ledger, entry, size) for entry in range(count)]
+
+
+def stored_bytes(client: BookKeeperSync, ledger: int) -> bytes:
+    store = client.store
+    assert isinstance(store, TreeMetadataStore)
+    node = store._tree.get(store.root + ledger_path(ledger, LedgerLayout.HIERARCHICAL))
+    assert node is not None
+    return node.data
+
+
+# --- reading what the other wrote ---------------------------------------------------------------------------
+
+
+@each_wire
+@each_digest
+def test_java_reads_what_we_wrote(both: Both, digest: DigestType, wire: str) -> None:
+    with both.our[wire].create(3, 2, 2, digest=digest, password=PASSWORD) as writer:
+        assert writer.append_all(payloads(writer.ledger, 60, 700)) == 60
+    for reader in both.java.values():
+        opened = reader.open(writer.ledger, digest.name)
+        assert (opened.lac, opened.length, opened.closed) == (59, 60 * 700, True)
+        assert opened.read(0, 59) == entries_of(writer.ledger, range(60), 700)
+        opened.close()
+
+
+@each_wire
+@each_digest
+def test_we_read_what_java_wrote(both: Both, digest: DigestType, wire: str) -> None:
+    ledger = both.java[wire].create(3, 2, 2, digest.name)
+    ledger.add(60, 700)
+    ledger.close()
+    for reader in both.our.values():
+        opened = reader.open(ledger.id, password=PASSWORD)
+        assert (opened.last_add_confirmed, opened.length, opened.closed) == (59, 60 * 700, True)
+        assert [entry.payload for entry in opened.entries()] == payloads(ledger.id, 60, 700)
+    with pytest.raises(AccessDeniedError):
+        both.our[wire].open(ledger.id, password=b"another")
+
+
+@each_wire
+def test_large_entries(both: Both, wire: str) -> None:
+    size = 4 << 20
+    with both.our[wire].create(3, 2, 2, password=PASSWORD) as writer:
+        writer.append_all(payloads(writer.ledger, 3, size))
+    opened = both.java[wire].open(writer.ledger)
+    assert opened.read(0, 2) == entries_of(writer.ledger, range(3), size)
+    opened.close()
+    assert [entry.payload for entry in both.our[wire].open(writer.ledger).entries()] == payloads(
+        writer.ledger, 3, size
+    )
+
+
+def test_java_wrote_metadata_is_encoded_again_byte_for_byte(both: Both) -> None:
+    ledger = both.java["v3"].create(3, 3, 2, "MAC")
+    ledger.add(3)
+    for change in (lambda: None, ledger.close):
+        change()
+        data = stored_bytes(both.our["v3"], ledger.id)
+        assert encode_ledger_metadata(decode_ledger_metadata(data)) == data
+
+
+def test_a_ledger_that_either_deletes_is_gone_for_both(both: Both) -> None:
+    with both.our["v3"].create(1, 1, 1, password=PASSWORD) as writer:
+        pass
+    both.java["v3"].delete(writer.ledger)
+    with pytest.raises(NoSuchLedgerError):
+        both.our["v3"].open(writer.ledger)
+    ledger = both.java["v3"].create(1, 1, 1)
+    ledger.close()
+    both.our["v3"].delete(ledger.id)
+    with pytest.raises(Exception, match=r"-25"):
+        both.java["v3"].open(ledger.id)
+
+
+# --- recovering what the other left open --------------------------------------------------------------------
+
+
+@each_wire
+@each_digest
+def test_java_recovers_what_we_left_open(both: Both, digest: DigestType, wire: str) -> None:
+    writer = both.our[wire].create(3, 2, 2, digest=digest, password=PASSWORD)
+    writer.append_all(payloads(writer.ledger, 20, 100))
+    recovered = both.java[wire].open(writer.ledger, digest.name, recovery=True)
+    assert (recovered.lac, recovered.length, recovered.closed) == (19, 2000, True)
+    assert recovered.read(0, 19) == entries_of(writer.ledger, range(20), 100)
+    with pytest.raises(HandleFencedError):
+        writer.append(b"late")
+    with pytest.raises(HandleFencedError):
+        writer.close()
+    recovered.close()
+
+
+@each_wire
+@each_digest
+def test_we_recover_what_java_left_open(both: Both, digest: DigestType, wire: str) -> None:
+    ledger = both.java[wire].create(3, 2, 2, digest.name)
+    assert ledger.add(20, 100).acknowledged == list(range(20))
+    plan = both.our[wire].recover(ledger.id, settings=RecoverySettings(dry_run=True))
+    assert (plan.last_entry, plan.length, plan.metadata.state) == (19, 2000, LedgerState.OPEN)
+    done = both.our[wire].recover(ledger.id, password=PASSWORD)
+    assert (done.last_entry, done.length, done.metadata.state) == (19, 2000, LedgerState.CLOSED)
+    assert ledger.add().failed == {FENCED: 1}
+    opened = both.java[wire].open(ledger.id, digest.name)
+    assert (opened.lac, opened.length, opened.closed) == (19, 2000, True)
+    assert opened.read(0, 19) == entries_of(ledger.id, range(20), 100)
+    opened.close()
+    data = stored_bytes(both.our[wire], ledger.id)
+    assert encode_ledger_metadata(decode_ledger_metadata(data)) == data
+
+
+@each_wire
+def test_an_empty_ledger_is_recovered_and_its_writer_fenced(both: Both, wire: str) -> None:
+    ledger = both.java[wire].create(3, 2, 2)
+    done = both.our[wire].recover(ledger.id)
+    assert (done.last_entry, done.length) == (-1, 0)
+    assert ledger.add().failed == {FENCED: 1}
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_an_entry_that_its_writer_left_on_some_replicas(both: Both, replicas: int) -> None:
+    client = both.our["v3"]
+    writer = client.create(3, 3, 2, password=PASSWORD)
+    writer.append_all(payloads(writer.ledger, 5, 100))
+    access = writer.handle.access
+    body = access.encode(5, 4, 600, payload(writer.ledger, 5, 100))
+    writer.handle.abandon()
+    for bookie in writer.metadata.segments[0].bookies[:replicas]:
+        client.call(client.client.pool.request(bookie, access.add_request(5, body), 20))
+    last = client.recover(writer.ledger).last_entry
+    # On one replica it cannot have been acknowledged: either end is right.
+    assert last in {1: (4, 5), 2: (5,), 3: (5,)}[replicas]
+    opened = both.java["v3"].open(writer.ledger)
+    assert (opened.lac, opened.length, opened.closed) == (last, (last + 1) * 100, True)
+    assert opened.read(0, last) == entries_of(writer.ledger, range(last + 1), 100)
+    opened.close()
+
+
+@each_wire
+def test_both_recover_at_once_and_agree(both: Both, wire: str) -> None:
+    writer = both.our[wire].create(3, 3, 2, password=PASSWORD)
+    writer.append_all(payloads(writer.ledger, 50, 100))
+    lasts: list[int] = []
+    ours = threading.Thread(target=lambda: lasts.append(both.our[wire].recover(writer.ledger).last_entry))
+    ours.start()
+    lasts.append(both.java[wire].open(writer.ledger, recovery=True).lac)
+    ours.join()
+    assert lasts == [49, 49]
+
+
+@each_wire
+def test_fencing_alone_stops_javas_writer(both: Both, wire: str) -> None:
+    ledger = both.java[wire].create(3, 3, 2)
+    ledger.add(5)
+    client = both.our[wire]
+    _, answers = client.call(client.client.ask_replicas(ledger.id, fence=True))
+    assert [answer.known for answer in answers.replicas] == [True] * 3
+    assert ledger.add().failed == {FENCED: 1}
+    # Java's writer closes the ledger by itself when it is told.
+    assert client.recover(ledger.id).last_entry == 4
+
+
+# --- following a writer -------------------------------------------------------------------------------------
+
+
+def test_java_tails_what_we_write(both: Both) -> None:
+    writer = both.our["v3"].create(3, 3, 2, password=PASSWORD)
+    for entry in range(3):
+        writer.append(payload(writer.ledger, entry, 100))
+    reader = both.java["v3"].open(writer.ledger)
+    assert (reader.closed, reader.lac) == (False, 1)
+    for entry in range(2, 6):
+        key = reader.start_long_poll(entry, 15_000)
+        writer.append(payload(writer.ledger, entry + 1, 100))
+        answer = reader.wait_long_poll(key)
+        assert answer.lac >= entry
+        assert answer.entries == entries_of(writer.ledger, [entry], 100)
+    writer.close()
+
+
+@each_wire
+def test_we_tail_what_java_writes(both: Both, wire: str) -> None:
+    ledger = both.java[wire].create(3, 3, 2)
+    for _ in range(3):
+        ledger.add()
+    reader = both.our[wire].open_without_recovery(ledger.id)
+    assert (reader.closed, reader.last_add_confirmed) == (False, 1)
+    tail = reader.tail(0)
+    assert [next(tail).payload for _ in range(2)] == payloads(ledger.id, 2, 100)
+    ledger.add()
+    assert next(tail).payload == payload(ledger.id, 2, 100)
+    ledger.add(4)
+    ledger.close()
+    assert [entry.payload for entry in tail] == payloads(ledger.id, 8, 100)[3:]
+
+
+def test_explicit_lac_goes_both_ways(both: Both) -> None:
+    writer = both.our["v3"].create(3, 2, 2, password=PASSWORD)
+    writer.append_all(payloads(writer.ledger, 3, 100))
+    writer.flush_last_add_confirmed()
+    reader = both.java["v3"].open(writer.ledger)
+    assert reader.last_add_confirmed("explicit") == 2
+    assert both.our["v3"].open_without_recovery(writer.ledger).last_add_confirmed == 2
+    writer.close()
+
+
+def test_deferred_sync_is_confirmed_by_force(both: Both) -> None:
+    writer = both.our["v3"].create(3, 2, 2, password=PASSWORD, write=WriteSettings(deferred_sync=True))
+    for entry in range(3):
+        writer.append(payload(writer.ledger, entry, 100))
+    assert writer.last_add_confirmed == -1
+    assert writer.force() == 2
+    writer.close()
+    opened = both.java["v3"].open(writer.ledger)
+    assert opened.read(0, 2) == entries_of(writer.ledger, range(3), 100)
+    opened.close()
+
+
+# --- bookies that go, last: every cluster loses one ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", [THEIRS, OURS])
+def test_with_a_bookie_killed(
+    gone: str,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    java: JavaLedgerClient,
+    tmp_path: Path,
+) -> None:
+    with running_cluster(zookeeper_server, java, tmp_path, (THEIRS, THEIRS, OURS, OURS)) as both:
+        our, theirs = both.our["v3"], both.java["v3"]
+        left_open = theirs.create(4, 3, 2)
+        left_open.add(20, 100)
+        writer = our.create(3, 3, 2, password=PASSWORD)
+        writer.append_all(payloads(writer.ledger, 10, 100))
+        victim = next(name for name in writer.metadata.segments[0].bookies if both.kinds[name] == gone)
+        both.bookies[victim].kill()
+        for entry in range(10, 20):
+            assert writer.append(payload(writer.ledger, entry, 100)) == entry
+        assert victim not in writer.metadata.segments[-1].bookies
+        writer.close()
+        opened = theirs.open(writer.ledger)
+        assert opened.read(0, 19) == entries_of(writer.ledger, range(20), 100)
+        opened.close()
+
+        done = our.recover(left_open.id)
+        assert (done.last_entry, done.metadata.state) == (19, LedgerState.CLOSED)
+        assert left_open.add().failed == {FENCED: 1}
+        opened = theirs.open(left_open.id)
+        assert opened.read(0, 19) == entries_of(left_open.id, range(20), 100)
+        opened.close()

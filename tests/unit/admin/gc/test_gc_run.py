@@ -1,0 +1,415 @@
+"""``gc run``: what it removes, what it refuses, and that a stop at any step loses nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from bkctl.admin.offline.gc.cluster import DumpedCluster
+from bkctl.admin.offline.gc.plan import COMPACT, REMOVE
+from bkctl.admin.offline.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform
+from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.codec import ledger_data
+from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.gc import policy
+from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.index.ledgers import LedgerIndex
+from bkctl.errors import BkctlError, RefusedError, SyncError
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.profile import LEDGERS_PROFILE
+from bkctl.kvstore.rocksdb import open_read_only
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.scan.metadata_dump import MetadataDump
+from bkctl.vfs import FaultyFileSystem, PosixFileSystem
+from bkctl.vfs.faulty import CrashPointReached, FaultRule
+from tests.support.checked_bookie import check
+from tests.support.manifest import index_rows
+from tests.unit.admin.gc.stopped_bookie import CLOCK, LIVE, Stopped, cluster_of, on_bookie, some_metadata
+
+HOST = "bookie:3181"
+HALF = RunOptions(threshold=0.6)
+DELETE = RunOptions(delete_ledgers=True)
+
+
+def dump_of(*ledgers: int) -> DumpedCluster:
+    metadata = {ledger: on_bookie(some_metadata(), HOST) for ledger in ledgers}
+    return DumpedCluster(MetadataDump("/ledgers", {}, metadata, {}, {}))
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> Stopped:
+    return Stopped(tmp_path / "b").build()
+
+
+def indexed_ledgers(bookie: Stopped) -> set[int]:
+    reader = open_read_only(str(bookie.current() / "ledgers"))
+    ids = {int.from_bytes(key, "big") for key, _ in reader.iterate()}
+    reader.close()
+    return ids
+
+
+def test_garbage_goes_and_nothing_else(bookie: Stopped) -> None:
+    rows = bookie.run()
+    assert [(row.action, row.log_id, row.done) for row in rows] == [(REMOVE, 1, True)]
+    assert rows[0].freed_bytes == rows[0].bytes
+    assert bookie.logs_left() == [0, 2, 3]
+    assert bookie.readable() == LIVE
+
+
+def test_compaction_takes_the_emptiest_first(bookie: Stopped) -> None:
+    rows = bookie.run(options=HALF)
+    assert [(row.action, row.log_id) for row in rows] == [(REMOVE, 1), (COMPACT, 2), (COMPACT, 0)]
+    assert [row.copied_bytes for row in rows] == [0, 100, 2000]
+    assert bookie.logs_left() == [3, 4]
+    assert bookie.readable() == LIVE
+    assert check([bookie.root]) == []
+    assert bookie.prepare(options=HALF).is_empty
+
+
+def test_preparing_writes_nothing(bookie: Stopped) -> None:
+    before = {path: path.stat().st_mtime_ns for path in bookie.root.rglob("*")}
+    work = bookie.prepare(options=HALF)
+    assert not work.is_empty
+    assert [row.done for row in work.rows()] == [False] * 3
+    assert {path: path.stat().st_mtime_ns for path in bookie.root.rglob("*")} == before
+
+
+def test_deleted_ledgers_lose_their_rows_first(bookie: Stopped) -> None:
+    rows = bookie.run(dump_of(1, 9), DELETE)
+    assert [(row.action, row.log_id, row.ledgers) for row in rows] == [
+        (DELETE_LEDGERS, None, 1),
+        (REMOVE, 1, 0),
+        (REMOVE, 3, 0),
+    ]
+    assert indexed_ledgers(bookie) == {1}
+    assert bookie.logs_left() == [0, 2]
+    assert bookie.readable() == {(ledger, entry) for ledger, entry in LIVE if ledger == 1}
+
+
+def test_without_being_told_no_ledger_is_deleted(bookie: Stopped) -> None:
+    bookie.run(dump_of(1, 9))
+    assert indexed_ledgers(bookie) == {1, 3}
+    assert bookie.readable() == LIVE
+
+
+def test_locations_of_a_ledger_that_is_proven_gone_go_too(tmp_path: Path) -> None:
+    made = Stopped(tmp_path)
+    made.ledger(1)
+    made.add(1, 0)
+    made.add(7, 0, log_id=1)
+    made.write()
+    assert made.prepare(dump_of(1, 9)).steps == []
+    rows = made.run(dump_of(1, 9), DELETE)
+    assert [(row.action, row.ledgers) for row in rows] == [(DELETE_LEDGERS, 1), (REMOVE, 0)]
+    assert {ledger for ledger, *_ in index_rows(made.current())} == {1}
+
+
+def test_a_ledger_that_the_journals_bring_back_is_not_deleted(tmp_path: Path) -> None:
+    made = Stopped(tmp_path)
+    made.journaled(3, [99], master_key=False)
+    made.build()
+    work = made.prepare(dump_of(1, 9), DELETE)
+    assert work.gone == []
+
+
+def test_what_a_bookie_remembers_of_a_removed_log_is_dropped(bookie: Stopped) -> None:
+    path = str(bookie.current() / "metadata-cache")
+    with open_store(path, LEDGERS_PROFILE, create=True) as store:
+        for log_id in (1, 3):
+            row = EntryLogMetadata(log_id, 100, 100, ((2, 100),))
+            store.write([Put(encode_log_key(log_id), encode_entry_log_metadata(row))], sync=True)
+    bookie.run()
+    reader = open_read_only(path)
+    assert [key for key, _ in reader.iterate()] == [encode_log_key(3)]
+    reader.close()
+
+
+def test_a_damaged_log_is_set_aside_and_the_others_are_done(bookie: Stopped) -> None:
+    path = bookie.current() / "2.log"
+    data = bytearray(path.read_bytes())
+    data[1500:1600] = b"\xee" * 100
+    path.write_bytes(data)
+    rows = bookie.run(options=HALF)
+    assert [(row.action, row.log_id, row.done) for row in rows] == [
+        (REMOVE, 1, True),
+        (COMPACT, 0, True),
+        (SET_ASIDE, 2, False),
+    ]
+    assert path.read_bytes() == data
+
+
+def test_a_compaction_that_was_cut_off_is_finished(bookie: Stopped) -> None:
+    """Log 3 was copied to 5 and is not indexed there yet."""
+    data = (bookie.current() / "3.log").read_bytes()
+    (bookie.current() / "5.log.3.compacted").write_bytes(data)
+    rows = bookie.run()
+    assert [(row.action, row.log_id, row.done) for row in rows] == [
+        (FINISH, 5, True),
+        (REMOVE, 1, True),
+        (LEFT, 3, False),
+    ]
+    assert bookie.logs_left() == [0, 2, 5]
+    assert bookie.readable() == LIVE
+
+
+# --- refusals
+
+
+def rebuild_begun(bookie: Stopped) -> None:
+    (bookie.current() / "locations.bkctl-rebuild").mkdir()
+
+
+def java_rebuild_begun(bookie: Stopped) -> None:
+    (bookie.current() / "ledgers.TEMP-1700000000").mkdir()
+
+
+def flagged(bookie: Stopped) -> None:
+    with open_store(str(bookie.current() / "ledgers"), LEDGERS_PROFILE, create=False) as store:
+        key = ledger_data.encode_ledger_key(ledger_data.FLAGS_ID)
+        store.write([Put(key, (1).to_bytes(8, "big"))], sync=True)
+
+
+def undecodable(bookie: Stopped) -> None:
+    with open_store(str(bookie.current() / "ledgers"), LEDGERS_PROFILE, create=False) as store:
+        store.write([Put(ledger_data.encode_ledger_key(8), b"\xff\xff")], sync=True)
+
+
+def no_ledger_rows(bookie: Stopped) -> None:
+    with open_store(str(bookie.current() / "ledgers"), LEDGERS_PROFILE, create=False) as store:
+        keys = [key for batch in store.batches() for key, _ in batch]
+        from bkctl.kvstore.base import Delete
+
+        store.write([Delete(key) for key in keys], sync=True)
+
+
+def no_ledgers_database(bookie: Stopped) -> None:
+    shutil.rmtree(bookie.current() / "ledgers")
+
+
+def no_index(bookie: Stopped) -> None:
+    shutil.rmtree(bookie.current() / "ledgers")
+    shutil.rmtree(bookie.current() / "locations")
+
+
+def no_locations_database(bookie: Stopped) -> None:
+    shutil.rmtree(bookie.current() / "locations")
+
+
+def dirty_without_journals(bookie: Stopped) -> None:
+    shutil.rmtree(bookie.root / "j")
+    (bookie.current() / "DIRTY").touch()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (rebuild_begun, "has not ended"),
+        (java_rebuild_begun, "has not ended"),
+        (flagged, "integrity check"),
+        (undecodable, "index rebuild --ledgers"),
+        (no_ledger_rows, "index rebuild --all"),
+        (no_ledgers_database, "ledgers"),
+        (no_index, ""),
+        (no_locations_database, "locations"),
+        (dirty_without_journals, "journals are not found"),
+    ],
+)
+@pytest.mark.parametrize("options", [HALF, DELETE])
+def test_an_index_in_doubt_costs_nothing(
+    bookie: Stopped, break_it: Callable[[Stopped], None], says: str, options: RunOptions
+) -> None:
+    break_it(bookie)
+    before = bookie.logs_left()
+    with pytest.raises(BkctlError) as caught:
+        bookie.run(dump_of(1, 3, 9), options)
+    assert caught.value.exit_code == 4
+    assert says in str(caught.value)
+    assert bookie.logs_left() == before
+
+
+def test_half_of_the_locations_missing_keeps_their_log(tmp_path: Path) -> None:
+    made = Stopped(tmp_path)
+    made.ledger(1)
+    made.add(1, 0)
+    for entry in range(1, 30):
+        made.store(1, entry)
+    made.write()
+    rows = made.run(options=HALF)
+    assert [(row.action, row.log_id) for row in rows] == [(LEFT, 0)]
+    assert made.logs_left() == [0]
+
+
+def test_damage_behind_the_mark_is_refused(tmp_path: Path) -> None:
+    made = Stopped(tmp_path)
+    made.journaled(5, range(20))
+    made.build()
+    (journal,) = (tmp_path / "j" / "current").glob("*.txn")
+    data = bytearray(journal.read_bytes())
+    data[700:900] = b"\xee" * 200
+    journal.write_bytes(data)
+    with pytest.raises(RefusedError, match="behind the last mark"):
+        made.run()
+
+
+def test_idx_files_are_refused(tmp_path: Path) -> None:
+    made = Stopped(tmp_path, storage="idx").build()
+    with pytest.raises(RefusedError, match="only a bookie collects"):
+        made.run()
+
+
+def test_a_bookie_that_starts_meanwhile_is_noticed(bookie: Stopped) -> None:
+    """It has come and gone between the decision and the deed."""
+    with DirectoryLock(str(bookie.current())) as lock:
+        work = bookie.prepare()
+        (bookie.current() / "lastMark").write_bytes(bytes(16))
+        with pytest.raises(RefusedError, match="changed while"):
+            list(perform(PosixFileSystem(), work, CLOCK, lock))
+    assert bookie.logs_left() == [0, 1, 2, 3]
+
+
+def test_a_process_that_opens_a_log_meanwhile_is_named(bookie: Stopped) -> None:
+    program = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    with DirectoryLock(str(bookie.current())) as lock:
+        work = bookie.prepare()
+        line = [sys.executable, "-c", program, str(bookie.current() / "1.log")]
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"open\n"
+            with pytest.raises(RefusedError, match=f"pid {other.pid}"):
+                list(perform(PosixFileSystem(), work, CLOCK, lock))
+            other.communicate()
+    assert bookie.logs_left() == [0, 1, 2, 3]
+
+
+def test_a_held_database_is_refused(bookie: Stopped) -> None:
+    with (
+        open_store(str(bookie.current() / "locations"), LEDGERS_PROFILE, create=False),
+        pytest.raises(RefusedError, match="in use by"),
+    ):
+        bookie.run()
+    assert bookie.logs_left() == [0, 1, 2, 3]
+
+
+def test_surprisingly_many_deletions_wait_for_a_word(
+    bookie: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "too_many", lambda deletions, ledgers, settings: 2 * deletions > ledgers)
+    with pytest.raises(RefusedError, match="--confirm-deletions"):
+        bookie.run(dump_of(9), DELETE)
+    assert bookie.logs_left() == [0, 1, 2, 3]
+    assert indexed_ledgers(bookie) == {1, 3}
+    bookie.run(dump_of(9), RunOptions(delete_ledgers=True, confirmed=True))
+    assert indexed_ledgers(bookie) == set()
+    assert bookie.logs_left() == []
+
+
+def test_many_unknown_ledgers_want_a_metadata_store(tmp_path: Path) -> None:
+    made = Stopped(tmp_path)
+    made.ledgers[0, 1] = LedgerData(False, b"", None, None)
+    for ledger in range(2000, 3100):
+        made.store(ledger, 0)
+    made.write()
+    with pytest.raises(RefusedError, match="--metadata-uri"):
+        made.run()
+    with open_metadata_store("memory://gc-many-unknown") as store:
+        store.layout.initialise_cluster()
+        cluster = cluster_of(store, [1, 2000], HOST)
+        cluster.instance_id = None
+        made.run(cluster)
+        assert made.logs_left() == [0]  # one of its ledgers exists, and has lost its row
+        store.ledgers.delete_ledger(2000, store.ledgers.read_ledger(2000).version)
+        made.run(cluster)
+    assert made.logs_left() == []
+
+
+def test_a_store_proves_that_an_empty_index_is_right(tmp_path: Path) -> None:
+    """Every ledger of the directory was deleted."""
+    made = Stopped(tmp_path)
+    for ledger in (5, 6):
+        made.store(ledger, 0, log_id=ledger)
+    made.write()
+    with pytest.raises(RefusedError, match="--metadata-uri"):
+        made.run(dump_of(7), DELETE)
+    with open_metadata_store("memory://gc-empty-index") as store:
+        store.layout.initialise_cluster()
+        cluster = cluster_of(store, [5], HOST)
+        cluster.instance_id = None
+        made.run(cluster)
+    assert made.logs_left() == [5]
+
+
+# --- order and stops
+
+
+def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
+    bookie: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def record(owner: type, name: str, label: str) -> None:
+        original = getattr(owner, name)
+
+        def recorded(self: object, *args: object) -> object:
+            result = original(self, *args)
+            done.append(label)
+            return result
+
+        monkeypatch.setattr(owner, name, recorded)
+
+    record(EntryLocationIndex, "delete_ledgers", "locations deleted")
+    record(EntryLocationIndex, "put_many", "locations put")
+    record(LedgerIndex, "flush", "rows durable")
+    record(EntryLogger, "force", "copies durable")
+    record(EntryLogger, "remove", "unlinked")
+    record(PosixFileSystem, "sync_directory", "names durable")
+    bookie.run(dump_of(1, 9), RunOptions(threshold=0.3, delete_ledgers=True))
+    assert [label for label, _ in groupby(done)] == [
+        *("locations deleted", "rows durable"),
+        *("unlinked", "names durable"),
+        *("copies durable", "locations put", "unlinked", "names durable"),
+    ]
+
+
+@pytest.mark.slow
+def test_a_stop_at_any_step_loses_nothing(tmp_path: Path) -> None:
+    options = RunOptions(threshold=0.6, delete_ledgers=True)
+    cluster = dump_of(1, 9)
+    alive = {key for key in LIVE if key[0] == 1}
+    point = 0
+    while True:
+        made = Stopped(tmp_path / str(point)).build()
+        faulty = FaultyFileSystem(PosixFileSystem(), crash_after=point)
+        with DirectoryLock(str(made.current())) as lock:
+            work = made.prepare(cluster, options)
+            with suppress(CrashPointReached):
+                list(perform(faulty, work, CLOCK, lock))
+        assert made.readable() >= alive
+        # What a stop leaves behind is no obstacle for the next run, which does the rest.
+        made.run(cluster, options)
+        assert made.readable() == alive
+        assert {row.eligible for row in made.explain(cluster).values()} == {"no"}
+        if not faulty.stopped.is_set():
+            break
+        point += 1
+    assert point > 10
+
+
+def test_a_failed_sync_ends_the_run(bookie: Stopped) -> None:
+    rule = FaultRule("sync", path=".log")
+    faulty = FaultyFileSystem(PosixFileSystem(), [rule])
+    with DirectoryLock(str(bookie.current())) as lock:
+        work = bookie.prepare(options=HALF)
+        with pytest.raises(SyncError):
+            list(perform(faulty, work, CLOCK, lock))
+    assert {0, 2, 3} <= set(bookie.logs_left())
+    assert bookie.readable() == LIVE

@@ -1,0 +1,162 @@
+"""What a start makes of records that a power cut left half written at the end of the newest journal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bkctl.codec import journal as journal_codec
+from bkctl.codec.entry import frame
+from bkctl.engine.torn_records import SECTOR_BYTES, looks_torn
+from bkctl.errors import LedgerFencedError, NoEntryError, RefusedError, UnauthorizedError
+from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, lac_packet
+
+HEADER = journal_codec.encode_header(6)
+
+
+def after_crash_with(tail: list[bytes], *, lost: int) -> EngineRig:
+    """A bookie that has entry 0 and LAC 7 of ledger 5, and a newer journal: ``tail`` less sector ``lost``."""
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0, payload=b"as it was acknowledged")
+    assert rig.write_lac(5, 7) is None
+    rig.bookie.checkpoint()
+    newest = rig.bookie.journals[0].mark.journal_id + 1
+    after = rig.cut_off()
+    content = bytearray(HEADER + b"".join(tail))
+    start = lost * SECTOR_BYTES
+    content[start : start + SECTOR_BYTES] = bytes(len(content[start : start + SECTOR_BYTES]))
+    path = f"/journal0/current/{newest:x}.txn"
+    file = after.memory.create(path)
+    file.write_at(0, bytes(content))
+    file.sync()
+    file.close()
+    after.memory.sync_directory("/journal0/current")
+    return after
+
+
+def record(made: journal_codec.JournalRecord) -> bytes:
+    return journal_codec.encode_record(made)
+
+
+def filler(size: int) -> bytes:
+    """A record of ``size`` bytes in all, of a ledger that nobody knows."""
+    return frame(entry_body(999, 0, b"x" * (size - 40)))
+
+
+KEY_RECORD = record(journal_codec.master_key_record(5, KEY))
+
+
+def cut_within(torn: bytes, at: int) -> list[bytes]:
+    """Records in front of ``torn`` so that the sector ends behind ``at`` of its bytes."""
+    return [filler(SECTOR_BYTES - at), torn, filler(600)]
+
+
+@pytest.mark.parametrize("at", range(13, 20))
+def test_half_a_fence_record_is_not_taken_for_entry_0(at: int) -> None:
+    """ledger 5, entry -0x2000: without its last bytes it is entry 0, and would take that one's place."""
+    fence = record(journal_codec.fence_record(5))
+    with after_crash_with(cut_within(fence, at), lost=2) as rig:
+        rig.start()
+        assert rig.bookie.reads.read(5, 0) == entry_body(5, 0, b"as it was acknowledged")
+
+
+@pytest.mark.parametrize("at", range(13, 60, 3))
+def test_half_an_entry_does_not_replace_the_whole_one(at: int) -> None:
+    """Recovery writes entries again; a copy that was torn was never acknowledged, the first one was."""
+    again = frame(entry_body(5, 0, b"as it was written again"))
+    with after_crash_with(cut_within(again, at), lost=2) as rig:
+        report = rig.start()
+        assert rig.bookie.reads.read(5, 0) == entry_body(5, 0, b"as it was acknowledged")
+        assert report.torn_records <= 1
+
+
+def test_a_whole_entry_replaces_the_older_one() -> None:
+    again = frame(entry_body(5, 0, b"as it was written again"))
+    with after_crash_with(cut_within(again, 30), lost=9) as rig:
+        assert rig.start().torn_records == 0
+        assert rig.bookie.reads.read(5, 0) == entry_body(5, 0, b"as it was written again")
+
+
+@pytest.mark.parametrize("at", range(25, 44))
+def test_half_a_master_key_neither_contradicts_nor_becomes_the_ledgers(at: int) -> None:
+    with after_crash_with(cut_within(KEY_RECORD, at), lost=2) as rig:
+        rig.start()
+        rig.add(5, 1)
+    unknown = record(journal_codec.master_key_record(6, KEY))
+    with after_crash_with(cut_within(unknown, at), lost=2) as rig:
+        rig.start()
+        rig.add(6, 0)
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_whole_key_counts_wherever_its_length_word_stands(at: int) -> None:
+    """Anybody could take the ledger over if its key were forgotten."""
+    unknown = record(journal_codec.master_key_record(6, KEY))
+    with after_crash_with(cut_within(unknown, at), lost=9) as rig:
+        rig.start()
+        with pytest.raises(UnauthorizedError):
+            rig.add(6, 0, key=OTHER_KEY)
+
+
+def test_another_key_that_is_whole_is_refused_as_before() -> None:
+    other = record(journal_codec.master_key_record(5, b"k" * 20))
+    with after_crash_with(cut_within(other, 30), lost=9) as rig, pytest.raises(RefusedError):
+        rig.start()
+
+
+@pytest.mark.parametrize("at", range(30, 60, 2))
+def test_half_an_explicit_lac_does_not_set_the_lac_back(at: int) -> None:
+    torn = record(journal_codec.explicit_lac_record(5, lac_packet(5, 258)))
+    with after_crash_with(cut_within(torn, at), lost=2) as rig:
+        rig.start()
+        assert rig.bookie.reads.explicit_lac(5) in (lac_packet(5, 7), lac_packet(5, 258)) or (
+            rig.bookie.reads.last_add_confirmed(5) >= 7
+        )
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_hole_at_the_end_is_no_damage_to_the_start_after_the_next(lost: int) -> None:
+    """The mark passes all of a file that was replayed over a hole: it is not the newest one any more then."""
+    tail = [KEY_RECORD, frame(entry_body(5, 1, b"1" * 700)), filler(300), b"\x7f" * 600]
+    with after_crash_with(tail, lost=lost) as rig:
+        rig.start()
+        rig.add(5, 9)
+        with rig.cut_off() as second:
+            second.start()
+            assert second.bookie.reads.read(5, 9) == entry_body(5, 9)
+            with second.cut_off() as third:
+                third.start()
+                assert third.bookie.reads.read(5, 9) == entry_body(5, 9)
+
+
+def test_a_fence_that_is_whole_counts_whatever_is_torn_beside_it() -> None:
+    fence = record(journal_codec.fence_record(5))
+    with after_crash_with([KEY_RECORD, fence, filler(2000)], lost=2) as rig:
+        rig.start()
+        with pytest.raises(LedgerFencedError):
+            rig.add(5, 1)
+        with pytest.raises(NoEntryError):
+            rig.bookie.reads.read(5, 1)
+
+
+# --- the sign
+
+
+@given(
+    offset=st.integers(0, 3000),
+    size=st.integers(24, 3000),
+    lost=st.integers(0, 12),
+)
+def test_a_record_without_one_of_its_sectors_looks_torn_and_a_whole_one_does_not(
+    offset: int, size: int, lost: int
+) -> None:
+    body = b"\x01" * size
+    word_cut = offset % SECTOR_BYTES > SECTOR_BYTES - 4
+    assert looks_torn(offset, body) is word_cut
+    image = bytearray(offset + 4) + bytearray(body)
+    start = lost * SECTOR_BYTES
+    if offset + 4 <= start < len(image):
+        image[start : start + SECTOR_BYTES] = bytes(len(image[start : start + SECTOR_BYTES]))
+        assert looks_torn(offset, bytes(image[offset + 4 :]))
