@@ -29,6 +29,7 @@ FLUSHED_ENTRIES = 2_000
 ENTRIES_BEFORE_THE_KILL = 3_000
 WINDOW = 128
 START_TIMEOUT_S = 20
+ABANDONED_AFTER_S = 1.5
 BKCTL = str(Path(sys.executable).parent / "bkctl")
 #: Ports that nobody else has, and a short lease, so that the restart need not wait for the dead one's.
 OPTIONS = (
@@ -131,6 +132,43 @@ def missing(port: int, acknowledged: list[int]) -> int:
     return len(wrong)
 
 
+def abandon_a_ledger(directory: Path) -> str:
+    """Write a ledger and kill the writer before it closes; the ledger's id."""
+    sys.stdout.write("\n$ seq 500 | bkctl ledger write -e 1     # and kill -9 before it closes the ledger\n")
+    with subprocess.Popen(
+        [BKCTL, "ledger", "write", "-e", "1"],
+        cwd=directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        watchdog = threading.Timer(START_TIMEOUT_S, writer.kill)
+        watchdog.start()
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        said = writer.stderr.readline().strip()
+        writer.stdin.write("".join(f"{number}\n" for number in range(500)))
+        writer.stdin.flush()
+        # Its input stays open, so it cannot come to the end; what it has read it has sent by then.
+        time.sleep(ABANDONED_AFTER_S)
+        writer.kill()
+        watchdog.cancel()
+    sys.stdout.write(f"{said}\n")
+    return said.rpartition(" ")[2]
+
+
+def recover(directory: Path) -> list[int]:
+    """A ledger whose writer is gone, recovered; exit codes."""
+    ledger = abandon_a_ledger(directory)
+    return [
+        run(directory, "ledger", "list", "--state", "OPEN", "-o", "ndjson"),
+        run(directory, "ledger", "recover", ledger, "--dry-run", "-o", "ndjson"),
+        run(directory, "ledger", "recover", ledger, "-o", "ndjson"),
+        run(directory, "ledger", "read", ledger, "--entry", "0-1", "-o", "ndjson"),
+    ]
+
+
 def story(directory: Path) -> int:
     """The whole demo; its exit code."""
     began_s = time.monotonic()
@@ -157,6 +195,8 @@ def story(directory: Path) -> int:
     lost = missing(bookie.port, acknowledged)
     sys.stdout.write(f"  {len(acknowledged) - lost} of {len(acknowledged)} acknowledged entries are there\n")
     codes.append(run(directory, "bookie", "status", "-o", "table", lines_max=10))
+    say("A ledger whose writer is killed stays OPEN: recovered, it ends behind what was acknowledged.")
+    codes += recover(directory)
     code = bookie.end(signal.SIGTERM)
     say("Stopped. Its entry logs, its index and its journals as the toolkit sees them.")
     codes += [
