@@ -104,8 +104,12 @@ class LedgerWriter:
 
         Raises the error of the first that fails. The input is read in batches in the calling thread.
         """
+        return self.append_batches(_batches(entries))
+
+    def append_batches(self, batches: Iterable[list[bytes]]) -> int:
+        """The same; each batch is sent before the next one is asked for."""
         count = 0
-        for batch in _batches(entries):
+        for batch in batches:
             self._thread.call(self._submit(batch))
             count += len(batch)
         self._thread.call(self.handle.drain())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -27,6 +27,8 @@ from bkctl.commands.progress import progress
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
+    from io import BufferedIOBase
+
     from bkctl.client.driver import BookieChoice
     from bkctl.client.ops.ledger_access import LedgerEntry
     from bkctl.client.sync import BookKeeperSync, LedgerReader, LedgerWriter
@@ -82,6 +84,9 @@ RackScriptOption = Annotated[
     ),
 ]
 PayloadFormOption = Annotated[Payload, typer.Option("--payload", help="Form of the payload.")]
+
+#: Most bytes of lines that are sent together.
+_READ_BYTES = 64 << 10
 
 
 def register(app: typer.Typer) -> None:
@@ -234,8 +239,9 @@ def write_command(
         made = _created(client, ensemble, write_quorum, ack_quorum, digest, custom, ledger, secret)
         typer.echo(f"bkctl: writing ledger {made.ledger}", err=True)
         with made, progress(f"ledger {made.ledger}") as advance:
-            entries = _lines(sys.stdin.buffer) if chunk is None else _chunks(sys.stdin.buffer, chunk)
-            count = made.append_all(_counted(entries, advance))
+            stream = cast("BufferedIOBase", sys.stdin.buffer)
+            batches = _line_batches(stream) if chunk is None else _chunk_batches(stream, chunk)
+            count = made.append_batches(_counted(batches, advance))
     metadata = made.metadata
     row = {
         "ledger": made.ledger,
@@ -247,20 +253,26 @@ def write_command(
     write_one(row, WRITE_SCHEMA, output)
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    for line in stream:
-        yield line.removesuffix(b"\n")
+def _line_batches(stream: BufferedIOBase) -> Iterator[list[bytes]]:
+    """The lines that are there, without their newlines: a slow input does not wait for more."""
+    rest = b""
+    while data := stream.read1(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
 
 
-def _chunks(stream: BinaryIO, size: int) -> Iterator[bytes]:
+def _chunk_batches(stream: BufferedIOBase, size: int) -> Iterator[list[bytes]]:
     while data := stream.read(size):
-        yield data
+        yield [data]
 
 
-def _counted(entries: Iterable[bytes], advance: Any) -> Iterator[bytes]:
-    for data in entries:
-        advance(len(data))
-        yield data
+def _counted(batches: Iterable[list[bytes]], advance: Any) -> Iterator[list[bytes]]:
+    for batch in batches:
+        advance(sum(map(len, batch)))
+        yield batch
 
 
 def read_command(
