@@ -92,6 +92,7 @@ def test_a_slow_client_is_disconnected_where_that_is_configured() -> None:
         ServedEngine(with_entries(flushed=False), settings) as served,
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
     ):
+        served.until(lambda: served.server.connections == 1, "it was never accepted")
         slow.send([(request, None) for request in requests("run", 1000)])
         served.until(lambda: served.server.connections == 0, "it is still connected")
         with pytest.raises(DisconnectedError):
