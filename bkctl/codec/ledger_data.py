@@ -33,6 +33,7 @@ import dataclasses
 import struct
 from dataclasses import dataclass
 
+from bkctl.codec import varint
 from bkctl.errors import CorruptionError
 
 KEY_BYTES = 8
@@ -122,10 +123,10 @@ def _encode(data: LedgerData) -> bytes:
     parts = [
         b"\x08\x01" if data.exists else b"\x08\x00",
         b"\x10\x01" if data.fenced else b"\x10\x00",
-        b"\x1a" + _encode_varint(len(data.master_key)) + data.master_key,
+        b"\x1a" + varint.encode(len(data.master_key)) + data.master_key,
     ]
     if data.explicit_lac is not None:
-        parts.append(b"\x22" + _encode_varint(len(data.explicit_lac)) + data.explicit_lac)
+        parts.append(b"\x22" + varint.encode(len(data.explicit_lac)) + data.explicit_lac)
     if data.limbo is not None:
         parts.append(b"\x28\x01" if data.limbo else b"\x28\x00")
     return b"".join(parts) + data.unknown
@@ -179,15 +180,6 @@ def _decode_field(value: bytes, position: int, wire: int) -> tuple[int | bytes, 
             "LedgerData", offset=position, expected=f"{length} bytes", found=f"{len(value) - position} bytes"
         )
     return bytes(value[position : position + length]), position + length
-
-
-def _encode_varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
 
 
 def _decode_varint(value: bytes, position: int) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError, Message
 
+from bkctl.codec import varint
 from bkctl.codec.ledger_metadata_values import NO_ENTRY, SEGMENTS_MAX, LedgerMetadata, Segment
 from bkctl.codec.proto.bookkeeper_pb2 import LedgerMetadataFormat
 from bkctl.errors import CorruptionError, UsageError
@@ -80,7 +81,7 @@ def decode_binary(body: bytes, base: int) -> LedgerMetadata:
 def encode_binary(metadata: LedgerMetadata) -> bytes:
     """Format 3 without its header. Raises UsageError when a value does not fit its field."""
     body = to_message(metadata).SerializeToString() + metadata.unknown_fields
-    return _put_varint(len(body)) + body
+    return varint.encode(len(body)) + body
 
 
 def from_message(message: LedgerMetadataFormat, *, version: int, base: int) -> LedgerMetadata:
@@ -193,12 +194,3 @@ def _read_varint(data: bytes, base: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position + 1
     raise CorruptionError("ledger metadata", offset=base, expected="the length of the message", found="none")
-
-
-def _put_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

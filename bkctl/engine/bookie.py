@@ -36,6 +36,7 @@ from bkctl.engine.write_stage import Actions, WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
+from bkctl.scan.directory import current
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -401,8 +402,3 @@ class _Forced:
         for batch in batches:
             assert callable(batch.context)
             batch.context(BookieIOError(f"the journal could not be forced: {error}"))
-
-
-def current(directory: str) -> str:
-    """Where a configured directory has its files."""
-    return f"{directory.rstrip('/')}/current"

@@ -51,7 +51,7 @@ class DiskUse:
     @property
     def usage(self) -> float:
         """Fraction in use, 0 to 1."""
-        return 1 - self.free_bytes / self.total_bytes if self.total_bytes else 1.0
+        return _usage(self.total_bytes, self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ class DiskState:
     high_priority_too: bool
 
 
+def _usage(total_bytes: int, free_bytes: int) -> float:
+    return 1 - free_bytes / total_bytes if total_bytes else 1.0
+
+
 def judge(
     settings: DiskSettings, before: DiskState | None, spaces: Sequence[tuple[str, int, int]]
 ) -> DiskState:
@@ -70,12 +74,12 @@ def judge(
     was_full = {use.directory for use in before.disks if use.full} if before else set()
     disks = []
     for directory, total_bytes, free_bytes in spaces:
-        usage = 1 - free_bytes / total_bytes if total_bytes else 1.0
         limit = settings.usage_low if directory in was_full else settings.usage_max
-        disks.append(DiskUse(directory, total_bytes, free_bytes, usage > limit))
-    full = [use for use in disks if use.full]
+        full = _usage(total_bytes, free_bytes) > limit
+        disks.append(DiskUse(directory, total_bytes, free_bytes, full))
+    full_disks = sum(use.full for use in disks)
     # A ledger belongs to one directory and one journal by its id: one full disk fails some ledgers' adds.
-    read_only = bool(full) and (settings.read_only_on_any_full or len(full) == len(disks))
+    read_only = full_disks > 0 and (settings.read_only_on_any_full or full_disks == len(disks))
     roomy = all(use.free_bytes >= settings.free_bytes_min for use in disks)
     return DiskState(tuple(disks), read_only, read_only and not roomy)
 

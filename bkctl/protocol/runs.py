@@ -36,7 +36,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bkctl.protocol import v3, varint
+from bkctl.codec import varint
+from bkctl.protocol import v3
 from bkctl.protocol.codes import V2_CODES, V3_CODES
 from bkctl.protocol.framing import LENGTH, LENGTH_BYTES
 from bkctl.protocol.messages import AddResponse, Wire

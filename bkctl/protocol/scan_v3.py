@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 
-from bkctl.protocol import varint
+from bkctl.codec import varint
 from bkctl.protocol.framing import LENGTH
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.refusal import BODY_BYTES_MIN

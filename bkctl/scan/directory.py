@@ -91,6 +91,11 @@ class BookieDirectory:
         return not (self.logs or self.journals or self.last_marks or self.indexes or self.has_cookie)
 
 
+def current(directory: str) -> str:
+    """Where the files of a configured directory are."""
+    return join(directory, CURRENT)
+
+
 def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
     """The first bytes of a file. Raises NotFoundError, StorageError."""
     file = filesystem.open(path)

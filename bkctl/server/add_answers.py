@@ -13,8 +13,8 @@ from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_adds
+from bkctl.server.answer_codes import code_of
 from bkctl.server.answers import AnswerQueue
-from bkctl.server.request_processor import code_of
 from bkctl.types import ResultCode
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from bkctl.protocol.messages import (
 from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
 from bkctl.server.add_answers import PendingAdds
+from bkctl.server.answer_codes import code_of
 from bkctl.server.read_runs import ReadRunJob
 from bkctl.server.read_turns import ReadTurns
-from bkctl.server.request_processor import code_of
 from bkctl.types import ResultCode
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
 from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError
-from bkctl.scan.directory import COOKIE_NAME, CURRENT, inspect_directory, read_small
+from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
 from bkctl.server.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie
 from bkctl.vfs import FileSystem
 from bkctl.vfs.base import WritableFileSystem
@@ -38,11 +38,6 @@ def every_directory(directories: DirectorySettings) -> list[str]:
     """Journal, ledger and index directories, each once, as cookies are stamped."""
     names = (*directories.journals, *directories.ledgers, *directories.index_places)
     return list(dict.fromkeys(names))
-
-
-def current(directory: str) -> str:
-    """Where the files of a configured directory are."""
-    return join(directory, CURRENT)
 
 
 def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:

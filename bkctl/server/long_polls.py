@@ -17,9 +17,11 @@ from bkctl.engine.read_stage import LAST_ENTRY
 from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsError
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.messages import ReadRequest, Response
+from bkctl.server.answer_codes import code_of
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
+#: Takes a request's answer, from any thread.
 Respond = Callable[[Response], None]
 
 
@@ -100,7 +102,7 @@ class LongPolls:
             wait = _Wait(self, request, respond, client)
             watch = self._bookie.reads.watch(request.ledger, request.previous_lac, wait.changed)
         except BkctlError as error:
-            respond(request.refuse(error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR))
+            respond(request.refuse(code_of(error)))
             return
         if watch is None:
             self._answer(request, respond, None)
@@ -131,7 +133,7 @@ class LongPolls:
                 except NoEntryError:
                     changed_ms = None
         except BkctlError as error:
-            respond(request.refuse(error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR))
+            respond(request.refuse(code_of(error)))
             return
         respond(
             request.answer(

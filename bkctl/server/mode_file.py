@@ -8,8 +8,7 @@ from posixpath import join
 
 from bkctl.codec.bookie_status import BookieStatus, decode_bookie_status, encode_bookie_status
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
-from bkctl.scan.directory import read_small
-from bkctl.server.directories import current
+from bkctl.scan.directory import current, read_small
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)

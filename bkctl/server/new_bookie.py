@@ -16,6 +16,7 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
 from bkctl.metadata.api import AlreadyExistsError, MetadataStore
 from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
+from bkctl.scan.directory import current
 from bkctl.server import directories
 from bkctl.server.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.server.engine_settings import metadata_settings
@@ -107,7 +108,7 @@ def to_be_formatted(config: BookieConfig) -> list[FormattedDirectory]:
     """What :func:`format_directories` would remove. Raises StorageError."""
     found = []
     for directory in directories.every_directory(config.directories):
-        path = directories.current(directory)
+        path = current(directory)
         if os.path.isdir(path):
             entries = len(os.listdir(path))
             found.append(FormattedDirectory(directory, entries, _bytes_below(path)))
@@ -126,7 +127,7 @@ def format_directories(config: BookieConfig, *, delete_cookie: bool) -> list[For
         if delete_cookie:
             _delete_cookies(config)
         for found in plan:
-            _empty(directories.current(found.directory))
+            _empty(current(found.directory))
     return plan
 
 

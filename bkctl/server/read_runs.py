@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bkctl.errors import BkctlError, NoLedgerError, TooManyRequestsError
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import ReadRun, answer_reads
-from bkctl.server.request_processor import code_of, log_io
+from bkctl.server.answer_codes import code_of, log_io
 from bkctl.types import ResultCode
 
 if TYPE_CHECKING:

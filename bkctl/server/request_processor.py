@@ -18,7 +18,7 @@ from bkctl.engine.bookie import Bookie
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.read_stage import LAST_ENTRY
 from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BkctlError, BookieError, NoLedgerError, NoSpaceError
+from bkctl.errors import BkctlError, BookieError, NoLedgerError
 from bkctl.protocol.entry_list import encode_entry_list
 from bkctl.protocol.messages import (
     AUTH_DISABLED_PLUGIN,
@@ -31,18 +31,15 @@ from bkctl.protocol.messages import (
     ReadLacRequest,
     ReadRequest,
     Request,
-    Response,
     WriteLacRequest,
 )
 from bkctl.protocol.refusal import refusal
-from bkctl.server.long_polls import Client, LongPolls
+from bkctl.server.answer_codes import code_of, log_io
+from bkctl.server.long_polls import Client, LongPolls, Respond
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
-
-#: Takes a request's answer, from any thread.
-Respond = Callable[[Response], None]
 
 #: What a batch read counts before its first entry, and before each entry.
 _BATCH_HEAD_BYTES = 36
@@ -261,21 +258,5 @@ def _answer(batch: JournalBatch, code: ResultCode) -> None:
     respond(request.answer(code))  # type: ignore[has-type]
 
 
-def code_of(error: BkctlError) -> ResultCode:
-    """What to answer for an error: its own code, I/O error for everything that has none.
-
-    A write that found the disk full has made the bookie read-only.
-    """
-    if isinstance(error, NoSpaceError):
-        return ResultCode.READ_ONLY
-    return error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR
-
-
 def _code(error: BookieError | None) -> ResultCode:
     return ResultCode.OK if error is None else error.code
-
-
-def log_io(error: BkctlError) -> None:
-    """Tell of an answer that means trouble on this bookie's disks."""
-    if code_of(error) is ResultCode.IO_ERROR:
-        _log.error("%s", error)

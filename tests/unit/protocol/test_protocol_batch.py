@@ -8,7 +8,8 @@ import tracemalloc
 
 import pytest
 
-from bkctl.protocol import scan_v3, v2, v3, varint
+from bkctl.codec import varint
+from bkctl.protocol import scan_v3, v2, v3
 from bkctl.protocol.batch import RequestParser
 from bkctl.protocol.events import Answer, Close, Segment
 from bkctl.protocol.framing import CloseReason, encode_frame

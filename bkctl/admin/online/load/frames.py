@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkctl.admin.online.load.settings import FIRST_ID, LoadSettings
-from bkctl.codec import digest, entry
+from bkctl.codec import digest, entry, varint
 from bkctl.protocol import v2, v3
 from bkctl.protocol.messages import AddRequest, ReadRequest, Wire
 from bkctl.types import DigestType
@@ -102,9 +102,9 @@ class _Template:
                 else AddRequest(ledger, number, key, body, wire=Wire.V3, txn_id=txn)
             )
             self.frame = v3.encode_request(request)
-            self.transaction_at = _only(self.frame, _varint(txn))
+            self.transaction_at = _only(self.frame, varint.encode(txn))
             # Field 1 and 2 of the request: tag, varint.
-            self.ledger_varint_at = _only(self.frame, b"\x08" + _varint(ledger) + b"\x10") + 1
+            self.ledger_varint_at = _only(self.frame, b"\x08" + varint.encode(ledger) + b"\x10") + 1
             self.entry_varint_at = self.ledger_varint_at + _VARINT_BYTES + 1
         raw = ledger.to_bytes(8, "big") + number.to_bytes(8, "big")
         if settings.wire == 2 or not reads:
@@ -142,15 +142,6 @@ def _put_varints(frames: Bytes2D, offset: int, numbers: Ids) -> None:
     for index in range(_VARINT_BYTES):
         more = 0x80 if index < _VARINT_BYTES - 1 else 0
         frames[:, offset + index] = ((numbers >> (7 * index)) & 0x7F) | more
-
-
-def _varint(number: int) -> bytes:
-    octets = bytearray()
-    while number > 0x7F:
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    octets.append(number)
-    return bytes(octets)
 
 
 def _only(frame: bytes, wanted: bytes) -> int:

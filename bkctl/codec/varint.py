@@ -1,4 +1,4 @@
-"""Protobuf varints, as far as the fast paths of v3 need them.
+"""Protobuf varints, for the messages that are written and read without the runtime.
 
 ====== ==== ===================================================================
 offset size field
@@ -7,7 +7,7 @@ offset size field
 ====== ==== ===================================================================
 
 A number below 2^63 takes nine bytes or fewer. The shortest form is the canonical one; a parser takes longer
-ones too, the fast paths leave them to the runtime.
+ones too, the fast paths of the wire protocol leave them to the runtime.
 """
 
 from __future__ import annotations

@@ -1,0 +1,26 @@
+"""Which code a failed request is answered with, and which failures an operator must see."""
+
+from __future__ import annotations
+
+import logging
+
+from bkctl.errors import BkctlError, BookieError, NoSpaceError
+from bkctl.types import ResultCode
+
+_log = logging.getLogger(__name__)
+
+
+def code_of(error: BkctlError) -> ResultCode:
+    """What to answer for an error: its own code, I/O error for everything that has none.
+
+    A write that found the disk full has made the bookie read-only.
+    """
+    if isinstance(error, NoSpaceError):
+        return ResultCode.READ_ONLY
+    return error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR
+
+
+def log_io(error: BkctlError) -> None:
+    """Tell of an answer that means trouble on this bookie's disks."""
+    if code_of(error) is ResultCode.IO_ERROR:
+        _log.error("%s", error)
