@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.bookie_options import parse_size
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def add_command(
     connections: ConnectionsOption = 8,
     window: WindowOption = 128,
     size: Annotated[
-        int, typer.Option("--size", metavar="SIZE", parser=parse_size, help="Payload of an entry.")
+        int, typer.Option("--size", metavar="SIZE", parser=parse_byte_size, help="Payload of an entry.")
     ] = "1K",  # type: ignore[assignment]
     ledgers: LedgersOption = 1,
     seconds: SecondsOption = 5.0,

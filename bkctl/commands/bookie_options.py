@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from bkctl.config.bookie import BookieConfig
     from bkctl.config.values import Notice
-
-_SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-
-
-def parse_size(text: str) -> int:
-    """``512M``, ``2GiB``, ``1048576``: bytes. Raises ValueError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 512M or 2GiB.")
-    return int(match[1]) << _UNITS[match[2].upper()]
-
 
 ConfOption = Annotated[
     str | None,
@@ -53,7 +41,7 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory",
         metavar="SIZE",
-        parser=parse_size,
+        parser=parse_byte_size,
         help="Memory for the caches in all, such as 2G. Default: 256M.",
     ),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
 from bkctl.commands.progress import progress
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ CHECK_SCHEMA: Schema = (
 )
 
 MEMORY_DEFAULT = "256M"
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _MEMORY_MIN = 1 << 20
 
 
@@ -40,12 +39,9 @@ class CheckDigest(StrEnum):
     OFF = "off"
 
 
-def parse_size(text: str) -> int:
-    """Bytes of ``64M``, ``1g`` or ``1048576``, at least 1 MiB. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+)([kmg]?)(?:i?b)?", text.strip().lower())
-    if match is None:
-        raise ValueError(f"{text!r} is no size such as 64M or 1G.")
-    size = int(match[1]) * _UNITS[match[2]]
+def _parse_memory(text: str) -> int:
+    """At least 1 MiB. Raises ValueError."""
+    size = parse_byte_size(text)
     if size < _MEMORY_MIN:
         raise ValueError(f"{text!r} is less than 1M.")
     return size
@@ -68,7 +64,7 @@ def check_command(
         typer.Option(
             "--memory",
             metavar="SIZE",
-            parser=parse_size,
+            parser=_parse_memory,
             help="Memory for rows, beside some 150 MB for the program and the database's cache.",
         ),
     ] = MEMORY_DEFAULT,  # type: ignore[assignment]

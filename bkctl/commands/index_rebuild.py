@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +11,13 @@ from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
 from bkctl.commands.progress import progress
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
     from bkctl.admin.offline.rebuild.placement import Placement
-
-_SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 REBUILD_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index"),
@@ -32,19 +29,11 @@ REBUILD_SCHEMA: Schema = (
 )
 
 
-def parse_size(text: str) -> int:
-    """``512``, ``64k``, ``256M``, ``1GiB``: bytes. Raises ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 256M or 1GiB.")
-    return int(match[1]) * _UNITS[match[2].lower()]
-
-
 _Locations = Annotated[bool, typer.Option("--locations", help="Only where entries are.")]
 _Ledgers = Annotated[bool, typer.Option("--ledgers", help="Only what is known of ledgers.")]
 _All = Annotated[bool, typer.Option("--all", help="Both; the default.")]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_size, help="Bound on memory: 256M, 1GiB.")
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 256M, 1GiB.")
 ]
 _Jobs = Annotated[
     int | None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from bkctl.commands.bookie_options import parse_size
 from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
 from bkctl.commands.entry_options import Payload
 from bkctl.commands.ledger_options import LedgerArgument, NewDigest, custom_pairs, parse_ledger_id
@@ -24,6 +23,7 @@ from bkctl.commands.options import (
 )
 from bkctl.commands.output import Format, Key, Schema, row_line, write_lines, write_one, write_rows
 from bkctl.commands.progress import progress
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -195,7 +195,10 @@ def write_command(
     chunk: Annotated[
         int | None,
         typer.Option(
-            "--chunk", metavar="SIZE", parser=parse_size, help="Entries of this size instead of one a line."
+            "--chunk",
+            metavar="SIZE",
+            parser=parse_byte_size,
+            help="Entries of this size instead of one a line.",
         ),
     ] = None,
     ensemble: EnsembleOption = 3,
