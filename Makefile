@@ -41,7 +41,7 @@ demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look 
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" sh tests/demo.sh $(DEMO_DIR)
 
 test: $(STAMP) ## Run the whole test suite
-	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 soak: $(STAMP) ## Run property tests and kills for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak

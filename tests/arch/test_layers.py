@@ -23,6 +23,8 @@ def test_a_forbidden_import_would_be_seen(tmp_path: Path) -> None:
         "codec/entry.py": "import socket",
         "scan/__init__.py": "import typer",
         "admin/__init__.py": "import rich",
+        "admin/online/__init__.py": "import textual",
+        "pipeline/__init__.py": "import pyspark",
         "errors.py": "import bkctl.codec",
         "commands/version.py": "import rocksdict\nimport bkctl.commands.cookie",
     }
@@ -43,3 +45,5 @@ def test_a_forbidden_import_would_be_seen(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     broken = {line.removesuffix(" BROKEN").strip() for line in done.stdout.splitlines() if "BROKEN" in line}
     assert len(broken) == 6, done.stdout
+    for importing in ("bkctl.admin.online -> textual", "bkctl.pipeline -> pyspark", "bkctl.scan -> typer"):
+        assert importing in done.stdout
