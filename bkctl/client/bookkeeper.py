@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from secrets import randbits
 from types import TracebackType
@@ -26,6 +27,7 @@ from bkctl.client.bookie_choice import RegisteredChoice
 from bkctl.client.driver import BookieChoice, Driver
 from bkctl.client.errors import NoSuchLedgerError
 from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle
+from bkctl.client.ledger_handle_adv import LedgerHandleAdv
 from bkctl.client.machine import Machine
 from bkctl.client.ops.create import CreatedLedger, CreateMachine, NewLedger
 from bkctl.client.ops.delete import DeleteMachine
@@ -33,6 +35,7 @@ from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.client.ops.read_lac import LacResult, ReadLacMachine
 from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult, RecoverySettings
 from bkctl.client.ops.write import WriteMachine, WriteSettings
+from bkctl.client.ops.write_adv import AdvWriteMachine
 from bkctl.client.settings import ClientSettings
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -110,19 +113,32 @@ class BookKeeper:
         ``ledger`` None takes a new id. Raises UsageError for quorums that do not go together,
         NotEnoughBookiesError, LedgerExistsError for an id that is taken.
         """
-        new = NewLedger(
-            ensemble_size,
-            write_quorum,
-            ack_quorum,
-            digest,
-            password,
-            custom_metadata,
-            c_token=randbits(63),
-            ctime_ms=SystemClock().time_ms(),
-        )
-        made = cast("CreatedLedger", await self._driver.run(CreateMachine(new, ledger)))
-        access = LedgerAccess(made.ledger, digest, password)
+        new = NewLedger(ensemble_size, write_quorum, ack_quorum, digest, password, custom_metadata)
+        access, made = await self._create(new, ledger)
         return LedgerHandle(self._driver, access, WriteMachine(access, made.metadata, made.version, write))
+
+    async def create_adv(
+        self,
+        ensemble_size: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        *,
+        digest: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: tuple[tuple[str, bytes], ...] = (),
+        ledger: int | None = None,
+        write: WriteSettings | None = None,
+    ) -> LedgerHandleAdv:
+        """A new ledger whose writer chooses the ids of entries; otherwise as :meth:`create`."""
+        new = NewLedger(ensemble_size, write_quorum, ack_quorum, digest, password, custom_metadata)
+        access, made = await self._create(new, ledger)
+        machine = AdvWriteMachine(access, made.metadata, made.version, write)
+        return LedgerHandleAdv(self._driver, access, machine)
+
+    async def _create(self, new: NewLedger, ledger: int | None) -> tuple[LedgerAccess, CreatedLedger]:
+        new = replace(new, c_token=randbits(63), ctime_ms=SystemClock().time_ms())
+        made = cast("CreatedLedger", await self._driver.run(CreateMachine(new, ledger)))
+        return LedgerAccess(made.ledger, new.digest_type, new.password), made
 
     async def open(
         self,

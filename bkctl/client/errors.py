@@ -8,6 +8,7 @@ AccessDeniedError          4    UnauthorizedAccess (-102)                     an
 HandleClosedError          4    LedgerClosed (-11)                            no appends any more
 ClosedDifferentlyError     4    MetadataVersion (-17)                         closed by another, elsewhere
 LedgerExistsError          4    LedgerExist (-20)                             the id is taken
+DuplicateEntryError        4    DuplicateEntryId (-22)                        the entry's id was used
 NotEnoughBookiesError      5    NotEnoughBookies (-6)
 TooFewAnswersError         5    Read (-1)                                     the silent could be a quorum
 NoAnswerError              5    Timeout (-23), BookieHandleNotAvailable (-8)
@@ -73,6 +74,10 @@ class ClosedDifferentlyError(ClientError, RefusedError):
 
 class LedgerExistsError(ClientError, RefusedError):
     """The ledger id asked for is taken."""
+
+
+class DuplicateEntryError(ClientError, RefusedError):
+    """An entry with this id is in the ledger, or on its way."""
 
 
 class NotEnoughBookiesError(ClientError, ConnectionFailedError):

@@ -8,7 +8,7 @@ Source: ``org.apache.bookkeeper.client.LedgerHandle``, ``ReadOnlyLedgerHandle``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
 from typing import Self, cast
@@ -242,8 +242,8 @@ class ReadOnlyLedgerHandle(_Ledger):
             self.last_add_confirmed = max(self.last_add_confirmed, lac)
 
 
-class LedgerHandle(_Ledger):
-    """A ledger's writer: an async context manager that closes the ledger.
+class WriterHandle(_Ledger):
+    """What both kinds of writers have: an async context manager that closes the ledger.
 
     When an append fails for good (the ledger is fenced, a bookie cannot be replaced, ...), all that are
     pending fail with it and later ones are refused with the same error.
@@ -281,34 +281,25 @@ class LedgerHandle(_Ledger):
         """Payload bytes up to :attr:`last_add_confirmed`."""
         return self._machine.length
 
-    async def append(self, data: bytes) -> int:
-        """Append an entry and wait until it is acknowledged; its id.
-
-        Raises UsageError for data that fits into no frame, HandleFencedError, HandleClosedError,
-        NotEnoughBookiesError, AccessDeniedError, AddTimeoutError, WriteFailedError.
-        """
-        return await (await self.submit(data))
-
-    async def submit(self, data: bytes) -> asyncio.Future[int]:
-        """Send an entry and return a future of its id, done when it is acknowledged.
-
-        Waits while as many appends or bytes are outstanding as the settings allow; who waits keeps no place,
-        so an order of entries is had by awaiting one call after the other. Raises as :meth:`append`.
-        """
+    def _check_size(self, data: bytes) -> None:
         if len(data) > self._payload_max:
             raise UsageError(
                 f"ledger {self.ledger}: an entry of {len(data)} bytes is over the limit of "
                 f"{self._payload_max} (nettyMaxFrameSizeBytes of the bookies)"
             )
+
+    async def _wait_for_room(self, needed_now: Callable[[], bool] = lambda: False) -> None:
+        """Wait while as much is outstanding as the settings allow, and it is not ``needed_now``."""
         machine = self._machine
-        while machine.death is None and (
-            machine.pending >= self._adds_max or machine.pending_bytes >= self._bytes_max
+        while (
+            machine.death is None
+            and (machine.pending >= self._adds_max or machine.pending_bytes >= self._bytes_max)
+            and not needed_now()
         ):
             self._room.clear()
             await self._room.wait()
         if self._running.finished.done():
             raise HandleClosedError("the handle is closed", ledger=self.ledger)
-        return cast("asyncio.Future[int]", self._begun(machine.append(data)))
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is acknowledged. Raises the error of what is not."""
@@ -384,6 +375,28 @@ class LedgerHandle(_Ledger):
         else:
             # What went wrong is the caller's; the ledger is closed behind what is acknowledged all the same.
             await asyncio.gather(self.close(), return_exceptions=True)
+
+
+class LedgerHandle(WriterHandle):
+    """A ledger's writer, whose entries get the next id each. See :class:`WriterHandle`."""
+
+    async def append(self, data: bytes) -> int:
+        """Append an entry and wait until it is acknowledged; its id.
+
+        Raises UsageError for data that fits into no frame, HandleFencedError, HandleClosedError,
+        NotEnoughBookiesError, AccessDeniedError, AddTimeoutError, WriteFailedError.
+        """
+        return await (await self.submit(data))
+
+    async def submit(self, data: bytes) -> asyncio.Future[int]:
+        """Send an entry and return a future of its id, done when it is acknowledged.
+
+        Waits while as many appends or bytes are outstanding as the settings allow; who waits keeps no place,
+        so an order of entries is had by awaiting one call after the other. Raises as :meth:`append`.
+        """
+        self._check_size(data)
+        await self._wait_for_room()
+        return cast("asyncio.Future[int]", self._begun(self._machine.append(data)))
 
 
 def _retrieve(future: asyncio.Future[object]) -> None:

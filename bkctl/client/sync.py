@@ -18,12 +18,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from operator import itemgetter
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.driver import BookieChoice
-from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle
+from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle, WriterHandle
+from bkctl.client.ledger_handle_adv import LedgerHandleAdv
 from bkctl.client.ops.ledger_access import LedgerEntry
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.client.ops.write import WriteSettings
@@ -35,6 +37,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.types import DigestType
 
 _Value = TypeVar("_Value")
+_Handle = TypeVar("_Handle", bound=WriterHandle)
 _Item = TypeVar("_Item")
 
 
@@ -43,8 +46,14 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._begun: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bookkeeper-client", daemon=True)
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether :meth:`close` was not called so far."""
+        return self._thread.is_alive()
 
     def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
         """The outcome of a coroutine. Raises UsageError after :meth:`close`."""
@@ -58,20 +67,48 @@ class _LoopThread:
             future.cancel()
             raise
 
+    def run(self, make: Callable[[], Coroutine[Any, Any, _Value]]) -> _Value:
+        """The outcome of a coroutine that the loop's thread makes, and that goes on after an interrupt here.
+
+        An interrupt comes to the calling thread alone: no coroutine is made and then never started.
+        """
+        if not self._thread.is_alive():
+            raise UsageError("the client is closed")
+        outcome: Future[_Value] = Future()
+
+        def hand_over(task: asyncio.Task[_Value]) -> None:
+            self._begun.discard(task)
+            if task.cancelled():
+                outcome.cancel()
+            elif (error := task.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(task.result())
+
+        def begin() -> None:
+            task = self._loop.create_task(make())
+            self._begun.add(task)
+            task.add_done_callback(hand_over)
+
+        self._loop.call_soon_threadsafe(begin)
+        return outcome.result()
+
     def close(self) -> None:
         """End the loop and its thread; a second call does nothing."""
         if not self._thread.is_alive():
             return
-        self.call(self._loop.shutdown_default_executor())
+        self.run(_cancel_the_others)
+        self.run(self._loop.shutdown_asyncgens)
+        self.run(self._loop.shutdown_default_executor)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-class LedgerWriter:
-    """A ledger's writer; a context manager that closes the ledger. See :class:`LedgerHandle`."""
+class _Writer(Generic[_Handle]):
+    """What both kinds of writers have."""
 
-    def __init__(self, thread: _LoopThread, handle: LedgerHandle) -> None:
+    def __init__(self, thread: _LoopThread, handle: _Handle) -> None:
         self._thread = thread
         self.handle = handle
 
@@ -94,6 +131,34 @@ class LedgerWriter:
     def length(self) -> int:
         """Payload bytes up to there."""
         return self.handle.length
+
+    def read(self, first: int, last: int) -> list[LedgerEntry]:
+        """Entries that are acknowledged."""
+        return self._thread.call(self.handle.read(first, last))
+
+    def force(self) -> int:
+        """See :meth:`LedgerHandle.force`."""
+        return self._thread.call(self.handle.force())
+
+    def flush_last_add_confirmed(self) -> int:
+        """See :meth:`LedgerHandle.flush_last_add_confirmed`."""
+        return self._thread.call(self.handle.flush_last_add_confirmed())
+
+    def close(self) -> LedgerMetadata:
+        """Close the ledger behind the last entry confirmed. See :meth:`LedgerHandle.close`."""
+        return self._thread.call(self.handle.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.call(self.handle.__aexit__(kind, error, trace))
+
+
+class LedgerWriter(_Writer[LedgerHandle]):
+    """A ledger's writer; a context manager that closes the ledger. See :class:`LedgerHandle`."""
 
     def append(self, data: bytes) -> int:
         """Append an entry and wait until it is acknowledged; its id. See :meth:`LedgerHandle.append`."""
@@ -119,29 +184,26 @@ class LedgerWriter:
         for data in batch:
             await self.handle.submit(data)
 
-    def read(self, first: int, last: int) -> list[LedgerEntry]:
-        """Entries that are acknowledged."""
-        return self._thread.call(self.handle.read(first, last))
 
-    def force(self) -> int:
-        """See :meth:`LedgerHandle.force`."""
-        return self._thread.call(self.handle.force())
+class LedgerWriterAdv(_Writer[LedgerHandleAdv]):
+    """A writer that chooses the ids of entries, with the same end. See :class:`LedgerHandleAdv`."""
 
-    def flush_last_add_confirmed(self) -> int:
-        """See :meth:`LedgerHandle.flush_last_add_confirmed`."""
-        return self._thread.call(self.handle.flush_last_add_confirmed())
+    def append(self, entry: int, data: bytes) -> int:
+        """Write an entry and wait until it is acknowledged. See :meth:`LedgerHandleAdv.append`."""
+        return self._thread.call(self.handle.append(entry, data))
 
-    def close(self) -> LedgerMetadata:
-        """Close the ledger behind the last entry confirmed. See :meth:`LedgerHandle.close`."""
-        return self._thread.call(self.handle.close())
+    def append_all(self, entries: Iterable[tuple[int, bytes]]) -> int:
+        """Write entries, given in any order, and wait for all; their number. Raises the first error.
 
-    def __enter__(self) -> Self:
-        return self
+        They go out by their ids: what fills a gap would else stand in the queue behind what waits for it.
+        """
+        return self._thread.call(self._submit(list(entries)))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.call(self.handle.__aexit__(kind, error, trace))
+    async def _submit(self, entries: list[tuple[int, bytes]]) -> int:
+        for entry, data in sorted(entries, key=itemgetter(0)):
+            await self.handle.submit(entry, data)
+        await self.handle.drain()
+        return len(entries)
 
 
 class LedgerReader:
@@ -243,6 +305,31 @@ class BookKeeperSync:
         )
         return LedgerWriter(self._thread, self._thread.call(work))
 
+    def create_adv(
+        self,
+        ensemble_size: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        *,
+        digest: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: tuple[tuple[str, bytes], ...] = (),
+        ledger: int | None = None,
+        write: WriteSettings | None = None,
+    ) -> LedgerWriterAdv:
+        """A new ledger whose writer chooses the ids of entries. See :meth:`BookKeeper.create_adv`."""
+        work = self.client.create_adv(
+            ensemble_size,
+            write_quorum,
+            ack_quorum,
+            digest=digest,
+            password=password,
+            custom_metadata=custom_metadata,
+            ledger=ledger,
+            write=write,
+        )
+        return LedgerWriterAdv(self._thread, self._thread.call(work))
+
     def open(
         self,
         ledger: int,
@@ -319,20 +406,53 @@ async def _connected(
 
 def _flattened(thread: _LoopThread, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
     """Items of an asynchronous iterator of batches, a visit to the loop's thread for each batch."""
+    steps = _Steps(batches)
     try:
-        while (batch := thread.call(_following(batches))) is not None:
+        while (batch := thread.run(steps.following)) is not None:
             yield from batch
     finally:
-        close = getattr(batches, "aclose", None)
+        # After an interrupt this may run when the client is closed, which has ended the batches, too.
+        if thread.is_running:
+            thread.run(steps.close)
+
+
+class _Steps(Generic[_Item]):
+    """The batches of an asynchronous iterator, one after the other; belongs to the loop's thread.
+
+    An interrupt may come anywhere in the calling thread, also when the next batch was asked for and nobody
+    will wait for it; so the close does not rely on the caller to have cancelled that.
+    """
+
+    def __init__(self, batches: AsyncIterator[list[_Item]]) -> None:
+        self._batches = batches
+        self._running: asyncio.Task[Any] | None = None
+
+    async def following(self) -> list[_Item] | None:
+        """The next batch, None at the end."""
+        self._running = asyncio.current_task()
+        try:
+            return await anext(self._batches)
+        except StopAsyncIteration:
+            return None
+        finally:
+            self._running = None
+
+    async def close(self) -> None:
+        """End the iterator, and what it does at the moment."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        close = getattr(self._batches, "aclose", None)
         if close is not None:
-            thread.call(close())
+            await close()
 
 
-async def _following(batches: AsyncIterator[list[_Item]]) -> list[_Item] | None:
-    try:
-        return await anext(batches)
-    except StopAsyncIteration:
-        return None
+async def _cancel_the_others() -> None:
+    """End every task of the loop but this one."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 _BATCH_ENTRIES = 256

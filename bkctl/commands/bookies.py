@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    client_settings,
+    open_cluster,
+)
 from bkctl.commands.consent import DryRunOption
 from bkctl.commands.ledger_options import parse_duration_ms
 from bkctl.commands.options import OutputOption, noun_app, schema_option
@@ -118,6 +127,9 @@ def info_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(INFO_SCHEMA)] = False,
 ) -> None:
@@ -131,8 +143,9 @@ def info_command(
     """
     from bkctl.admin.online.bookies import ask_disk_space, registered_ids
 
+    net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
     with open_cluster(conf, override, metadata_uri) as store:
-        found = ask_disk_space(store, bookies or registered_ids(store), timeout / 1000)
+        found = ask_disk_space(store, bookies or registered_ids(store), timeout / 1000, net)
     write_rows(found, INFO_SCHEMA, output)
     _exit_by_errors(found)
 
@@ -144,6 +157,9 @@ def probe_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(PROBE_SCHEMA)] = False,
 ) -> None:
@@ -159,8 +175,9 @@ def probe_command(
     """
     from bkctl.admin.online.bookies import probe_bookies, registered_ids
 
+    net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
     with open_cluster(conf, override, metadata_uri) as store:
-        found = probe_bookies(store, bookies or registered_ids(store), timeout / 1000)
+        found = probe_bookies(store, bookies or registered_ids(store), timeout / 1000, net)
     write_rows(map(_probed, found), PROBE_SCHEMA, output)
     _exit_by_errors(found)
 

@@ -1,4 +1,4 @@
-"""Options by which a command learns which cluster it is about."""
+"""Options by which a command learns which cluster it is about, and how to talk to its bookies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from bkctl.commands.bookie_options import MetadataUriOption, OverrideOption
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from bkctl.client.settings import ClientSettings
+    from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.settings import Credentials
 
-__all__ = ["ClusterConfOption", "MetadataUriOption", "OverrideOption", "open_cluster"]
+__all__ = [
+    "ClusterConfOption",
+    "MetadataUriOption",
+    "OverrideOption",
+    "TlsCaOption",
+    "TlsCertOption",
+    "TlsKeyOption",
+    "client_settings",
+    "open_cluster",
+]
 
 _URI_KEYS = {"metadataServiceUri", "zkServers"}
 
@@ -26,6 +38,29 @@ ClusterConfOption = Annotated[
     ),
 ]
 
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        envvar="BKCTL_TLS_CA",
+        help="Talk TLS to bookies; their certificates are checked against those in this PEM file.",
+    ),
+]
+TlsCertOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-cert", metavar="FILE", envvar="BKCTL_TLS_CERT", help="This client's certificate, a PEM file."
+    ),
+]
+TlsKeyOption = Annotated[
+    str | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="BKCTL_TLS_KEY", help="Its private key, a PEM file."),
+]
+
+#: Environment variables for ZooKeeper: user:password of its digest scheme; a user of SASL, its password.
+ZK_DIGEST, ZK_SASL_USER, ZK_SASL_PASSWORD = "BKCTL_ZK_DIGEST", "BKCTL_ZK_SASL_USER", "BKCTL_ZK_SASL_PASSWORD"
+
 
 def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> MetadataStore:
     """The metadata store that the options, the environment or ``./bkctl-data`` name.
@@ -34,15 +69,13 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
     """
     from bkctl.config.loader import DATA_DIRECTORY, without_a_file
     from bkctl.config.metadata_uri import metadata_uri as uri_of
-    from bkctl.config.properties import Properties, load_properties, read_bytes
-    from bkctl.config.values import GivenValues, Notice, gather
+    from bkctl.config.values import Notice
     from bkctl.metadata.settings import MetadataSettings
     from bkctl.metadata.uri import open_metadata_store
 
     keys = _keys(overrides)
     if metadata_uri is not None:
         keys.setdefault("metadataServiceUri", metadata_uri)
-    properties = Properties() if conf is None else load_properties(conf, os.environ, read_bytes)
     defaults = {}
     if conf is None and not _URI_KEYS & keys.keys():
         if not os.path.isdir(DATA_DIRECTORY):
@@ -51,7 +84,7 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
                 f"FILE); there is no ./{DATA_DIRECTORY} here"
             )
         defaults = without_a_file(os.getcwd())
-    values = GivenValues(gather(properties, defaults, os.environ, keys), os.environ)
+    values = _values(conf, keys, defaults)
     notices: list[Notice] = []
     uri = uri_of(values, notices)
     for notice in notices:
@@ -64,8 +97,51 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
         retry_backoff_start_ms=values.integer_or_none("zkRetryBackoffStartMs")
         or standard.retry_backoff_start_ms,
         retry_backoff_max_ms=values.integer_or_none("zkRetryBackoffMaxMs") or standard.retry_backoff_max_ms,
+        secure_acls=values.truth("zkEnableSecurity"),
+        sasl=_zookeeper_user(),
+        digest_auth=os.environ.get(ZK_DIGEST) or None,
     )
     return open_metadata_store(uri, settings)
+
+
+def client_settings(
+    conf: str | None,
+    overrides: list[str] | None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> ClientSettings:
+    """How to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
+    from bkctl.client.configuration import client_settings as of_values
+    from bkctl.net.tls import TlsSettings, client_context
+
+    tls = None
+    if (tls_ca, tls_cert, tls_key) != (None, None, None):
+        tls = TlsSettings(trust_path=tls_ca, certificate_path=tls_cert, key_path=tls_key)
+    settings = of_values(_values(conf, _keys(overrides), {}), os.environ, tls)
+    if settings.net.tls is not None:
+        client_context(settings.net.tls)  # its files are looked at before anything else
+    return settings
+
+
+def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[str, ...]]) -> GivenValues:
+    from bkctl.config.properties import Properties, load_properties, read_bytes
+    from bkctl.config.values import GivenValues, gather
+
+    properties = Properties() if conf is None else load_properties(conf, os.environ, read_bytes)
+    return GivenValues(gather(properties, defaults, os.environ, keys), os.environ)
+
+
+def _zookeeper_user() -> Credentials | None:
+    """A user of SASL for ZooKeeper, from the environment."""
+    from bkctl.metadata.settings import Credentials
+
+    user, password = os.environ.get(ZK_SASL_USER), os.environ.get(ZK_SASL_PASSWORD)
+    if not user and not password:
+        return None
+    if not user or not password:
+        raise UsageError(f"{ZK_SASL_USER} and {ZK_SASL_PASSWORD} go together")
+    return Credentials(user, password)
 
 
 def _keys(overrides: list[str] | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from bkctl.commands.ledger_options import (
 from bkctl.commands.ledger_rows import LEDGER_KEYS, SECRET_KEY, ledger_row
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Schema, write_one, write_rows
+from bkctl.commands.progress import progress
 
 _SUMMARY = "[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."
 
@@ -65,11 +66,14 @@ def list_command(
 
     wanted = ledger_filter(state, older_than, newer_than, bookie, custom)
     unreadable = 0
-    with open_cluster(conf, override, metadata_uri) as store:
+    with (
+        open_cluster(conf, override, metadata_uri) as store,
+        progress("listing", counts="ledgers", streams_rows=True) as advance,
+    ):
 
         def rows() -> Iterator[dict[str, Any]]:
             nonlocal unreadable
-            for found in list_ledgers(store.ledgers, wanted):
+            for found in list_ledgers(store.ledgers, wanted, advance):
                 if isinstance(found, UnreadableLedger):
                     unreadable += 1
                     typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)

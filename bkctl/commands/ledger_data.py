@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    client_settings,
+    open_cluster,
+)
 from bkctl.commands.entry_options import Payload
 from bkctl.commands.ledger_options import LedgerArgument, NewDigest, custom_pairs, parse_ledger_id
 from bkctl.commands.ledger_rows import LEDGER_KEYS, ledger_row
@@ -22,7 +31,7 @@ from bkctl.commands.options import (
     schema_option,
 )
 from bkctl.commands.output import Format, Key, Schema, row_line, write_lines, write_one, write_rows
-from bkctl.commands.progress import progress
+from bkctl.commands.progress import Advance, progress
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
@@ -215,6 +224,9 @@ def write_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(WRITE_SCHEMA)] = False,
 ) -> None:
@@ -235,9 +247,10 @@ def write_command(
     if chunk is not None and chunk < 1:
         raise typer.BadParameter("at least 1 byte", param_hint="--chunk")
     choice = _bookie_choice(racks, rack_script)
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
     with (
         open_cluster(conf, override, metadata_uri) as store,
-        BookKeeperSync(store, choice=choice) as client,
+        BookKeeperSync(store, settings, choice=choice) as client,
     ):
         made = _created(client, ensemble, write_quorum, ack_quorum, digest, custom, ledger, secret)
         typer.echo(f"bkctl: writing ledger {made.ledger}", err=True)
@@ -272,7 +285,7 @@ def _chunk_batches(stream: BufferedIOBase, size: int) -> Iterator[list[bytes]]:
         yield [data]
 
 
-def _counted(batches: Iterable[list[bytes]], advance: Any) -> Iterator[list[bytes]]:
+def _counted(batches: Iterable[list[bytes]], advance: Advance) -> Iterator[list[bytes]]:
     for batch in batches:
         advance(sum(map(len, batch)))
         yield batch
@@ -291,6 +304,9 @@ def read_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(READ_SCHEMA)] = False,
 ) -> None:
@@ -308,7 +324,8 @@ def read_command(
     from bkctl.client.sync import BookKeeperSync
 
     secret = read_password(password, password_file, password_hex)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first, last, missing = 0, reader.last_add_confirmed, None
         if entry is not None:
@@ -317,10 +334,18 @@ def read_command(
             missing = None if last == entry.last else _missing(reader, max(first, last + 1), entry.last)
         elif unconfirmed and not reader.closed:
             last = client.call(client.client.ask_replicas(ledger, password=secret))[1].last_entry
-        found = reader.entries(first, last, unconfirmed=unconfirmed)
-        write_rows(_entry_rows(found, payload), READ_SCHEMA, output)
+        whole = reader.closed and (first, last) == (0, reader.last_add_confirmed)
+        with progress("reading", reader.length if whole else None, streams_rows=True) as advance:
+            found = _noted(reader.entries(first, last, unconfirmed=unconfirmed), advance)
+            write_rows(_entry_rows(found, payload), READ_SCHEMA, output)
     if missing is not None:
         raise missing
+
+
+def _noted(entries: Iterable[LedgerEntry], advance: Advance) -> Iterator[LedgerEntry]:
+    for found in entries:
+        advance(len(found.payload))
+        yield found
 
 
 def tail_command(
@@ -338,6 +363,9 @@ def tail_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(READ_SCHEMA)] = False,
 ) -> None:
@@ -357,7 +385,8 @@ def tail_command(
     if entries < 0 or (start is not None and start < 0):
         raise UsageError("--entries and --from: 0 or more")
     secret = read_password(password, password_file, password_hex)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first = max(0, reader.last_add_confirmed - entries + 1) if start is None else start
         rows = _entry_rows(reader.tail(first), payload)

@@ -13,6 +13,7 @@ from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.ledger_options import LedgersArgument, parse_ledger_id
 from bkctl.commands.options import OutputOption, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
+from bkctl.commands.progress import progress
 from bkctl.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _delete(store: MetadataStore, ledgers: list[StoredLedger], path: str, output
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal kept
         for one in ledgers:
+            advance(1)
             try:
                 store.ledgers.delete_ledger(one.ledger, one.version)
             except VersionConflictError:
@@ -98,7 +100,8 @@ def _delete(store: MetadataStore, ledgers: list[StoredLedger], path: str, output
             else:
                 yield _row(one, path, deleted=True)
 
-    write_rows(rows(), DELETE_SCHEMA, output)
+    with progress("deleting", len(ledgers), counts="ledgers", streams_rows=True) as advance:
+        write_rows(rows(), DELETE_SCHEMA, output)
     if kept:
         raise typer.Exit(3)
 

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    client_settings,
+    open_cluster,
+)
 from bkctl.commands.ledger_options import LedgerArgument
 from bkctl.commands.options import (
     OutputOption,
@@ -48,6 +57,9 @@ def doctor_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(DOCTOR_SCHEMA)] = False,
 ) -> None:
@@ -65,7 +77,8 @@ def doctor_command(
     from bkctl.client.sync import BookKeeperSync
 
     secret = read_password(password, password_file, password_hex)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
         found = client.call(examine_ledger(client.client, ledger, password=secret))
     row = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     row["replicas"] = [dataclasses.asdict(one) for one in found.replicas]

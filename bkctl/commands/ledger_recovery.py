@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    client_settings,
+    open_cluster,
+)
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.ledger_options import (
     BookieOption,
@@ -29,10 +38,12 @@ from bkctl.commands.options import (
     schema_option,
 )
 from bkctl.commands.output import Key, Schema, write_one, write_rows
+from bkctl.commands.progress import Advance, progress
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.online.ledger_recovery import RecoveryFacts, Replica
+    from bkctl.client.sync import BookKeeperSync
     from bkctl.metadata.api import MetadataStore
 
 _REPLICAS = "bookie, answered, lac, last_entry, fenced (null: not known), error"
@@ -92,6 +103,9 @@ def recover_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(RECOVER_SCHEMA)] = False,
 ) -> None:
@@ -110,6 +124,8 @@ def recover_command(
 
       bkctl ledger recover --all-open --older-than 1h --yes
     """
+    from bkctl.client.sync import BookKeeperSync
+
     if all_open == bool(ledgers):
         raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
     if not all_open and (older_than, newer_than, bookie, custom) != (None, None, None, None):
@@ -117,6 +133,7 @@ def recover_command(
     if concurrency < 1:
         raise UsageError("--concurrency: at least 1")
     secret = read_password(password, password_file, password_hex)
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
     with open_cluster(conf, override, metadata_uri) as store:
         wanted = list(dict.fromkeys(ledgers or ()))
         if all_open:
@@ -125,11 +142,12 @@ def recover_command(
             if wanted and not dry_run:
                 ask(f"recover {len(wanted)} ledgers, and fence off writers that are still alive", yes=yes)
         one = len(wanted) == 1 and not all_open
-        _recover(store, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
+        with BookKeeperSync(store, settings) as client:
+            _recover(client, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
 
 
 def _recover(
-    store: MetadataStore,
+    client: BookKeeperSync,
     ledgers: list[int],
     concurrency: int,
     password: bytes | None,
@@ -141,35 +159,35 @@ def _recover(
     """``one``: a command about one ledger, whose error is the command's."""
     from bkctl.admin.online.ledger_recovery import recover_ledgers
     from bkctl.client.ops.recovery import RecoverySettings
-    from bkctl.client.sync import BookKeeperSync
 
     settings = RecoverySettings(dry_run=dry_run)
-    with BookKeeperSync(store) as client:
+    with progress("recovered", len(ledgers), counts="ledgers", streams_rows=not one) as advance:
         found = client.flatten(
             recover_ledgers(client.client, ledgers, settings, at_once=concurrency, password=password)
         )
         if not one:
-            _write_many(found, output)
+            _write_many(found, output, advance)
             return
         (facts,) = found
-        if facts.error is not None:
-            raise facts.error
-        write_one(_recovery_row(facts), RECOVER_SCHEMA, output)
+    if facts.error is not None:
+        raise facts.error
+    write_one(_recovery_row(facts), RECOVER_SCHEMA, output)
 
 
 def _listed(store: MetadataStore, wanted: Any) -> list[int]:
     from bkctl.admin.online.ledgers import UnreadableLedger, list_ledgers
 
     ids = []
-    for found in list_ledgers(store.ledgers, wanted):
-        if isinstance(found, UnreadableLedger):
-            typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
-        else:
-            ids.append(found.ledger)
+    with progress("listing", counts="ledgers") as advance:
+        for found in list_ledgers(store.ledgers, wanted, advance):
+            if isinstance(found, UnreadableLedger):
+                typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
+            else:
+                ids.append(found.ledger)
     return ids
 
 
-def _write_many(found: Iterable[RecoveryFacts], output: OutputOption) -> None:
+def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: Advance) -> None:
     failed = done = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -177,6 +195,7 @@ def _write_many(found: Iterable[RecoveryFacts], output: OutputOption) -> None:
         for facts in found:
             failed += facts.error is not None
             done += facts.error is None
+            advance(1)
             yield _recovery_row(facts)
 
     write_rows(rows(), RECOVER_SCHEMA, output)
@@ -219,6 +238,9 @@ def fence_command(
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(FENCE_SCHEMA)] = False,
 ) -> None:
@@ -234,7 +256,8 @@ def fence_command(
     from bkctl.client.sync import BookKeeperSync
 
     secret = read_password(password, password_file, password_hex)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store) as client:
+    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
+    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
         facts = client.call(fence_ledger(client.client, ledger, password=secret))
     row = {
         "ledger": facts.ledger,

@@ -24,6 +24,7 @@ from typing import Protocol, Self
 from bkctl.codec.layout import LayoutText
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import LedgerLayout
+from bkctl.codec.underreplication import UnderreplicatedMark
 from bkctl.errors import BkctlError, NotFoundError, RefusedError
 
 
@@ -280,6 +281,37 @@ class LedgerManager(Protocol):
         """An id that no other caller got or will get from this cluster."""
 
 
+# --- under-replication --------------------------------------------------------------------------------------
+
+
+class Underreplication(Protocol):
+    """What autorecovery, ours or Java's, has written down for everybody to see, and its switches."""
+
+    def enabled(self) -> bool:
+        """Whether ledgers that are marked may be replicated."""
+
+    def set_enabled(self, enabled: bool) -> None:
+        """Let autorecovery work, or rest after the ledgers that it is at."""
+
+    def auditor(self) -> str | None:
+        """The bookie that was elected auditor; None without any candidate."""
+
+    def lost_bookie_recovery_delay_s(self) -> int | None:
+        """How long an auditor waits before it takes a bookie for lost; None before there was an auditor."""
+
+    def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
+        """Change that; writing it, be it the same again, makes an auditor look at all bookies at once."""
+
+    def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
+        """Ledgers that miss replicas, ascending; one that is finished meanwhile may be left out."""
+
+    def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
+        """A ledger's mark; None when it is not marked."""
+
+    def replicator_of(self, ledger: int) -> str | None:
+        """The host whose worker holds the ledger's lock; None when nobody does."""
+
+
 class MetadataStore(Protocol):
     """One open store. Closing it ends its session, and with it a registration."""
 
@@ -306,6 +338,10 @@ class MetadataStore(Protocol):
     @property
     def ledgers(self) -> LedgerManager:
         """Ledger metadata."""
+
+    @property
+    def underreplication(self) -> Underreplication:
+        """What autorecovery has written down."""
 
     def close(self) -> None:
         """End the session and the store's threads; a second call does nothing."""

@@ -7,12 +7,19 @@ from typing import Self
 
 from bkctl.clock import Clock
 from bkctl.codec.ledger_path import LedgerLayout
-from bkctl.metadata.api import CookieStore, LayoutManager, LedgerManager, RegistrationManager
+from bkctl.metadata.api import (
+    CookieStore,
+    LayoutManager,
+    LedgerManager,
+    RegistrationManager,
+    Underreplication,
+)
 from bkctl.metadata.cookie_store import TreeCookieStore
 from bkctl.metadata.layout_manager import TreeLayoutManager
 from bkctl.metadata.ledger_manager import TreeLedgerManager
 from bkctl.metadata.registration import TreeRegistrationManager
 from bkctl.metadata.tree import NodeTree
+from bkctl.metadata.underreplication import TreeUnderreplication
 
 
 class TreeMetadataStore:
@@ -31,6 +38,7 @@ class TreeMetadataStore:
         self._registration = TreeRegistrationManager(tree, root, clock)
         self._cookies = TreeCookieStore(tree, root)
         self._ledgers = TreeLedgerManager(tree, root, self._layout)
+        self._underreplication = TreeUnderreplication(tree, root)
 
     @property
     def uri(self) -> str:
@@ -55,6 +63,10 @@ class TreeMetadataStore:
     @property
     def ledgers(self) -> LedgerManager:
         return self._ledgers
+
+    @property
+    def underreplication(self) -> Underreplication:
+        return self._underreplication
 
     def close(self) -> None:
         self._tree.close()

@@ -8,17 +8,24 @@ the connection is closed, so that the next request makes a new one instead of wr
 the connection stays. The late answer is dropped; over v2, where answers are matched by what was asked, the
 request's place is kept until it comes, so that it is never taken for the answer to a later request.
 
+A connection that is to be secured or authenticated takes requests only when that is done
+(:mod:`bkctl.net.handshake`).
+
 Source: ``org.apache.bookkeeper.proto.PerChannelBookieClient``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from bkctl.errors import BkctlError, UsageError
 from bkctl.net.errors import GarbageError, NotConnectedError, RequestTimeoutError, SilentBookieError
+from bkctl.net.handshake import authenticate, start_tls
 from bkctl.net.settings import NetSettings
 from bkctl.protocol.connection import ClientConnection, Completed
 from bkctl.protocol.messages import Request, Response, Wire
@@ -31,6 +38,9 @@ Resolve = Callable[[str], Awaitable[tuple[str, int]]]
 
 #: Deadlines this close together are looked at in one go.
 _DEADLINE_STEP_S = 0.05
+
+#: How long the end of a connection is waited for that never came to carry requests.
+_END_S = 0.25
 
 
 class _Pending:
@@ -53,10 +63,16 @@ class _Pending:
 
 
 class BookieConnection:
-    """A connection to ``bookie``. Belongs to one event loop; nothing here is for other threads."""
+    """A connection to ``bookie``. Belongs to one event loop; nothing here is for other threads.
 
-    def __init__(self, bookie: str, resolve: Resolve, settings: NetSettings) -> None:
+    ``tls`` is that of ``settings.tls``, made once for all connections.
+    """
+
+    def __init__(
+        self, bookie: str, resolve: Resolve, settings: NetSettings, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.bookie = bookie
+        self._tls = tls
         self._resolve = resolve
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -135,12 +151,18 @@ class BookieConnection:
 
     async def _connect(self) -> None:
         timeout_s = self._settings.connect_timeout_ms / 1000
+        missing = "no connection"
         try:
             async with asyncio.timeout(timeout_s):
                 host, port = await self._resolve(self.bookie)
                 _, link = await self._loop.create_connection(lambda: _Link(self), host, port)
+                missing = "connected, but TLS or authentication not done"
+                await self._set_up(link, host)
         except TimeoutError:
-            self._not_connected(f"no connection within {timeout_s:g} s")
+            self._not_connected(f"{missing} within {timeout_s:g} s")
+        except SilentBookieError as error:
+            self._connecting = None
+            self._fail(error)
         except OSError as error:
             self._not_connected(f"cannot connect to {host}:{port}: {error.strerror or error}")
         except (ValueError, OverflowError) as error:
@@ -152,6 +174,24 @@ class BookieConnection:
             self._connecting = None
             self._link = link
             self._flush_soon()
+
+    async def _set_up(self, link: _Link, host: str) -> None:
+        """Secure and authenticate a new link, as far as that is asked for; it is gone if that fails."""
+        provider = self._settings.authentication
+        try:
+            if self._tls is not None:
+                await start_tls(self.bookie, link, self._tls, host)
+            if provider is not None:
+                await authenticate(self.bookie, link, provider)
+        except BaseException:
+            link.transport.abort()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(link.ended.wait(), _END_S)
+            raise
+        if link.ended.is_set():
+            raise NotConnectedError(self.bookie, f"connection lost: {_text(link.lost)}")
+        link.carries_requests()
+        link.transport.set_write_buffer_limits(high=self._settings.write_buffer_bytes_max)
 
     def _not_connected(self, detail: str) -> None:
         self._connecting = None
@@ -179,8 +219,7 @@ class BookieConnection:
 
     def _lost(self, link: _Link, error: Exception | None) -> None:
         if link is self._link:
-            text = (getattr(error, "strerror", None) or str(error)) if error else "the bookie closed it"
-            self._drop(NotConnectedError(self.bookie, f"connection lost: {text}"))
+            self._drop(NotConnectedError(self.bookie, f"connection lost: {_text(error)}"))
 
     def _drop(self, error: SilentBookieError) -> None:
         """End the link and fail everything that has no answer."""
@@ -261,8 +300,15 @@ class BookieConnection:
             await link.ended.wait()
 
 
+def _text(error: Exception | None) -> str:
+    """Why a connection ended."""
+    if error is None:
+        return "the bookie closed it"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 class _Link(asyncio.Protocol):
-    """One TCP connection of a :class:`BookieConnection`."""
+    """One TCP connection of a :class:`BookieConnection`; before it carries requests, a FreshLink."""
 
     transport: asyncio.Transport
 
@@ -273,15 +319,28 @@ class _Link(asyncio.Protocol):
         self.paused = False
         self.heard_s = 0.0
         self.ended = asyncio.Event()
+        #: With :attr:`ended`: why, None when the bookie closed it.
+        self.lost: Exception | None = None
         self._high_bytes = settings.write_buffer_bytes_max
+        self._asked: asyncio.Future[Response] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=self._high_bytes)
+        # uvloop's are no subclass of asyncio's.
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=self._high_bytes)
 
     def data_received(self, data: bytes) -> None:
-        self._owner._received(self, data)
+        if self._asked is None:
+            self._owner._received(self, data)
+            return
+        for event in self.protocol.feed(data):
+            if self._asked.done():
+                continue
+            if isinstance(event, Completed):
+                self._asked.set_result(event.response)
+            else:
+                detail = f"answers what is no BookKeeper protocol ({event.reason.value})"
+                self._asked.set_exception(GarbageError(self._owner.bookie, detail))
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -290,6 +349,33 @@ class _Link(asyncio.Protocol):
         self.paused = False
         self._owner._flush_soon()
 
+    # --- before it carries requests -------------------------------------------------------------------------
+
+    async def ask(self, request: Request) -> Response:
+        """The answer to a request, the only one. Raises NotConnectedError, GarbageError."""
+        if self.ended.is_set():
+            raise NotConnectedError(self._owner.bookie, f"connection lost: {_text(self.lost)}")
+        self._asked = asyncio.get_running_loop().create_future()
+        self.transport.write(self.protocol.send(request))
+        return await self._asked
+
+    def carries_requests(self) -> None:
+        """What comes from now on goes to the owner."""
+        self._asked = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has come but answers that were asked for."""
+        return self.protocol.pending_bytes == 0 and self.protocol.unmatched == 0
+
+    @property
+    def protocol_of_transport(self) -> asyncio.BaseProtocol:
+        """This one."""
+        return self
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended.set()
+        self.lost = exc
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(NotConnectedError(self._owner.bookie, f"connection lost: {_text(exc)}"))
         self._owner._lost(self, exc)

@@ -22,5 +22,13 @@ class NotConnectedError(SilentBookieError):
     """No connection could be made, it ended, or its queue is full."""
 
 
+class NotSecuredError(NotConnectedError):
+    """No TLS: the bookie does not offer it, or the handshake failed. Nothing was sent in clear."""
+
+
+class NotAuthenticatedError(NotConnectedError):
+    """The bookie, or its proof, was refused in the authentication."""
+
+
 class GarbageError(SilentBookieError):
     """The peer sent what the protocol does not have; the connection is closed."""

@@ -14,6 +14,7 @@ import asyncio
 from bkctl.net.connection import BookieConnection, Done, Resolve
 from bkctl.net.errors import NotConnectedError, SilentBookieError
 from bkctl.net.settings import NetSettings
+from bkctl.net.tls import client_context
 from bkctl.protocol.messages import AddRequest, BatchReadRequest, ReadRequest, Request, Response, Wire
 
 _Key = tuple[str, int, bool]
@@ -22,11 +23,13 @@ _Key = tuple[str, int, bool]
 class BookiePool:
     """Connections by bookie, slot and lane. Belongs to the event loop it is used in.
 
-    At most ``connections_per_bookie`` (over v2 twice that) for each bookie of the cluster.
+    At most ``connections_per_bookie`` (over v2 twice that) for each bookie of the cluster. Raises UsageError
+    for files of TLS that cannot be used.
     """
 
     def __init__(self, resolve: Resolve, settings: NetSettings | None = None) -> None:
         self.settings = settings or NetSettings()
+        self._tls = None if self.settings.tls is None else client_context(self.settings.tls)
         self._resolve = resolve
         self._connections: dict[_Key, BookieConnection] = {}
         self._closed = False
@@ -44,7 +47,7 @@ class BookiePool:
                 error = NotConnectedError(bookie, "the client is closed")
                 asyncio.get_running_loop().call_soon(done, error)
                 return
-            connection = BookieConnection(bookie, self._resolve, self.settings)
+            connection = BookieConnection(bookie, self._resolve, self.settings, self._tls)
             self._connections[key] = connection
         connection.send(request, done, timeout_s)
 

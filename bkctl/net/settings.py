@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bkctl.errors import UsageError
+from bkctl.net.authentication import AuthProvider
+from bkctl.net.tls import TlsSettings
 from bkctl.protocol.framing import FRAME_BYTES_MAX
 from bkctl.protocol.messages import Wire
 
@@ -27,7 +29,9 @@ class NetSettings:
     ``nettyMaxFrameSizeBytes``. A connection has at most ``outstanding_max`` requests without an answer and
     hands at most about ``write_buffer_bytes_max`` to the socket ahead of it
     (``clientWriteBufferHighWaterMark``); the next ``waiting_max`` requests wait, their time running, and
-    further ones are refused as not connected.
+    further ones are refused as not connected. With ``tls`` (``tlsProviderFactoryClass``) nothing but
+    START_TLS is ever sent in clear; with ``authentication`` (``clientAuthProviderFactoryClass``) nothing but
+    that before it is over. ``connect_timeout_ms`` bounds both, too.
     """
 
     wire: Wire = Wire.V3
@@ -37,6 +41,8 @@ class NetSettings:
     waiting_max: int = 10_000
     frame_bytes_max: int = FRAME_BYTES_MAX
     write_buffer_bytes_max: int = 1 << 20
+    tls: TlsSettings | None = None
+    authentication: AuthProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, (least, most) in _LIMITS.items():

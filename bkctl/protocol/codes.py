@@ -85,16 +85,18 @@ V3_CODES = {
 
 _V2_UNKNOWN_LEDGER_STATE = 107
 
-_FROM_V2: dict[int, ResultCode] = {
+#: Every number that a v2 answer may carry, 107 too, which is never sent.
+V2_NUMBERS: dict[int, ResultCode] = {
     **{number: code for code, number in V2_CODES.items() if code is not ResultCode.UNKNOWN_LEDGER_STATE},
     _V2_UNKNOWN_LEDGER_STATE: ResultCode.UNKNOWN_LEDGER_STATE,
 }
-_FROM_V3 = {number: code for code, number in V3_CODES.items()}
+#: Every number that a v3 answer may carry.
+V3_NUMBERS = {number: code for code, number in V3_CODES.items()}
 
 
 def code_from_v2(number: int) -> ResultCode:
     """The code of a v2 answer. Raises ProtocolError for a number that v2 does not have."""
-    code = _FROM_V2.get(number)
+    code = V2_NUMBERS.get(number)
     if code is None:
         raise ProtocolError(CloseReason.UNKNOWN_CODE, str(number))
     return code
@@ -102,7 +104,7 @@ def code_from_v2(number: int) -> ResultCode:
 
 def code_from_v3(number: int) -> ResultCode:
     """The code of a v3 answer. Raises ProtocolError for a number that v3 does not have."""
-    code = _FROM_V3.get(number)
+    code = V3_NUMBERS.get(number)
     if code is None:
         raise ProtocolError(CloseReason.UNKNOWN_CODE, str(number))
     return code

@@ -186,6 +186,11 @@ class ClientConnection:
         self._starting_tls = False
         self._closed = False
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes held of a frame that is not whole."""
+        return len(self._received)
+
     def send(self, request: Request, context: object = None) -> bytes:
         """The frame to send. Over v3 the request gets the next txnId, over v2 its priority becomes a flag.
 

@@ -6,7 +6,9 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,9 @@ from typer.testing import CliRunner
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
+from bkctl.codec.underreplication import UnderreplicatedMark, encode_mark, mark_path
 from bkctl.commands.root import app
+from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import LocalCluster
 from bkctl.types import DigestType
@@ -215,6 +219,22 @@ def test_tail_prints_entries_while_they_are_written(cluster: LocalCluster, env: 
     asyncio.run(check())
 
 
+def test_tail_ends_well_on_ctrl_c(cluster: LocalCluster, env: dict[str, str]) -> None:
+    ledger = written(cluster, 3, close=False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bkctl", "ledger", "tail", str(ledger), "--from", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    )
+    assert process.stdout is not None
+    assert [json.loads(process.stdout.readline())["entry"] for _ in range(2)] == [0, 1]
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "bkctl: interrupted\n")
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("verb", ["tail", "read", "show", "recover", "fence", "doctor", "delete"])
 def test_no_such_ledger(run_cli: Run, env: dict[str, str], verb: str) -> None:
     result = run_cli("ledger", verb, 999_999_999, env=env)
@@ -383,6 +403,43 @@ def test_with_bookies_down(run_cli: Run, tmp_path: Path) -> None:
         row = json.loads(doctor.stdout)
         assert (doctor.exit_code, row["verdict"]) == (1, "unreadable")
         assert any("cannot be read" in finding for finding in row["findings"])
+
+
+def test_doctor_looks_at_every_write_set(run_cli: Run, tmp_path: Path) -> None:
+    """With two of three bookies down one write set of the three is gone, and not the same one each time."""
+    with LocalCluster(3, tmp_path / "cluster") as cluster:
+        env = {"BKCTL_METADATA_URI": cluster.metadata_uri}
+        ledgers = [written(cluster, 3) for _ in range(8)]
+        for bookie in cluster.bookies[:2]:
+            bookie.stop()
+        for ledger in ledgers:
+            row = json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)
+            assert row["verdict"] == "unreadable"
+            assert sum("cannot be read" in finding for finding in row["findings"]) == 1
+
+
+def test_doctor_tells_of_autorecoverys_mark(run_cli: Run, cluster: LocalCluster, env: dict[str, str]) -> None:
+    ledger = written(cluster, 3)
+    mark = UnderreplicatedMark(("gone:3181",), 1795263329069)
+    with open_metadata_store(cluster.metadata_uri) as store:
+        assert isinstance(store, TreeMetadataStore)
+        store._tree.create_with_parents(
+            f"{store.root}/{mark_path(ledger)}", encode_mark(mark), below=store.root
+        )
+    row = json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)
+    assert "it is marked as missing replicas on gone:3181; nobody works on that now" in row["findings"]
+
+
+def test_doctor_goes_on_over_a_mark_that_cannot_be_read(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    ledger = written(cluster, 1)
+    with open_metadata_store(cluster.metadata_uri) as store:
+        assert isinstance(store, TreeMetadataStore)
+        store._tree.create_with_parents(f"{store.root}/{mark_path(ledger)}", b"garbage", below=store.root)
+    row = json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)
+    assert row["verdict"] == "healthy"
+    assert [one for one in row["findings"] if one.startswith("whether it is marked as missing replicas")]
 
 
 # --- delete, restore ----------------------------------------------------------------------------------------

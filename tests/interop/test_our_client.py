@@ -5,11 +5,15 @@ A Java bookie is a process of its own, a real ZooKeeper has the metadata.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +32,9 @@ from tests.support.java_client import PASSWORD, JavaClient, JavaLedgerClient, en
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
+if TYPE_CHECKING:
+    from tests.conftest import CliResult
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 KINDS = {"theirs": (THEIRS,) * 3, "ours": (OURS,) * 3, "mixed": (THEIRS, OURS, THEIRS)}
@@ -36,6 +43,8 @@ DIGESTS = tuple(DigestType)
 
 #: What Java's client says to a writer that was fenced off.
 FENCED = "BKLedgerFencedException(-101)"
+#: And to one that cannot replace a bookie.
+NO_OTHERS = "BKNotEnoughBookiesException(-6)"
 
 each_digest = pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.value)
 each_wire = pytest.mark.parametrize("wire", WIRES)
@@ -173,6 +182,40 @@ def test_a_ledger_that_either_deletes_is_gone_for_both(both: Both) -> None:
     both.our["v3"].delete(ledger.id)
     with pytest.raises(Exception, match=r"-25"):
         both.java["v3"].open(ledger.id)
+
+
+@each_wire
+def test_java_reads_entries_whose_ids_we_chose(both: Both, wire: str) -> None:
+    order = [5, 0, 3, 1, 9, 4, 2, 8, 7, 6]
+    with both.our[wire].create_adv(3, 2, 2, password=PASSWORD) as writer:
+        writer.append_all((entry, payload(writer.ledger, entry, 100)) for entry in order)
+    opened = both.java[wire].open(writer.ledger)
+    assert (opened.lac, opened.length, opened.closed) == (9, 1000, True)
+    assert opened.read(0, 9) == entries_of(writer.ledger, range(10), 100)
+    opened.close()
+
+
+def test_java_recovers_a_ledger_with_a_gap_that_we_left(both: Both) -> None:
+    writer = both.our["v3"].create_adv(3, 3, 2, password=PASSWORD)
+    writer.append_all((entry, payload(writer.ledger, entry, 100)) for entry in (2, 1, 0))
+    above = writer._thread.call(writer.handle.submit(4, payload(writer.ledger, 4, 100)))
+    recovered = both.java["v3"].open(writer.ledger, recovery=True)
+    assert (recovered.lac, recovered.closed) == (2, True)
+    assert recovered.read(0, 2) == entries_of(writer.ledger, range(3), 100)
+    recovered.close()
+    with pytest.raises(HandleFencedError):
+        writer.append(3, b"late")
+    # Above the gap it was never acknowledged.
+    assert isinstance(above.exception(), HandleFencedError)
+
+
+def test_we_read_and_recover_entries_whose_ids_java_chose(both: Both) -> None:
+    ledger = both.java["v3"].create(3, 2, 2, "CRC32C", "adv")
+    assert ledger.add_at([3, 1, 0, 2]).acknowledged == [3, 1, 0, 2]
+    done = both.our["v3"].recover(ledger.id)
+    assert done.last_entry == 3
+    found = [entry.payload for entry in both.our["v3"].open(ledger.id).entries()]
+    assert found == payloads(ledger.id, 4, 100)
 
 
 # --- recovering what the other left open --------------------------------------------------------------------
@@ -318,6 +361,92 @@ def test_deferred_sync_is_confirmed_by_force(both: Both) -> None:
     opened.close()
 
 
+# --- the commands -------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    run_cli: Callable[..., CliResult], both: Both, *words: object, code: int = 0
+) -> list[dict[str, Any]]:
+    """What a command about this cluster prints."""
+    result = run_cli(*words, "-o", "ndjson", "-X", "zkTimeout=10000", env={"BKCTL_METADATA_URI": both.uri})
+    assert result.exit_code == code, (words, result.stderr)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_commands_that_look(both: Both, run_cli: Callable[..., CliResult], tmp_path: Path) -> None:
+    ledger = both.java["v3"].create(3, 3, 2, "MAC")
+    ledger.add(4, 100)
+    ledger.close()
+    (shown,) = rows_of(run_cli, both, "ledger", "show", ledger.id)
+    assert (shown["state"], shown["last_entry"], shown["length"], shown["digest"]) == (
+        "CLOSED",
+        3,
+        400,
+        "mac",
+    )
+    assert sorted(shown["ensembles"][0]["bookies"]) == sorted(both.bookies)
+    bookie = shown["ensembles"][0]["bookies"][0]
+    filters = ("--state", "CLOSED", "--newer-than", "1h", "--bookie", bookie)
+    assert shown in rows_of(run_cli, both, "ledger", "list", *filters)
+    read = rows_of(run_cli, both, "ledger", "read", ledger.id, "--entry", "1-2", "--payload", "hex")
+    assert [bytes.fromhex(row["payload"]) for row in read] == payloads(ledger.id, 3, 100)[1:]
+    tailed = rows_of(run_cli, both, "ledger", "tail", ledger.id, "-n", 1)
+    assert [row["entry"] for row in tailed] == [3]
+    (diagnosis,) = rows_of(run_cli, both, "ledger", "doctor", ledger.id)
+    assert (diagnosis["verdict"], diagnosis["absent"]) == ("healthy", [])
+    assert {row["bookie"] for row in rows_of(run_cli, both, "bookies", "list")} == set(both.bookies)
+    assert all(row["free_bytes"] > 0 for row in rows_of(run_cli, both, "bookies", "info"))
+    assert all(row["v2_ms"] > 0 and row["v3_ms"] > 0 for row in rows_of(run_cli, both, "bookies", "probe"))
+    dump = tmp_path / "dump.json"
+    rows_of(run_cli, both, "metadata", "dump", "--out", dump)
+    assert stat.S_IMODE(dump.stat().st_mode) == 0o600
+    node = next(path for path in json.loads(dump.read_text()) if path.endswith(shown_path(ledger.id)))
+    assert base64.b64decode(json.loads(dump.read_text())[node]["data"]) == stored_bytes(
+        both.our["v3"], ledger.id
+    )
+
+
+def shown_path(ledger: int) -> str:
+    return ledger_path(ledger, LedgerLayout.HIERARCHICAL)
+
+
+def test_commands_that_fence_recover_delete_and_restore(
+    both: Both, run_cli: Callable[..., CliResult], tmp_path: Path
+) -> None:
+    ledgers = [both.java["v3"].create(3, 2, 2) for _ in range(3)]
+    for ledger in ledgers:
+        assert ledger.add(5, 100).acknowledged == list(range(5))
+    first, *others = ledgers
+    (fenced,) = rows_of(run_cli, both, "ledger", "fence", first.id)
+    assert (fenced["covered"], fenced["state"]) == (True, "OPEN")
+    (diagnosis,) = rows_of(run_cli, both, "ledger", "doctor", first.id, code=1)
+    assert (diagnosis["verdict"], diagnosis["would_close_at"]) == ("recoverable", 4)
+    (plan,) = rows_of(run_cli, both, "ledger", "recover", first.id, "--dry-run")
+    assert (plan["last_entry"], plan["length"], plan["state"]) == (4, 500, "OPEN")
+    (done,) = rows_of(run_cli, both, "ledger", "recover", first.id)
+    same = ("last_entry", "length", "entries_rewritten", "lac_found")
+    assert [done[key] for key in same] == [plan[key] for key in same]
+    many = rows_of(run_cli, both, "ledger", "recover", *(ledger.id for ledger in others), "--concurrency", 2)
+    assert {(row["ledger"], row["state"], row["last_entry"]) for row in many} == {
+        (ledger.id, "CLOSED", 4) for ledger in others
+    }
+    for ledger in ledgers:
+        assert ledger.add().failed == {FENCED: 1}
+        opened = both.java["v3"].open(ledger.id)
+        assert opened.read(0, 4) == entries_of(ledger.id, range(5), 100)
+        opened.close()
+    undo = tmp_path / "undo.json"
+    before = stored_bytes(both.our["v3"], first.id)
+    rows_of(run_cli, both, "ledger", "delete", first.id, "--yes", "--undo-file", undo)
+    with pytest.raises(Exception, match=r"-25"):
+        both.java["v3"].open(first.id)
+    rows_of(run_cli, both, "ledger", "restore", undo)
+    assert stored_bytes(both.our["v3"], first.id) == before
+    opened = both.java["v3"].open(first.id)
+    assert opened.read(0, 4) == entries_of(first.id, range(5), 100)
+    opened.close()
+
+
 # --- bookies that go, last: every cluster loses one ---------------------------------------------------------
 
 
@@ -346,7 +475,9 @@ def test_with_a_bookie_killed(
 
         done = our.recover(left_open.id)
         assert (done.last_entry, done.metadata.state) == (19, LedgerState.CLOSED)
-        assert left_open.add().failed == {FENCED: 1}
+        # The dead bookie may come first in the writer's eyes: then it finds no other to replace it.
+        ((why, count),) = left_open.add().failed.items()
+        assert (why in (FENCED, NO_OTHERS), count) == (True, 1)
         opened = theirs.open(left_open.id)
         assert opened.read(0, 19) == entries_of(left_open.id, range(20), 100)
         opened.close()

@@ -9,6 +9,7 @@ one to the other and back. :func:`new_cluster` makes the metadata that bookies o
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -205,6 +206,16 @@ class BookieProcess:
             process.kill()
             process.wait()
             wait_until_unregistered(self.metadata_uri, self.bookie_id)
+
+    def pause(self) -> None:
+        """SIGSTOP: it answers nothing, and what is sent to it waits in its sockets."""
+        assert self._process is not None, "the bookie does not run"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None, "the bookie does not run"
+        self._process.send_signal(signal.SIGCONT)
 
     def last_words(self) -> str:
         """The end of the log."""

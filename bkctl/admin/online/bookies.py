@@ -90,8 +90,10 @@ def registered_ids(store: MetadataStore) -> list[str]:
     return sorted({*registered.writable, *registered.read_only})
 
 
-def ask_disk_space(store: MetadataStore, bookies: Iterable[str], timeout_s: float) -> list[DiskSpace]:
-    """Ask each bookie (GET_BOOKIE_INFO); one that does not answer within ``timeout_s`` gets an error."""
+def ask_disk_space(
+    store: MetadataStore, bookies: Iterable[str], timeout_s: float, net: NetSettings | None = None
+) -> list[DiskSpace]:
+    """Ask each bookie (GET_BOOKIE_INFO, v3 only); one silent for ``timeout_s`` gets an error."""
 
     async def ask(pool: BookiePool, bookie: str) -> DiskSpace:
         request = BookieInfoRequest(total=True, free=True)
@@ -105,10 +107,12 @@ def ask_disk_space(store: MetadataStore, bookies: Iterable[str], timeout_s: floa
             return DiskSpace(bookie, error=f"bookie {bookie}: {told}")
         return DiskSpace(bookie, answer.free_bytes, answer.total_bytes)
 
-    return _ask_all(store, list(bookies), Wire.V3, ask)
+    return _ask_all(store, list(bookies), net, Wire.V3, ask)
 
 
-def probe_bookies(store: MetadataStore, bookies: Iterable[str], timeout_s: float) -> list[Probe]:
+def probe_bookies(
+    store: MetadataStore, bookies: Iterable[str], timeout_s: float, net: NetSettings | None = None
+) -> list[Probe]:
     """Ask each bookie for an entry that cannot be, over both versions of the protocol.
 
     The times hold the making of the connection.
@@ -124,8 +128,8 @@ def probe_bookies(store: MetadataStore, bookies: Iterable[str], timeout_s: float
         return (clock.monotonic() - began_s) * 1000, None
 
     ids = list(bookies)
-    v3 = _ask_all(store, ids, Wire.V3, ask)
-    v2 = _ask_all(store, ids, Wire.V2, ask)
+    v3 = _ask_all(store, ids, net, Wire.V3, ask)
+    v2 = _ask_all(store, ids, net, Wire.V2, ask)
     rows = []
     with ThreadPoolExecutor(1) as threads:
         book = AddressBook(store.registration, threads)
@@ -143,11 +147,14 @@ def probe_bookies(store: MetadataStore, bookies: Iterable[str], timeout_s: float
 def _ask_all(
     store: MetadataStore,
     bookies: list[str],
+    net: NetSettings | None,
     wire: Wire,
     ask: Callable[[BookiePool, str], Awaitable[_Row]],
 ) -> list[_Row]:
     async def run(threads: ThreadPoolExecutor) -> list[_Row]:
-        pool = BookiePool(AddressBook(store.registration, threads).resolve, NetSettings(wire=wire))
+        pool = BookiePool(
+            AddressBook(store.registration, threads).resolve, replace(net or NetSettings(), wire=wire)
+        )
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(bookie: str) -> _Row:

@@ -16,6 +16,7 @@ from bkctl.codec.ledger_path import ledger_path
 from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.scan.metadata_dump import MetadataDump
+from bkctl.vfs import PosixFileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,15 @@ def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLed
         raise RefusedError(f"{path}: is there already; choose another name") from None
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(nodes, stream)
-        stream.flush()
-        # The way back is on disk before anything is deleted.
-        os.fsync(stream.fileno())
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(nodes, stream)
+            stream.flush()
+            # The way back is on disk before anything is deleted.
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    PosixFileSystem().sync_directory(os.path.dirname(path) or ".")
 
 
 def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None) -> list[Restored]:

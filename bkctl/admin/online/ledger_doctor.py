@@ -3,7 +3,7 @@
 ========================= ================================================================================
 verdict                   meaning
 ========================= ================================================================================
-``healthy``               closed, and its first and last entries of every segment can be read
+``healthy``               closed, and entries of every write set of every segment can be read
 ``unreadable``            closed, and entries cannot be read from any replica
 ``recoverable``           not closed, and a recovery would come to an end now
 ``needs_bookies``         not closed, and too few bookies tell what they have for a recovery
@@ -13,19 +13,26 @@ verdict                   meaning
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 
 from bkctl.admin.online.ledger_recovery import Replica, replicas_of
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.distribution import Distribution
 from bkctl.client.errors import AccessDeniedError
+from bkctl.client.ledger_handle import ReadOnlyLedgerHandle
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
-from bkctl.metadata.api import RegisteredBookies
+from bkctl.metadata.api import RegisteredBookies, Underreplication
 from bkctl.types import LedgerState
+
+#: Entries that are read at once.
+READS_AT_ONCE = 16
 
 
 class Verdict(StrEnum):
@@ -63,11 +70,13 @@ async def examine_ledger(client: BookKeeper, ledger: int, *, password: bytes | N
     """
     metadata = (await client.read_metadata(ledger)).metadata
     registered = await client.in_thread(client.store.registration.bookies)
+    marked = await client.in_thread(partial(_underreplicated, client.store.underreplication, ledger))
     absent = _absent(metadata, registered)
     findings = [f"bookie {bookie} is not registered" for bookie in absent]
     findings += [
         f"bookie {bookie} is read-only" for bookie in registered.read_only if bookie in _all(metadata)
     ]
+    findings += marked
     try:
         if metadata.state is LedgerState.CLOSED:
             return await _examine_closed(client, ledger, metadata, findings, absent, password)
@@ -104,13 +113,9 @@ async def _examine_closed(
     password: bytes | None,
 ) -> Diagnosis:
     reader = await client.open_without_recovery(ledger, password=password)
-    healthy = True
-    for entry in _edges(metadata):
-        try:
-            await reader.read(entry, entry)
-        except BkctlError as error:
-            healthy = False
-            findings.append(f"entry {entry} cannot be read: {error}")
+    unreadable = [one for batch in _batches(_samples(metadata)) for one in await _tried(reader, batch)]
+    healthy = not unreadable
+    findings += unreadable
     end = "it is empty" if metadata.last_entry < 0 else f"its last entry is {metadata.last_entry}"
     findings.insert(0, f"it is closed: {end}")
     command = None
@@ -128,14 +133,46 @@ async def _examine_closed(
     )
 
 
-def _edges(metadata: LedgerMetadata) -> Iterator[int]:
-    """First and last entry of every segment that has any."""
+def _samples(metadata: LedgerMetadata) -> Iterator[int]:
+    """The first and the last entry of each write set, in every segment."""
     starts = [segment.first_entry for segment in metadata.segments[1:]] + [metadata.last_entry + 1]
+    size = metadata.ensemble_size
     for segment, following in zip(metadata.segments, starts, strict=True):
-        if following > segment.first_entry:
-            yield segment.first_entry
-            if following - 1 > segment.first_entry:
-                yield following - 1
+        first = range(segment.first_entry, min(segment.first_entry + size, following))
+        yield from first
+        yield from range(max(following - size, segment.first_entry + len(first)), following)
+
+
+def _batches(entries: Iterator[int]) -> Iterator[tuple[int, ...]]:
+    while batch := tuple(islice(entries, READS_AT_ONCE)):
+        yield batch
+
+
+async def _tried(reader: ReadOnlyLedgerHandle, entries: tuple[int, ...]) -> list[str]:
+    """What is to be said of those that cannot be read."""
+
+    async def read(entry: int) -> str | None:
+        try:
+            await reader.read(entry, entry)
+        except BkctlError as error:
+            return f"entry {entry} cannot be read: {error}"
+        return None
+
+    return [said for said in await asyncio.gather(*map(read, entries)) if said is not None]
+
+
+def _underreplicated(known: Underreplication, ledger: int) -> list[str]:
+    """What autorecovery knows of it; a mark that cannot be read keeps nobody from the rest."""
+    try:
+        mark = known.mark_of(ledger)
+        worker = None if mark is None else known.replicator_of(ledger)
+    except BkctlError as error:
+        return [f"whether it is marked as missing replicas is not known: {error}"]
+    if mark is None:
+        return []
+    missing = " on " + ", ".join(mark.replicas) if mark.replicas else ""
+    doing = "nobody works on that" if worker is None else f"a worker on {worker} has taken it"
+    return [f"it is marked as missing replicas{missing}; {doing} now"]
 
 
 async def _examine_open(

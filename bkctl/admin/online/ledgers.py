@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -60,10 +60,17 @@ def creation_ms(found: StoredLedger) -> int:
     return found.created_ms if stored is None or stored < 0 else stored
 
 
-def list_ledgers(ledgers: LedgerManager, wanted: LedgerFilter) -> Iterator[StoredLedger | UnreadableLedger]:
+def _no_matter(count: int) -> None:
+    """Nobody counts."""
+
+
+def list_ledgers(
+    ledgers: LedgerManager, wanted: LedgerFilter, on_read: Callable[[int], None] = _no_matter
+) -> Iterator[StoredLedger | UnreadableLedger]:
     """The wanted ledgers, ascending; complete, or it raises what :class:`LedgerManager` raises.
 
-    A ledger that is deleted meanwhile is left out.
+    A ledger that is deleted meanwhile is left out. ``on_read`` is told how many were looked at since its last
+    call, wanted or not.
     """
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="ledger-list") as threads:
         reads: deque[tuple[int, Future[StoredLedger]]] = deque()
@@ -72,8 +79,10 @@ def list_ledgers(ledgers: LedgerManager, wanted: LedgerFilter) -> Iterator[Store
                 reads.append((ledger, threads.submit(ledgers.read_ledger, ledger)))
                 if len(reads) > 4 * READS_AT_ONCE:
                     yield from _read(*reads.popleft(), wanted)
+                    on_read(1)
             while reads:
                 yield from _read(*reads.popleft(), wanted)
+                on_read(1)
         finally:
             threads.shutdown(cancel_futures=True)
 

@@ -1,5 +1,7 @@
 """Adds on their way to a write set: sent at once, completed in the order of their ids. Writer and recovery.
 
+Where the caller chooses ids, an add is complete only when all below it are: a gap holds back what follows.
+
 An add is complete with Aq acknowledgements from indices of the *current* ensemble. When an index gets
 another bookie (:meth:`AddPipeline.replace`), what the old one said about adds that are still pending does
 not count any more, and they are sent to the new one; while the ensemble is being changed nothing completes.
@@ -84,6 +86,9 @@ class AddPipeline:
         self.pending_bytes = 0
         #: An ensemble change is going on: nothing completes.
         self.changing = False
+        #: Entry that completes next; set before the first push, where it is not the ledger's first.
+        self.next_entry = 0
+        self._pending_ids: set[int] = set()
         #: Bookies that failed an add which had its quorum already: replaced with the next add.
         self.failed_late: dict[int, str] = {}
         self._exchange = exchange
@@ -95,13 +100,13 @@ class AddPipeline:
         self._delay = delay_ensemble_change
 
     def push(self, entry: int, lac: int, length: int, data: bytes, token: Token) -> PendingAdd:
-        """Send an entry, the successor of the last one; ``lac`` is what is confirmed at this moment."""
+        """Send an entry that was not sent before; ``lac`` is what is confirmed at this moment."""
         body = self._access.encode(entry, lac, length, data)
         request = self._access.add_request(
             entry, body, recovery=self._recovery, deferred_sync=self._deferred_sync
         )
         add = PendingAdd(request, length, len(data), token)
-        self.pending.append(add)
+        self._insert(add)
         self.pending_bytes += len(data)
         for index in self._distribution.write_set(entry):
             self._send(add, index)
@@ -110,6 +115,22 @@ class AddPipeline:
                 dict(self.failed_late), ClientError("failed an earlier add", ledger=self._access.ledger)
             )
         return add
+
+    def has_sent(self, entry: int) -> bool:
+        """Whether an entry is pending or complete."""
+        return entry < self.next_entry or entry in self._pending_ids
+
+    def has_quorum(self, add: PendingAdd) -> bool:
+        """Whether enough bookies of the current ensemble have it; it may still wait for those below it."""
+        return len(add.acked) >= self._distribution.ack_quorum
+
+    def _insert(self, add: PendingAdd) -> None:
+        """Keep the order of ids; mostly it is the last one."""
+        place = len(self.pending)
+        while place and self.pending[place - 1].entry > add.entry:
+            place -= 1
+        self.pending.insert(place, add)
+        self._pending_ids.add(add.entry)
 
     def replace(self, ensemble: tuple[str, ...]) -> None:
         """The ensemble is this one from now on: pending adds go to what is new in it; completions go on."""
@@ -130,9 +151,12 @@ class AddPipeline:
     def complete(self) -> None:
         """Complete what is complete, from the oldest on."""
         pending = self.pending
-        quorum = self._distribution.ack_quorum
-        while pending and not self.changing and len(pending[0].acked) >= quorum:
+        while pending and not self.changing and self.has_quorum(pending[0]):
+            if pending[0].entry != self.next_entry:
+                return
             add = pending.popleft()
+            self.next_entry += 1
+            self._pending_ids.discard(add.entry)
             self.pending_bytes -= add.data_bytes
             self._forget_timer(add)
             self._owner.add_completed(add)
@@ -148,6 +172,7 @@ class AddPipeline:
         """Give up every pending add."""
         dropped = list(self.pending)
         self.pending.clear()
+        self._pending_ids.clear()
         self.pending_bytes = 0
         for add in dropped:
             self._forget_timer(add)

@@ -200,7 +200,7 @@ class RecoveryMachine(OperationMachine):
         self._fenced = outcome
         self.lac = max(outcome.lac, self.metadata.segments[-1].first_entry - 1)
         self._lac_found = self.lac
-        self._next_read = self._next_found = self.lac + 1
+        self._next_read = self._next_found = self._pipeline.next_entry = self.lac + 1
         self._read_on()
 
     def _read_on(self) -> None:

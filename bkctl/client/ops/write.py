@@ -160,27 +160,36 @@ class WriteMachine(OperationMachine):
 
     def append(self, data: bytes) -> Appended:
         """Send ``data`` as the next entry. Raises :attr:`death`, or HandleClosedError after :meth:`close`."""
+        self._require_writable()
+        return self._push(self._last_pushed + 1, data)
+
+    def _require_writable(self) -> None:
         if self.death is not None:
             raise self.death
         if self._closing:
             raise HandleClosedError("the handle is closed", ledger=self.access.ledger)
-        self._last_pushed += 1
+
+    def _push(self, entry: int, data: bytes) -> Appended:
+        self._last_pushed = max(self._last_pushed, entry)
         self._length_pushed += len(data)
         token = self.exchange.token()
-        entry = self._last_pushed
         add = self._pipeline.push(entry, self.lac, self._length_pushed, data, token)
         self._lac_told = max(self._lac_told, self.lac)
-        timeout_s = self.settings.add_timeout_s
-        if timeout_s is not None and self.death is None:
-            add.timer = self.exchange.set_timer(timeout_s, partial(self._add_timed_out, add))
+        if self.death is None:
+            self._set_add_timer(add)
         return Appended(token, entry, self.exchange.take())
+
+    def _set_add_timer(self, add: PendingAdd) -> None:
+        timeout_s = self.settings.add_timeout_s
+        if timeout_s is not None:
+            add.timer = self.exchange.set_timer(timeout_s, partial(self._add_timed_out, add))
 
     def add_completed(self, add: PendingAdd) -> None:
         """Part of :class:`PipelineOwner`."""
         self._last_completed = add.entry
-        self._length_completed = add.length
+        self._length_completed += add.data_bytes
         if not self.settings.deferred_sync:
-            self._confirm(add.entry, add.length)
+            self._confirm(add.entry, self._length_completed)
         self.exchange.notify(add.token, add.entry)
 
     def _confirm(self, entry: int, length: int) -> None:
@@ -190,6 +199,11 @@ class WriteMachine(OperationMachine):
 
     def _add_timed_out(self, add: PendingAdd, event: Event) -> None:
         add.timer = None
+        if self._pipeline.has_quorum(add):
+            # It waits for one below it, which has a time of its own; an ensemble change may still take the
+            # quorum away.
+            self._set_add_timer(add)
+            return
         self._die(
             AddTimeoutError(
                 f"no ack quorum within {self.settings.add_timeout_s} s",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,33 @@ def test_an_iteration_that_is_left_early_is_closed(client: BookKeeperSync) -> No
     entries = client.open(writer.ledger).entries()
     assert next(entries).entry == 0
     entries.close()  # type: ignore[attr-defined]
+
+
+def test_an_interrupt_at_the_door_of_the_loop_leaves_nothing_unstarted(
+    client: BookKeeperSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between asking for a batch and its start: no coroutine is there that is never awaited."""
+    with client.create(1, 1, 1) as writer:
+        writer.append_all([b"x"] * 3)
+    entries = client.open(writer.ledger).entries()
+    loop = client._thread._loop
+    hand_in = loop.call_soon_threadsafe
+    calls: list[object] = []
+
+    def interrupted(*words: Any, **more: Any) -> Any:
+        calls.append(words)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return hand_in(*words, **more)
+
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        patch.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(entries)
+        gc.collect()
+    assert not warned
+    assert len(calls) > 1, "the iterator was closed"
 
 
 def test_an_input_that_fails_leaves_a_closed_ledger(client: BookKeeperSync) -> None:

@@ -1,0 +1,119 @@
+"""A client's settings from BookKeeper's keys, as a ``bk_server.conf`` or a client's configuration has them.
+
+Only keys that are given count; for the others this client's own defaults stand. Keys of TLS are a bookie's
+(``tlsTrustStore``), or a client's beside a bookie's (``clientTrustStore``), which come first.
+
+Source: ``org.apache.bookkeeper.conf.ClientConfiguration``, ``AbstractConfiguration``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bkctl.client.settings import ClientSettings
+from bkctl.config.values import GivenValues
+from bkctl.errors import UsageError
+from bkctl.net.authentication import AuthProvider
+from bkctl.net.digest_md5 import DigestMd5
+from bkctl.net.settings import NetSettings
+from bkctl.net.tls import TlsSettings
+from bkctl.protocol.messages import Wire
+
+_SASL_FACTORY = "SASLClientProviderFactory"
+#: Environment variables with the user of SASL and its password, in place of a JAAS file.
+SASL_USER, SASL_PASSWORD = "BKCTL_SASL_USER", "BKCTL_SASL_PASSWORD"
+
+
+def client_settings(
+    values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None = None
+) -> ClientSettings:
+    """The settings; files in ``tls`` come before those of the keys.
+
+    Raises UsageError naming the key that cannot be used.
+    """
+    standard = ClientSettings()
+    return ClientSettings(
+        add_timeout_ms=_milliseconds(values, "addEntryTimeoutSec", standard.add_timeout_ms),
+        read_timeout_ms=_milliseconds(values, "readEntryTimeoutSec", standard.read_timeout_ms),
+        sticky_reads=values.truth("stickyReadSEnabled"),
+        net=_net(values, environment, tls),
+    )
+
+
+def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None) -> NetSettings:
+    standard = NetSettings()
+    return NetSettings(
+        wire=Wire.V2 if values.truth("useV2WireProtocol") else Wire.V3,
+        connect_timeout_ms=_given(values, "clientConnectTimeoutMillis", standard.connect_timeout_ms),
+        connections_per_bookie=_given(values, "numChannelsPerBookie", standard.connections_per_bookie),
+        frame_bytes_max=_given(values, "nettyMaxFrameSizeBytes", standard.frame_bytes_max),
+        tls=_tls(values) if tls is None else _with_rules(tls, values),
+        authentication=_authentication(values, environment),
+    )
+
+
+def _given(values: GivenValues, name: str, standard: int) -> int:
+    return values.integer(name) if values.is_given(name) else standard
+
+
+def _milliseconds(values: GivenValues, name: str, standard_ms: int) -> int:
+    return values.integer(name) * 1000 if values.is_given(name) else standard_ms
+
+
+def _tls(values: GivenValues) -> TlsSettings | None:
+    if values.text("tlsProviderFactoryClass") is None:
+        return None
+    trust = _store(values, "clientTrustStore", "tlsTrustStore")
+    key = _store(values, "clientKeyStore", "tlsKeyStore")
+    return TlsSettings(
+        trust_path=trust,
+        certificate_path=None if key is None else values.text("tlsCertificatePath"),
+        key_path=key,
+        key_password_path=values.text("clientKeyStorePasswordPath") or values.text("tlsKeyStorePasswordPath"),
+        protocols=values.texts("tlsEnabledProtocols"),
+        verify_host_names=values.truth("tlsHostnameVerificationEnabled"),
+    )
+
+
+def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
+    """Files that were named beside the keys; what the keys demand of a bookie holds for them as well."""
+    return replace(
+        tls,
+        protocols=values.texts("tlsEnabledProtocols"),
+        verify_host_names=values.truth("tlsHostnameVerificationEnabled"),
+    )
+
+
+def _store(values: GivenValues, *names: str) -> str | None:
+    """The first of the files that is named. Raises UsageError when it is said to be none of PEM."""
+    for name in names:
+        path = values.text(name)
+        if path is None:
+            continue
+        form = values.text(f"{name}Type") or "JKS"
+        if form != "PEM":
+            raise UsageError(
+                f"{values.where(name)}: {name}: TLS wants PEM here, found {form}; convert the store (keytool "
+                f"to PKCS12, then openssl pkcs12) and say {name}Type=PEM"
+            )
+        return path
+    return None
+
+
+def _authentication(values: GivenValues, environment: Mapping[str, str]) -> AuthProvider | None:
+    factory = values.text("clientAuthProviderFactoryClass")
+    if factory is None:
+        return None
+    if factory.rpartition(".")[2] != _SASL_FACTORY:
+        raise UsageError(
+            f"{values.where('clientAuthProviderFactoryClass')}: clientAuthProviderFactoryClass: known is "
+            f"org.apache.bookkeeper.sasl.{_SASL_FACTORY} (DIGEST-MD5), found {factory[:200]!r}"
+        )
+    user, password = environment.get(SASL_USER), environment.get(SASL_PASSWORD)
+    if user is None or password is None:
+        raise UsageError(
+            f"{values.where('clientAuthProviderFactoryClass')}: SASL needs a user and its password: set "
+            f"{SASL_USER} and {SASL_PASSWORD}"
+        )
+    return DigestMd5(user, password)

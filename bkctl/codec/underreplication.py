@@ -1,0 +1,142 @@
+r"""Under-replication: the marks of ledgers that miss replicas, and the locks of who replicates them.
+
+Protobuf text (``codec.protobuf_text``) in the metadata store, below the ledgers root. With ``h`` the ledger's
+id as 16 hexadecimal digits and ``d`` as ten decimal ones or more::
+
+    underreplication/ledgers/<h[0:4]>/<h[4:8]>/<h[8:12]>/<h[12:16]>/urL<d>
+        replica: "127.0.0.1:2313"\n
+        replica: "127.0.0.1:2311"\n
+        ctime: 1795263329069\n
+
+    underreplication/locks/urL<d>
+        bookieId: "worker-host"\n
+
+    underreplication/auditorelection/V_<ten digits>
+        bookieId: "127.0.0.1:3181"\n
+
+    underreplication/disable                      empty; autorecovery rests while it is there
+    underreplication/lostBookieRecoveryDelay      seconds, decimal ASCII
+
+``replica`` are the bookies that the ledger misses; a mark without any is for a worker to find out. ``ctime``
+is when it was last marked, milliseconds since 1970. The lock's ``bookieId`` is the worker's host name, a
+vote's the candidate's bookie id; the candidate with the lowest number is the auditor.
+
+Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedgerAuditorManager``,
+``DataFormats.proto``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bkctl.codec.protobuf_text import merge_text, quote
+from bkctl.errors import CorruptionError, UsageError
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+MARKS = "underreplication/ledgers"
+LOCKS = "underreplication/locks"
+ELECTION = "underreplication/auditorelection"
+DISABLED = "underreplication/disable"
+LOST_BOOKIE_DELAY = "underreplication/lostBookieRecoveryDelay"
+
+_VOTE = re.compile(r"V_(-?[0-9]{1,10})\Z")
+_SECONDS = re.compile(rb"\s*([+-]?[0-9]{1,10})\s*\Z")
+_NAME = re.compile(r"urL([0-9]{10,19})\Z")
+_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class UnderreplicatedMark:
+    """Bookies that the ledger misses; ``marked_ms`` None where the time was not stored."""
+
+    replicas: tuple[str, ...]
+    marked_ms: int | None = None
+
+
+def mark_path(ledger: int) -> str:
+    """Path of a ledger's mark, below the ledgers root. Raises UsageError for what is no ledger id."""
+    name = mark_name(ledger)
+    digits = f"{ledger:016x}"
+    return "/".join((MARKS, *(digits[at : at + 4] for at in range(0, 16, 4)), name))
+
+
+def mark_name(ledger: int) -> str:
+    """Name of a ledger's mark, and of its lock. Raises UsageError for what is no ledger id."""
+    if not 0 <= ledger <= _ID_MAX:
+        raise UsageError(f"{ledger} is no ledger id, 0 to {_ID_MAX}")
+    return f"urL{ledger:010d}"
+
+
+def ledger_of_mark(name: str) -> int | None:
+    """The ledger that a mark's name is about; None for a name that is none."""
+    found = _NAME.match(name)
+    if found is None or int(found[1]) > _ID_MAX or mark_name(int(found[1])) != name:
+        return None
+    return int(found[1])
+
+
+def decode_mark(data: bytes) -> UnderreplicatedMark:
+    """The mark. Raises CorruptionError."""
+    from bkctl.codec.proto.bookkeeper_pb2 import UnderreplicatedLedgerFormat
+
+    message = UnderreplicatedLedgerFormat()
+    _merge(message, data, "under-replication mark")
+    return UnderreplicatedMark(tuple(message.replica), message.ctime if message.HasField("ctime") else None)
+
+
+def encode_mark(mark: UnderreplicatedMark) -> bytes:
+    """The mark's text, as Java prints it."""
+    return b"".join(_lines(mark))
+
+
+def _lines(mark: UnderreplicatedMark) -> Iterable[bytes]:
+    for replica in mark.replicas:
+        yield f"replica: {quote(replica.encode())}\n".encode()
+    if mark.marked_ms is not None:
+        yield f"ctime: {mark.marked_ms}\n".encode()
+
+
+def decode_holder(data: bytes) -> str:
+    """Who holds a lock or gave a vote, "" where that was not said. Raises CorruptionError."""
+    from bkctl.codec.proto.bookkeeper_pb2 import LockDataFormat
+
+    message = LockDataFormat()
+    _merge(message, data, "holder of a lock or vote")
+    return str(message.bookieId)
+
+
+def encode_holder(holder: str) -> bytes:
+    """The text of a lock or a vote, as Java prints it."""
+    return f"bookieId: {quote(holder.encode())}\n".encode()
+
+
+def vote_number(name: str) -> int | None:
+    """The number of a vote by its name; None for a name that is none."""
+    found = _VOTE.match(name)
+    return None if found is None else int(found[1])
+
+
+def decode_delay_s(data: bytes) -> int:
+    """Seconds that an auditor waits for a lost bookie. Raises CorruptionError."""
+    found = _SECONDS.match(data)
+    if found is None:
+        raise CorruptionError("lost bookie recovery delay", expected="a number of seconds")
+    return int(found[1])
+
+
+def encode_delay_s(seconds: int) -> bytes:
+    """The text of a number of seconds. Raises UsageError for one that is no i32 or negative."""
+    if not 0 <= seconds < 2**31:
+        raise UsageError(f"a delay of {seconds} seconds: 0 to {2**31 - 1}")
+    return str(seconds).encode("ascii")
+
+
+def _merge(message: Message, data: bytes, what: str) -> None:
+    merge_text(message, data, what=what)
+    if not message.IsInitialized():
+        raise CorruptionError(what, expected="all fields")

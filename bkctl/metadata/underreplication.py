@@ -1,0 +1,152 @@
+"""What autorecovery keeps below the ledgers root: marks, locks, votes, switches.
+
+Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedgerAuditorManager``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from bkctl.codec.underreplication import (
+    DISABLED,
+    ELECTION,
+    LOCKS,
+    LOST_BOOKIE_DELAY,
+    MARKS,
+    UnderreplicatedMark,
+    decode_delay_s,
+    decode_holder,
+    decode_mark,
+    encode_delay_s,
+    ledger_of_mark,
+    mark_name,
+    mark_path,
+    vote_number,
+)
+from bkctl.errors import CorruptionError
+from bkctl.metadata.api import VersionConflictError
+from bkctl.metadata.tree import NodeExistsError, NodeMissingError, NodeTree, join, require_node
+
+_FOUR_DIGITS = re.compile(r"[0-9a-f]{4}\Z")
+_DIRECTORIES = 4
+
+#: Others that write the same node at the same time, before it is given up.
+_ATTEMPTS = 10
+
+
+class TreeUnderreplication:
+    """:class:`bkctl.metadata.api.Underreplication` over a tree."""
+
+    def __init__(self, tree: NodeTree, root: str) -> None:
+        self._tree = tree
+        self._root = root
+
+    # --- switches -------------------------------------------------------------------------------------------
+
+    def enabled(self) -> bool:
+        if self._tree.get(join(self._root, DISABLED)) is not None:
+            return False
+        require_node(self._tree, self._root)
+        return True
+
+    def set_enabled(self, enabled: bool) -> None:
+        require_node(self._tree, self._root)
+        path = join(self._root, DISABLED)
+        if enabled:
+            with contextlib.suppress(NodeMissingError):
+                self._tree.delete(path)
+        else:
+            with contextlib.suppress(NodeExistsError):
+                self._tree.create_with_parents(path, b"", below=self._root)
+
+    def lost_bookie_recovery_delay_s(self) -> int | None:
+        path = join(self._root, LOST_BOOKIE_DELAY)
+        node = self._tree.get(path)
+        if node is None:
+            require_node(self._tree, self._root)
+            return None
+        try:
+            return decode_delay_s(node.data)
+        except CorruptionError as error:
+            raise error.located(f"{self._tree.name}: {path}") from None
+
+    def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
+        data = encode_delay_s(seconds)
+        require_node(self._tree, self._root)
+        path = join(self._root, LOST_BOOKIE_DELAY)
+        for attempt in range(_ATTEMPTS):
+            node = self._tree.get(path)
+            try:
+                if node is None:
+                    # Java leaves this one to everybody, also in a cluster with access control.
+                    self._tree.create_with_parents(path, data, below=self._root, open_to_all=True)
+                else:
+                    self._tree.set(path, data, node.version)
+            except (NodeExistsError, NodeMissingError, VersionConflictError):
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    # --- who and what ---------------------------------------------------------------------------------------
+
+    def auditor(self) -> str | None:
+        path = join(self._root, ELECTION)
+        votes = {vote_number(name): name for name in self._tree.children(path) or ()}
+        # The data of the parent may be that of an auditor that is gone.
+        for number in sorted(number for number in votes if number is not None):
+            holder = self._holder(join(path, votes[number]))
+            if holder is not None:
+                return holder
+        require_node(self._tree, self._root)
+        return None
+
+    def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
+        self._tree.sync(self._root)
+        require_node(self._tree, self._root)
+        yield from self._marked_below(join(self._root, MARKS), _DIRECTORIES)
+        require_node(self._tree, self._root)
+
+    def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
+        mark = self._mark(join(self._root, mark_path(ledger)))
+        if mark is None:
+            require_node(self._tree, self._root)
+        return mark
+
+    def replicator_of(self, ledger: int) -> str | None:
+        holder = self._holder(join(self._root, f"{LOCKS}/{mark_name(ledger)}"))
+        if holder is None:
+            require_node(self._tree, self._root)
+        return holder
+
+    def _marked_below(self, path: str, depth: int) -> Iterator[tuple[int, UnderreplicatedMark]]:
+        for name in sorted(self._tree.children(path) or ()):
+            if depth:
+                if _FOUR_DIGITS.match(name):
+                    yield from self._marked_below(join(path, name), depth - 1)
+                continue
+            ledger = ledger_of_mark(name)
+            # A mark that goes while the list is read is done with.
+            mark = None if ledger is None else self._mark(join(path, name))
+            if ledger is not None and mark is not None:
+                yield ledger, mark
+
+    def _mark(self, path: str) -> UnderreplicatedMark | None:
+        node = self._tree.get(path)
+        if node is None:
+            return None
+        try:
+            return decode_mark(node.data)
+        except CorruptionError as error:
+            raise error.located(f"{self._tree.name}: {path}") from None
+
+    def _holder(self, path: str) -> str | None:
+        node = self._tree.get(path)
+        if node is None:
+            return None
+        try:
+            return decode_holder(node.data)
+        except CorruptionError as error:
+            raise error.located(f"{self._tree.name}: {path}") from None

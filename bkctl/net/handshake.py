@@ -1,0 +1,117 @@
+"""What stands before the first request on a connection: START_TLS, the TLS handshake, authentication.
+
+========= ===================================== =========================================================
+step      client                                bookie
+========= ===================================== =========================================================
+START_TLS a v3 request in clear                 OK in clear, or an error: then there is no connection
+handshake inside TLS from here on               its certificate, checked against what is trusted
+AUTH      messages of the plug-in, if one is    its half; the name of the disabled plug-in ends it at once
+          set
+========= ===================================== =========================================================
+
+Nothing else is sent before all of it is done; how long it takes is bounded by the one who connects. Bytes
+that arrive in clear behind the answer to START_TLS end the connection: they could be somebody else's.
+
+Source: ``org.apache.bookkeeper.proto.PerChannelBookieClient.initiateTLS``, ``AuthHandler.ClientSideHandler``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from bkctl.errors import BkctlError
+from bkctl.net.authentication import ROUNDS_MAX, AuthProvider
+from bkctl.net.errors import GarbageError, NotAuthenticatedError, NotSecuredError
+from bkctl.protocol.messages import (
+    AUTH_DISABLED_PLUGIN,
+    AuthRequest,
+    AuthResponse,
+    Request,
+    Response,
+    StartTlsRequest,
+    StartTlsResponse,
+)
+from bkctl.types import ResultCode
+
+
+class FreshLink(Protocol):
+    """A connection that carries no requests yet."""
+
+    transport: asyncio.Transport
+
+    async def ask(self, request: Request) -> Response:
+        """The answer to a request. Raises SilentBookieError."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has come but answers that were asked for."""
+
+    @property
+    def protocol_of_transport(self) -> asyncio.BaseProtocol:
+        """What the transport calls."""
+
+
+async def start_tls(bookie: str, link: FreshLink, context: ssl.SSLContext, host: str) -> None:
+    """Go on in TLS; ``host`` is the one that was connected to. Raises NotSecuredError, GarbageError."""
+    answer = await link.ask(StartTlsRequest())
+    if not isinstance(answer, StartTlsResponse) or answer.code is not ResultCode.OK:
+        code = getattr(answer, "code", None)
+        said = f" ({code.value})" if isinstance(code, ResultCode) else ""
+        raise NotSecuredError(bookie, f"does not offer TLS{said}, and nothing is sent in clear")
+    if not link.is_clean:
+        raise GarbageError(bookie, "sends bytes in clear behind its answer to START_TLS")
+    try:
+        secured = await asyncio.get_running_loop().start_tls(
+            link.transport, link.protocol_of_transport, context, server_hostname=host
+        )
+    except OSError as error:
+        raise NotSecuredError(bookie, f"TLS handshake failed: {_reason(error)}") from error
+    if secured is None:
+        raise NotSecuredError(bookie, "TLS handshake failed: the connection was lost")
+    link.transport = secured
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return error.reason or str(error)
+    return error.strerror or str(error) or "the bookie closed the connection"
+
+
+async def authenticate(bookie: str, link: FreshLink, provider: AuthProvider) -> None:
+    """Say who this client is, and hear it confirmed. Raises NotAuthenticatedError, SilentBookieError."""
+    exchange = provider.exchange(bookie)
+    payload = _made(bookie, exchange.first)
+    for _ in range(ROUNDS_MAX):
+        if payload is None:
+            return
+        challenge = _challenge(bookie, provider.plugin, await link.ask(AuthRequest(provider.plugin, payload)))
+        if challenge is None:
+            return
+        payload = _made(bookie, partial(exchange.next, challenge))
+    raise NotAuthenticatedError(bookie, f"authentication is not over after {ROUNDS_MAX} messages")
+
+
+def _made(bookie: str, make: Callable[[], bytes | None]) -> bytes | None:
+    try:
+        return make()
+    except BkctlError as error:
+        raise NotAuthenticatedError(bookie, f"authentication failed: {error}") from error
+
+
+def _challenge(bookie: str, plugin: str, answer: Response) -> bytes | None:
+    """What the bookie's half says; None when it wants no authentication."""
+    if not isinstance(answer, AuthResponse) or answer.code is not ResultCode.OK:
+        raise NotAuthenticatedError(bookie, f"refuses the authentication (plug-in {plugin})")
+    if answer.plugin == AUTH_DISABLED_PLUGIN:
+        return None
+    if answer.plugin != plugin:
+        raise NotAuthenticatedError(
+            bookie, f"authenticates with the plug-in {answer.plugin[:80]!r}, this client with {plugin!r}"
+        )
+    return answer.payload

@@ -1,0 +1,83 @@
+"""TLS of a client, from PEM files (Java: ``TLSContextFactory.createClientContext``).
+
+A connection begins in clear and goes on in TLS after START_TLS; see :mod:`bkctl.net.handshake`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from bkctl.errors import UsageError
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files, with BookKeeper's keys.
+
+    ``trust_path`` (``tlsTrustStore``) holds the certificates that bookies' are checked against, None: the
+    system's. ``certificate_path`` (``tlsCertificatePath``) and ``key_path`` (``tlsKeyStore``), whose password
+    may stand in the file ``key_password_path`` (``tlsKeyStorePasswordPath``), are shown to bookies that ask.
+    ``protocols`` (``tlsEnabledProtocols``) empty: TLSv1.2 and newer. ``verify_host_names``
+    (``tlsHostnameVerificationEnabled``): the certificate must name the host that was connected to.
+    """
+
+    trust_path: str | None = None
+    certificate_path: str | None = None
+    key_path: str | None = None
+    key_password_path: str | None = None
+    protocols: tuple[str, ...] = ()
+    verify_host_names: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate_path is None) != (self.key_path is None):
+            raise UsageError(
+                "a client certificate (--tls-cert, tlsCertificatePath) and its private key (--tls-key, "
+                "tlsKeyStore) go together"
+            )
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The client's side. Raises UsageError naming the file that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.verify_host_names
+    context.verify_mode = ssl.CERT_REQUIRED
+    versions = [_VERSIONS[name] for name in settings.protocols if name in _VERSIONS]
+    if settings.protocols and not versions:
+        raise UsageError(
+            f"tlsEnabledProtocols={','.join(settings.protocols)}: known here are {', '.join(_VERSIONS)}"
+        )
+    context.minimum_version = min(versions, default=ssl.TLSVersion.TLSv1_2)
+    context.maximum_version = max(versions, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
+    if settings.trust_path is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(settings.trust_path)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"--tls-ca, tlsTrustStore={settings.trust_path}: {error}") from error
+    if settings.certificate_path is not None:
+        password = _password(settings.key_password_path)
+        try:
+            context.load_cert_chain(settings.certificate_path, settings.key_path, password)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"--tls-cert, tlsCertificatePath={settings.certificate_path}, --tls-key, "
+                f"tlsKeyStore={settings.key_path}: {error}"
+            ) from error
+    return context
+
+
+def _password(path: str | None) -> str:
+    """The first line of a password file; empty without one, or OpenSSL would ask on the terminal."""
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0].removesuffix("\r")
+    except OSError as error:
+        raise UsageError(f"tlsKeyStorePasswordPath={path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"tlsKeyStorePasswordPath={path}: not UTF-8 text") from error

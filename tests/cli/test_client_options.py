@@ -1,0 +1,174 @@
+"""How commands talk to bookies: TLS by options, variables and keys, the protocol's version, SASL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bkctl.commands.cluster_options import client_settings
+from bkctl.commands.root import app
+from bkctl.errors import UsageError
+from bkctl.net.digest_md5 import DigestMd5
+from bkctl.net.tls import TlsSettings
+from bkctl.protocol.messages import Wire
+from bkctl.server.embedded import LocalCluster
+from tests.support.rows import from_ndjson
+
+Run = Callable[..., Any]
+
+PEMS = Path(__file__).parents[1] / "data" / "tls"
+CERTIFICATE, KEY = str(PEMS / "cert.pem"), str(PEMS / "key.pem")
+FACTORY = "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory"
+
+#: Bookies that let nobody in without a certificate, once TLS has begun.
+STRICT = {
+    "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+    "tlsKeyStoreType": "PEM",
+    "tlsKeyStore": KEY,
+    "tlsCertificatePath": CERTIFICATE,
+    "tlsTrustStoreType": "PEM",
+    "tlsTrustStore": CERTIFICATE,
+    "tlsClientAuthentication": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(2, tmp_path_factory.mktemp("secured"), overrides=STRICT) as running:
+        yield running
+
+
+@pytest.fixture
+def env(cluster: LocalCluster) -> dict[str, str]:
+    return {
+        "BKCTL_METADATA_URI": cluster.metadata_uri,
+        "BKCTL_TLS_CA": CERTIFICATE,
+        "BKCTL_TLS_CERT": CERTIFICATE,
+        "BKCTL_TLS_KEY": KEY,
+    }
+
+
+def test_every_command_that_talks_to_bookies_can_do_it_in_tls(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    written = CliRunner().invoke(app, ["ledger", "write", "-e", "2"], input=b"one\ntwo\n", env=env)
+    assert written.exit_code == 0, written.stderr
+    ledger = json.loads(written.stdout)["ledger"]
+    rows = from_ndjson(run_cli("ledger", "read", ledger, "--payload", "text", env=env).stdout)
+    assert [row["payload"] for row in rows] == ["one", "two"]
+    for command in (
+        ("ledger", "tail", ledger),
+        ("ledger", "doctor", ledger),
+        ("ledger", "fence", ledger),
+        ("ledger", "recover", ledger),
+        ("bookies", "info"),
+        ("bookies", "probe"),
+    ):
+        result = run_cli(*command, env=env)
+        assert result.exit_code == 0, (command, result.stderr, result.stdout)
+
+
+def test_the_old_protocol_goes_through_tls_too(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    old = ("-X", "useV2WireProtocol=true")
+    written = CliRunner().invoke(app, ["ledger", "write", "-e", "2", *old], input=b"one\n", env=env)
+    assert written.exit_code == 0, written.stderr
+    ledger = json.loads(written.stdout)["ledger"]
+    assert len(from_ndjson(run_cli("ledger", "read", ledger, *old, env=env).stdout)) == 1
+    assert run_cli("bookies", "info", *old, env=env).exit_code == 0
+
+
+def test_without_a_certificate_the_error_names_the_bookie(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    half = {**env, "BKCTL_TLS_CERT": None, "BKCTL_TLS_KEY": None}
+    rows = from_ndjson(run_cli("bookies", "info", env=half).stdout)
+    assert {row["bookie"] for row in rows} == {bookie.bookie_id for bookie in cluster.bookies}
+    assert all(row["error"] and row["free_bytes"] is None for row in rows)
+
+
+@pytest.mark.parametrize("command", ["info", "probe"])
+def test_files_that_cannot_be_used_are_named_before_anybody_is_asked(
+    run_cli: Run, env: dict[str, str], command: str
+) -> None:
+    result = run_cli("bookies", command, "--tls-ca", "/none.pem", env=env)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "/none.pem" in result.stderr
+    result = run_cli("bookies", command, env={**env, "BKCTL_TLS_KEY": None})
+    assert result.exit_code == 2
+    assert "--tls-key" in result.stderr
+
+
+def test_the_configuration_of_a_bookie_will_do(run_cli: Run, cluster: LocalCluster, tmp_path: Path) -> None:
+    conf = tmp_path / "bk_server.conf"
+    keys = {**STRICT, "metadataServiceUri": cluster.metadata_uri}
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    assert run_cli("bookies", "info", "--conf", conf, env={"BKCTL_METADATA_URI": None}).exit_code == 0
+
+
+def test_keys_of_a_client_come_before_those_of_a_bookie(tmp_path: Path) -> None:
+    keys = [
+        FACTORY,
+        *("tlsTrustStore=bookies.pem", "tlsTrustStoreType=PEM", "clientTrustStore=clients.pem"),
+        *("clientTrustStoreType=PEM", "tlsHostnameVerificationEnabled=true", "tlsEnabledProtocols=TLSv1.3"),
+    ]
+    with pytest.raises(UsageError, match=r"clients\.pem"):
+        client_settings(None, keys)
+    settings = client_settings(None, [*keys, f"clientTrustStore={CERTIFICATE}"])
+    assert settings.net.tls == TlsSettings(
+        trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
+    )
+
+
+def test_files_by_option_do_not_put_out_what_the_keys_demand() -> None:
+    keys = [FACTORY, "tlsHostnameVerificationEnabled=true", "tlsEnabledProtocols=TLSv1.3"]
+    settings = client_settings(None, keys, tls_ca=CERTIFICATE)
+    assert settings.net.tls == TlsSettings(
+        trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
+    )
+    assert client_settings(None, None, tls_ca=CERTIFICATE).net.tls == TlsSettings(trust_path=CERTIFICATE)
+
+
+@pytest.mark.parametrize("store", ["tlsTrustStore", "clientTrustStore", "tlsKeyStore", "clientKeyStore"])
+def test_a_store_of_java_is_refused_by_its_key(store: str) -> None:
+    with pytest.raises(UsageError, match=rf"{store}: TLS wants PEM here, found JKS.*{store}Type=PEM"):
+        client_settings(None, [FACTORY, f"{store}=x.jks"])
+
+
+def test_bounds_and_version_of_the_protocol_by_their_keys() -> None:
+    settings = client_settings(
+        None,
+        [
+            *("addEntryTimeoutSec=7", "readEntryTimeoutSec=8", "useV2WireProtocol=true"),
+            *("clientConnectTimeoutMillis=900", "numChannelsPerBookie=3", "nettyMaxFrameSizeBytes=8388608"),
+        ],
+    )
+    assert (settings.add_timeout_ms, settings.read_timeout_ms) == (7000, 8000)
+    net = settings.net
+    assert (net.wire, net.connect_timeout_ms, net.connections_per_bookie, net.frame_bytes_max) == (
+        Wire.V2,
+        900,
+        3,
+        8 << 20,
+    )
+    assert client_settings(None, None).net.wire is Wire.V3
+
+
+def test_sasl_takes_its_user_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "clientAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLClientProviderFactory"
+    monkeypatch.delenv("BKCTL_SASL_USER", raising=False)
+    with pytest.raises(UsageError, match="BKCTL_SASL_USER and BKCTL_SASL_PASSWORD"):
+        client_settings(None, [key])
+    monkeypatch.setenv("BKCTL_SASL_USER", "operator")
+    monkeypatch.setenv("BKCTL_SASL_PASSWORD", "secret")
+    provider = client_settings(None, [key]).net.authentication
+    assert isinstance(provider, DigestMd5)
+    assert (provider.user, provider.password) == ("operator", "secret")
+    with pytest.raises(UsageError, match=r"known is org.*SASL.*found 'x\.Kerberos'"):
+        client_settings(None, ["clientAuthProviderFactoryClass=x.Kerberos"])

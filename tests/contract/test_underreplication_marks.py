@@ -1,0 +1,119 @@
+"""Marks, votes and switches of autorecovery, over every kind of metadata store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bkctl.codec.underreplication import (
+    UnderreplicatedMark,
+    encode_holder,
+    encode_mark,
+    mark_name,
+    mark_path,
+)
+from bkctl.errors import CorruptionError
+from bkctl.metadata.api import NoClusterError
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.uri import open_metadata_store
+from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
+
+MARK = UnderreplicatedMark(("bookie-1:3181", "bookie-2:3181"), 1795263329069)
+
+
+@pytest.fixture(params=["memory", "embedded", pytest.param("zookeeper", marks=pytest.mark.interop)])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    unique = uuid.uuid4().hex
+    if request.param == "memory":
+        return f"memory://{unique}"
+    if request.param == "embedded":
+        return f"embedded://{tmp_path}/metadata.db"
+    server: ZooKeeperServer = request.getfixturevalue("zookeeper_server")
+    return f"zk://{server.address}/{unique}-ledgers"
+
+
+@pytest.fixture
+def store(uri: str) -> Iterator[TreeMetadataStore]:
+    with open_metadata_store(uri) as opened:
+        assert isinstance(opened, TreeMetadataStore)
+        opened.layout.initialise_cluster()
+        yield opened
+
+
+def put(store: TreeMetadataStore, path: str, data: bytes) -> None:
+    """As Java's autorecovery leaves it."""
+    store._tree.create_with_parents(f"{store.root}/{path}", data, below=store.root)
+
+
+def test_a_new_cluster_has_nothing(store: TreeMetadataStore) -> None:
+    known = store.underreplication
+    assert (known.enabled(), known.auditor(), known.lost_bookie_recovery_delay_s()) == (True, None, None)
+    assert (known.mark_of(3), known.replicator_of(3), list(known.marked_ledgers())) == (None, None, [])
+
+
+def test_without_a_cluster_that_is_what_is_said(uri: str) -> None:
+    with open_metadata_store(uri) as opened:
+        known = opened.underreplication
+        questions: list[Callable[[], object]] = [
+            known.enabled,
+            known.auditor,
+            known.lost_bookie_recovery_delay_s,
+            lambda: known.set_enabled(False),
+            lambda: known.set_lost_bookie_recovery_delay(1),
+            lambda: known.mark_of(3),
+            lambda: known.replicator_of(3),
+            lambda: list(known.marked_ledgers()),
+        ]
+        for question in questions:
+            with pytest.raises(NoClusterError):
+                question()
+
+
+def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore) -> None:
+    ledgers = [1234567890123456789, 3, 2147483646, 0x10000, 0xFFFF]
+    for ledger in ledgers:
+        put(store, mark_path(ledger), encode_mark(MARK))
+    put(store, "underreplication/ledgers/0000/0000/0000/0003/foreign", b"x")
+    put(store, "underreplication/ledgers/foreign", b"x")
+    put(store, f"underreplication/locks/{mark_name(3)}", encode_holder("worker-7"))
+    known = store.underreplication
+    assert list(known.marked_ledgers()) == [(ledger, MARK) for ledger in sorted(ledgers)]
+    assert (known.mark_of(3), known.replicator_of(3)) == (MARK, "worker-7")
+    assert (known.mark_of(4), known.replicator_of(0xFFFF)) == (None, None)
+
+
+def test_the_lowest_vote_is_the_auditors_whatever_the_parent_says(store: TreeMetadataStore) -> None:
+    put(store, "underreplication/auditorelection", encode_holder("long-gone:3181"))
+    assert store.underreplication.auditor() is None
+    put(store, "underreplication/auditorelection/V_0000000009", encode_holder("second:3181"))
+    put(store, "underreplication/auditorelection/V_0000000002", encode_holder("first:3181"))
+    assert store.underreplication.auditor() == "first:3181"
+
+
+def test_the_switches(store: TreeMetadataStore) -> None:
+    known = store.underreplication
+    for enabled in (False, False, True, True):
+        known.set_enabled(enabled)
+        assert known.enabled() is enabled
+    for seconds in (30, 30, 0):
+        known.set_lost_bookie_recovery_delay(seconds)
+        assert known.lost_bookie_recovery_delay_s() == seconds
+    node = store._tree.get(f"{store.root}/underreplication/lostBookieRecoveryDelay")
+    assert node is not None
+    # The same value is written again: that is what makes an auditor look.
+    assert (node.data, node.version) == (b"0", 2)
+
+
+def test_damage_names_the_node(store: TreeMetadataStore) -> None:
+    put(store, mark_path(3), b"garbage")
+    put(store, "underreplication/lostBookieRecoveryDelay", b"soon")
+    known = store.underreplication
+    questions: list[Callable[[], object]] = [lambda: known.mark_of(3), lambda: list(known.marked_ledgers())]
+    for question in questions:
+        with pytest.raises(CorruptionError, match="urL0000000003"):
+            question()
+    with pytest.raises(CorruptionError, match="lostBookieRecoveryDelay"):
+        known.lost_bookie_recovery_delay_s()
