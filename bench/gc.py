@@ -1,11 +1,24 @@
 """Garbage collection: a pass over many logs, what it gives back, how fast it copies, what adds notice of it.
 
-python bench/gc.py [--dir DIR] [--mib N] [--logs N]
+python bench/gc.py [--dir DIR] [--mib N] [--logs N] [--seconds S] [--java-mib N] [--no-java] [--smoke]
+
+1. a pass over ``--logs`` logs with ledgers maps, when nothing is known of them and when everything is;
+2. ``--mib`` MiB of interleaved ledgers, half of them deleted: bytes back without any copying, compactions
+   that the rest takes and what they copy, for one log of all ledgers (plain and transactional) and for one
+   log for each ledger;
+3. compaction beside a Java bookie: ``--java-mib`` MiB in one directory, of which each gets a copy, taking
+   turns; the time from the request over HTTP to the end of the pass, of which MiB read and copied a second;
+4. p99 of single adds alone, beside a compaction without a limit and beside one at 1000 entries/s, at most
+   ``--seconds`` each.
+
+``--smoke`` takes small sizes, to see whether it runs. Ends with 1 when a pass takes longer than the goal.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
 import shutil
 import struct
 import sys
@@ -16,6 +29,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bkctl.admin.online import bookie_gc
+from bkctl.client.sync import BookKeeperSync
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import master_key
 from bkctl.codec.ledger_data import LedgerData
@@ -33,9 +48,20 @@ from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.vfs import PosixFileSystem
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from tests.support.java_bookkeeper import JarsUnavailableError, find_jars  # noqa: E402
+from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster  # noqa: E402
+from tests.support.zookeeper import running_zookeeper  # noqa: E402
+
 LEDGERS = 200
 BODY_BYTES = 1024
 PASS_GOAL_S = 1.0
+LOG_MIB = 16
+#: Rounds beside Java; the first one warms nothing up, so the median counts.
+ROUNDS = 3
+POLL_S = 0.01
 KEY = master_key(b"")
 MIB = 1 << 20
 
@@ -65,7 +91,9 @@ class Cluster:
         return ledger in self.live
 
 
-def engine(folder: Path, cluster: Cluster, log_bytes: int, **gc: object) -> Bookie:
+def engine(
+    folder: Path, cluster: Cluster, log_bytes: int, *, per_ledger: bool = False, **gc: object
+) -> Bookie:
     """A bookie below ``folder`` that collects when it is asked to."""
     for name in ("journal", "ledgers"):
         (folder / name / "current").mkdir(parents=True, exist_ok=True)
@@ -73,7 +101,7 @@ def engine(folder: Path, cluster: Cluster, log_bytes: int, **gc: object) -> Book
     settings = BookieSettings(
         journal_directories=(str(folder / "journal"),),
         ledger_directories=(str(folder / "ledgers"),),
-        entry_log=EntryLogSettings(size_bytes_max=log_bytes),
+        entry_log=EntryLogSettings(size_bytes_max=log_bytes, per_ledger=per_ledger),
         storage=StorageSettings(write_cache_bytes_max=64 * MIB, read_cache_bytes_max=16 * MIB),
         disks=DiskSettings(usage_max=0.999, usage_low=0.999, free_bytes_min=0),
         gc=GcSettings(
@@ -145,31 +173,124 @@ def many_logs(folder: Path, logs: int) -> bool:
         bookie.stop()
 
 
-def reclaimed(folder: Path, mib: int, *, transactional: bool) -> None:
+def reclaimed(folder: Path, mib: int, *, per_ledger: bool, transactional: bool) -> None:
     """Half of the ledgers deleted: what goes without copying, and how fast the rest is copied."""
     cluster = Cluster(range(LEDGERS))
-    bookie = engine(folder, cluster, 16 * MIB, entries_per_s=None, transactional=transactional)
+    bookie = engine(
+        folder,
+        cluster,
+        LOG_MIB * MIB,
+        per_ledger=per_ledger,
+        entries_per_s=None,
+        transactional=transactional,
+    )
     try:
+        started_s = time.perf_counter()
         fill(bookie, range(LEDGERS), mib * MIB // (LEDGERS * BODY_BYTES))
+        filled_s = time.perf_counter() - started_s
+        # The logs that are written to at a stop are nobody's afterwards; here they end without one.
+        bookie.storages[0].entry_logger.begin_new_logs()
+        bookie.storages[0].flush()
         cluster.live -= set(range(0, LEDGERS, 2))
         before = logs_bytes(folder)
         (collector,) = bookie.collectors
-        collected(collector)
+        for _ in range(2):
+            collected(collector)
         without = before - logs_bytes(folder)
         seconds = collected(collector, Request(major=True))
         report = collector.status().last_pass
         assert report is not None
         after = logs_bytes(folder)
-        way = "transactional" if transactional else "plain"
+        way = "one log for each ledger" if per_ledger else "one log of all ledgers"
+        read_bytes = before - without if report.compacted_logs else 0
         print(
-            f"{way}: {before / MIB:.0f} MiB of interleaved ledgers, half deleted:"
+            f"{way}, {'transactional' if transactional else 'plain'}: {before / MIB:.0f} MiB interleaved"
+            f" (written at {before / MIB / filled_s:.0f} MiB/s), half deleted:"
             f" {without / MIB:.0f} MiB back without copying,"
-            f" {(before - after) / MIB:.0f} MiB after {report.compacted_logs} logs were compacted;"
+            f" {(before - after) / MIB:.0f} MiB after {report.compacted_logs} compactions of"
+            f" {report.copied_bytes / MIB:.0f} MiB live;"
             f" {report.copied_bytes / MIB / seconds:.0f} MiB/s copied,"
-            f" {report.compacted_logs * 16 / seconds:.0f} MiB/s read"
+            f" {read_bytes / MIB / seconds:.0f} MiB/s read"
         )
     finally:
         bookie.stop()
+
+
+def beside_java(folder: Path, mib: int) -> None:
+    """The same directory compacted by a Java bookie and by ours, each on a copy of its own, in turns."""
+    with running_zookeeper() as server:
+        uri = new_cluster(server)
+        port = free_port()
+        conf = {
+            "httpServerEnabled": "true",
+            "httpServerPort": str(port),
+            "httpServerHost": "127.0.0.1",
+            "httpServerClass": "org.apache.bookkeeper.http.vertx.VertxHttpServer",
+            "logSizeLimit": str(LOG_MIB * MIB),
+            "gcWaitTime": str(3_600_000),
+            "majorCompactionThreshold": "0.9",
+            "compactionRateByEntries": str(10**9),
+        }
+        place, saved = folder / "bookie", folder / "saved"
+        with BookieProcess(place, uri, conf=conf) as process:
+            live = prepare(process, uri, mib)
+            shutil.copytree(place, saved)
+            rates: dict[str, list[tuple[float, float]]] = {OURS: [], THEIRS: []}
+            for number in range(2 * ROUNDS):
+                kind = (THEIRS, OURS, OURS, THEIRS)[number % 4]
+                shutil.rmtree(place)
+                shutil.copytree(saved, place)
+                process.start(kind)
+                before = logs_bytes(place)
+                url = f"http://127.0.0.1:{port}"
+                await_http(url)
+                started_s = time.perf_counter()
+                bookie_gc.trigger(url, major=True, minor=False)
+                bookie_gc.wait(url, 120, lambda _: None, lambda _: time.sleep(POLL_S))
+                seconds = time.perf_counter() - started_s
+                assert logs_bytes(place) < 0.7 * before, (
+                    f"{kind} has compacted nothing: {process.last_words()}"
+                )
+                rates[kind].append((live / MIB / seconds, before / MIB / seconds))
+                process.stop()
+    for kind, name in ((OURS, "ours"), (THEIRS, "Java")):
+        copied, read = sorted(rates[kind])[ROUNDS // 2]
+        print(f"compaction of {mib} MiB, {name}: {copied:.0f} MiB/s copied, {read:.0f} MiB/s read")
+    ours, java = (sorted(rates[kind])[ROUNDS // 2][0] for kind in (OURS, THEIRS))
+    print(f"compaction beside Java: {ours / java:.2f} times its rate (medians of {ROUNDS})")
+
+
+def await_http(url: str) -> None:
+    """A Java bookie is registered before its HTTP admin listens."""
+    until_s = time.monotonic() + 30
+    while True:
+        try:
+            bookie_gc.details(url)
+            return
+        except BkctlError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.1)
+
+
+def prepare(process: BookieProcess, uri: str, mib: int) -> int:
+    """A stopped bookie with interleaved ledgers, half of them deleted; bytes of those that live."""
+    process.start(OURS)
+    with BookKeeperSync(uri) as client:
+        writers = [client.create(1, 1, 1) for _ in range(LEDGERS)]
+        for writer in writers:
+            writer.close()
+        ledgers = [writer.ledger for writer in writers]
+        process.stop()
+        entries = mib * MIB // (LEDGERS * BODY_BYTES)
+        bookie = engine(process.folder, Cluster(ledgers), LOG_MIB * MIB)
+        try:
+            fill(bookie, ledgers, entries)
+        finally:
+            bookie.stop()
+        for ledger in ledgers[::2]:
+            client.delete(ledger)
+    return len(ledgers[1::2]) * entries * BODY_BYTES
 
 
 class Adder:
@@ -233,19 +354,38 @@ def adds_beside(folder: Path, mib: int, seconds: float) -> None:
 
 def main() -> int:
     """Measure and print; exit 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dir", help="where the logs go (default: a temporary directory)")
-    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--java-mib", type=int, default=512)
     parser.add_argument("--logs", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--smoke", action="store_true")
     chosen = parser.parse_args()
+    if chosen.smoke:
+        chosen.mib = chosen.java_mib = 48
+        chosen.logs, chosen.seconds = 50, 1
+    logging.getLogger("bkctl").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(dir=chosen.dir) as name:
         folder = Path(name)
         met = many_logs(folder / "many", chosen.logs)
         shutil.rmtree(folder / "many")
-        for transactional in (False, True):
-            reclaimed(folder / str(transactional), chosen.mib, transactional=transactional)
-            shutil.rmtree(folder / str(transactional))
+        for per_ledger, transactional in ((False, False), (False, True), (True, False)):
+            place = folder / f"{per_ledger}-{transactional}"
+            reclaimed(place, chosen.mib, per_ledger=per_ledger, transactional=transactional)
+            shutil.rmtree(place)
+        if not chosen.no_java:
+            try:
+                find_jars()
+            except JarsUnavailableError as error:
+                print(f"compaction beside Java: not measured, {error}")
+            else:
+                beside_java(folder / "beside", chosen.java_mib)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(folder / "beside")
         adds_beside(folder, chosen.mib // 2, chosen.seconds)
     return int(not met)
 

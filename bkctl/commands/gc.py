@@ -1,19 +1,31 @@
-"""``bkctl gc``: what a stopped bookie's entry logs hold, what can be reclaimed, and reclaiming it."""
+"""``bkctl gc``: what a bookie's entry logs hold, what can be reclaimed, and reclaiming it.
+
+Of directories, or with ``--url`` of a running bookie (``gc_online``).
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands import gc_online
 from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
 from bkctl.commands.consent import DryRunOption, YesOption, ask
-from bkctl.commands.options import LogOption, OutputOption, PathsArgument, noun_app, schema_option
-from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.commands.gc_rows import (
+    EXPLAIN_SCHEMA,
+    PLAN_SCHEMA,
+    RUN_SCHEMA,
+    explain_keys,
+    explained,
+    write_plan,
+)
+from bkctl.commands.options import LogOption, OutputOption, noun_app, schema_option
+from bkctl.commands.output import Format, chosen_format, write_rows
 from bkctl.commands.progress import progress
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.vfs import PosixFileSystem
@@ -26,79 +38,21 @@ if TYPE_CHECKING:
     from bkctl.admin.offline.holders import DirectoryLock
     from bkctl.admin.offline.index_check.layout import IndexSpace
 
-app = noun_app("[offline] [reads] [writes] Garbage in entry logs: explain, plan, reclaim.")
+app = noun_app("[offline] [online] [reads] [writes] Garbage in entry logs: explain, plan, reclaim.")
 
-#: Ledgers of a log that a table shows.
-_TOP_LEDGERS = 3
-
-_DIR = Key("dir", "string", "ledger directory; a log id means something only with it")
-_LOG = (
-    Key("log_id", "int", "entry log, decimal"),
-    Key("path", "string", "its file"),
-    Key("bytes", "int", "size of the file"),
-)
-
-EXPLAIN_SCHEMA: Schema = (
-    _DIR,
-    *_LOG,
-    Key("record_bytes", "int or null", "bytes of all entries in it, size words included; null when damaged"),
-    Key("live_bytes", "int or null", "bytes of live ledgers' entries that the index has in this log"),
-    Key("counted_bytes", "int or null", "bytes that a running bookie counts: all entries of live ledgers"),
-    Key("live_ratio", "number or null", "live_bytes / record_bytes"),
-    Key("ledgers", "int or null", "ledgers with entries in it, dead ones included"),
-    Key("live_ledgers", "array", "of {ledger, bytes}, most bytes first"),
-    Key("age_s", "int", "seconds since it was last written"),
-    Key("source", "string", "walk (all entries were read), map or cache (with --quick)"),
-    Key("eligible", "string", "garbage (can go as it is), minor or major (after a compaction), no"),
-    Key("why", "string", "why it is eligible, or exactly why not"),
-    Key("damaged", "bool", "whether it cannot be read to its end; it is set aside"),
-)
-
-CURVE_SCHEMA: Schema = (
-    _DIR,
-    Key("threshold", "number", "logs with a smaller share of live bytes are compacted"),
-    Key("garbage_logs", "int", "logs without a live ledger"),
-    Key("garbage_bytes", "int", "what removing these gives back, without any copying"),
-    Key("logs", "int", "logs to be compacted"),
-    Key("copied_bytes", "int", "what has to be copied for that"),
-    Key("freed_bytes", "int", "what compaction gives back, copies taken off"),
-    Key("reclaimed_bytes", "int", "garbage_bytes and freed_bytes"),
-)
-
-STEP_SCHEMA: Schema = (
-    _DIR,
-    Key("action", "string", "remove or compact"),
-    *_LOG,
-    Key("copied_bytes", "int", "what has to be copied"),
-    Key("freed_bytes", "int", "what it gives back, the copy taken off"),
-    Key("fits", "bool", "whether the disk has room for the copy"),
-)
-
-_PLAN_SCHEMA: Schema = (
-    *CURVE_SCHEMA,
-    *(
-        key._replace(meaning=f"{key.meaning} (with --threshold)")
-        for key in STEP_SCHEMA
-        if key.key in ("action", "log_id", "path", "bytes", "fits")
+_PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATH",
+        show_default=False,
+        help="A ledger directory, its 'current', or a folder that holds several. Not with --url.",
     ),
-)
+]
 
-RUN_SCHEMA: Schema = (
-    _DIR,
-    Key(
-        "action",
-        "string",
-        "delete_ledgers, finish (a compaction that was cut off), remove, compact, left, set_aside (damaged)",
-    ),
-    Key("log_id", "int or null", "entry log, decimal"),
-    Key("path", "string or null", "its file"),
-    Key("bytes", "int", "size of the file"),
-    Key("copied_bytes", "int", "what was copied"),
-    Key("freed_bytes", "int", "what it gave back, the copy taken off"),
-    Key("ledgers", "int", "ledgers that were deleted"),
-    Key("detail", "string", "why, or why not"),
-    Key("done", "bool", "whether it was done; false with --dry-run"),
-)
+_UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="HTTP admin of a running bookie, instead of PATH."),
+]
 
 _DumpOption = Annotated[
     str | None,
@@ -125,24 +79,62 @@ def _threshold(text: str) -> float:
     return value
 
 
+_MinorThresholdOption = Annotated[
+    float, typer.Option("--minor", metavar="SHARE", parser=_threshold, help="minorCompactionThreshold.")
+]
+_MajorThresholdOption = Annotated[
+    float, typer.Option("--major", metavar="SHARE", parser=_threshold, help="majorCompactionThreshold.")
+]
+_CompactOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="SHARE",
+        parser=_threshold,
+        help="Also compact logs with a smaller share of live bytes. Without it nothing is copied.",
+    ),
+]
+_DeleteOption = Annotated[
+    bool,
+    typer.Option("--delete-ledgers", help="Also delete ledgers that the metadata store does not have."),
+]
+_TrustOption = Annotated[
+    bool,
+    typer.Option("--trust-dump", help="Let a dump alone prove that a ledger was deleted."),
+]
+_ConfirmOption = Annotated[
+    bool,
+    typer.Option("--confirm-deletions", help="Go on where more than half of the ledgers look deleted."),
+]
+_ScratchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="A directory on another disk, for copies that this one has no room for until a log is gone.",
+    ),
+]
+_MajorOption = Annotated[
+    bool, typer.Option("--major", help="With --url: compact below majorCompactionThreshold.")
+]
+_MinorOption = Annotated[
+    bool, typer.Option("--minor", help="With --url: compact below minorCompactionThreshold.")
+]
+
+
 @app.callback()
 def noun() -> None:
-    """[offline] [reads] [writes] Garbage in entry logs: explain, plan, reclaim."""
+    """[offline] [online] [reads] [writes] Garbage in entry logs: explain, plan, reclaim."""
 
 
 @app.command("explain")
 def explain_command(
     context: typer.Context,
-    paths: PathsArgument,
+    paths: _PathsArgument = None,
+    url: _UrlOption = None,
     log: LogOption = None,
-    minor: Annotated[
-        float,
-        typer.Option("--minor", metavar="SHARE", parser=_threshold, help="minorCompactionThreshold."),
-    ] = 0.2,
-    major: Annotated[
-        float,
-        typer.Option("--major", metavar="SHARE", parser=_threshold, help="majorCompactionThreshold."),
-    ] = 0.8,
+    minor: _MinorThresholdOption = 0.2,
+    major: _MajorThresholdOption = 0.8,
     quick: _QuickOption = False,
     ledger_metadata: _DumpOption = None,
     conf: ClusterConfOption = None,
@@ -151,11 +143,15 @@ def explain_command(
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(EXPLAIN_SCHEMA)] = False,
 ) -> None:
-    """[offline] [reads] Say of each entry log what is alive in it, and why it is or is not reclaimed.
+    """[offline] [online] [reads] Say of each entry log what is alive in it, and why it stays or goes.
 
     An entry is live when its ledger is and the index has it in this very log. A bookie also counts the
     copies that replays and compactions leave behind (counted_bytes). Ledgers are live when the metadata
     store, or a dump of it, has them; with neither, when the ledger index has a row.
+
+    With --url a running bookie of ours is asked, for what its last collection found and what it will do with
+    its own thresholds. A Java bookie tells only how its compactions stand (gc_details), a row for each of its
+    ledger directories.
 
     Exit code 1 when a log is damaged or entries of it are missing from the index; the other logs are
     explained all the same.
@@ -165,7 +161,12 @@ def explain_command(
       bkctl gc explain /data/bookie --metadata-uri zk://host:2181/ledgers
 
       bkctl gc explain /data/bookie/ledgers --log 1c.log -o json
+
+      bkctl gc explain --url http://bookie-3:8080
     """
+    if url is not None:
+        _only_url(context, paths, "log", "output")
+        raise typer.Exit(gc_online.explain(url, log, output))
     from bkctl.admin.offline.gc.explain import Thresholds, explain
     from bkctl.clock import SystemClock
 
@@ -189,20 +190,17 @@ def explain_command(
             advance=advance,
         )
         table = chosen_format(output) is Format.TABLE
-        count = write_rows(
-            (_explained(row, table) for row in told.watch(rows)),
-            _without(EXPLAIN_SCHEMA, "path", "record_bytes", "damaged") if table else EXPLAIN_SCHEMA,
-            output,
-        )
+        count = write_rows((explained(row, table) for row in told.watch(rows)), explain_keys(table), output)
     if log is not None and not count:
-        raise NotFoundError(f"no entry log {log} (0x{log:x}) in {', '.join(paths)}")
+        raise NotFoundError(f"no entry log {log} (0x{log:x}) in {', '.join(paths or ())}")
     raise typer.Exit(told.exit_code)
 
 
 @app.command("plan")
 def plan_command(
     context: typer.Context,
-    paths: PathsArgument,
+    paths: _PathsArgument = None,
+    url: _UrlOption = None,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -215,20 +213,26 @@ def plan_command(
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(_PLAN_SCHEMA)] = False,
+    schema: Annotated[bool, schema_option(PLAN_SCHEMA)] = False,
 ) -> None:
-    """[offline] [reads] What could be reclaimed at thresholds 0.1 to 0.9, and what it costs to copy.
+    """[offline] [online] [reads] What could be reclaimed at thresholds 0.1 to 0.9, and what it costs to copy.
 
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).
-    Logs that 'bkctl gc explain' sets aside or holds back are in neither. Exit code 1 when one is damaged.
+    Logs that 'bkctl gc explain' sets aside or holds back are in neither. Exit code 1 when one is damaged, 4
+    with --url of a Java bookie, which does not tell.
 
     Examples:
 
       bkctl gc plan /data/bookie --metadata-uri zk://host:2181/ledgers
 
       bkctl gc plan /data/bookie/ledgers --threshold 0.5
+
+      bkctl gc plan --url http://bookie-3:8080
     """
+    if url is not None:
+        _only_url(context, paths, "threshold", "output")
+        raise typer.Exit(gc_online.plan(url, threshold, output))
     from bkctl.admin.offline.gc.plan import is_scarce, plan
     from bkctl.clock import SystemClock
 
@@ -239,49 +243,23 @@ def plan_command(
         progress("reading logs", sum(space.bytes_total for space in spaces), streams_rows=True) as advance,
     ):
         planned = told.planned(plan(filesystem, spaces, cluster, SystemClock(), quick=quick, advance=advance))
-        if threshold is None:
-            curve = (row for each in planned for row in each.curve())
-            rows = ({**dataclasses.asdict(row), "reclaimed_bytes": row.reclaimed_bytes} for row in curve)
-            write_rows(rows, CURVE_SCHEMA, output)
-        else:
-            write_rows(
-                (
-                    step
-                    for each in planned
-                    for free_bytes, scarce in [is_scarce(filesystem, each.directory)]
-                    for step in each.steps(threshold, free_bytes, scarce=scarce)
-                ),
-                STEP_SCHEMA,
-                output,
-            )
+        rooms = ((each, *is_scarce(filesystem, each.directory)) for each in planned)
+        write_plan(rooms, threshold, output)
     raise typer.Exit(told.exit_code)
 
 
 @app.command("run")
 def run_command(
     context: typer.Context,
-    paths: PathsArgument,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--threshold",
-            metavar="SHARE",
-            parser=_threshold,
-            help="Also compact logs with a smaller share of live bytes. Without it nothing is copied.",
-        ),
-    ] = None,
-    delete_ledgers: Annotated[
-        bool,
-        typer.Option("--delete-ledgers", help="Also delete ledgers that the metadata store does not have."),
-    ] = False,
-    trust_dump: Annotated[
-        bool,
-        typer.Option("--trust-dump", help="Let a dump alone prove that a ledger was deleted."),
-    ] = False,
-    confirm_deletions: Annotated[
-        bool,
-        typer.Option("--confirm-deletions", help="Go on where more than half of the ledgers look deleted."),
-    ] = False,
+    paths: _PathsArgument = None,
+    url: _UrlOption = None,
+    threshold: _CompactOption = None,
+    delete_ledgers: _DeleteOption = False,
+    trust_dump: _TrustOption = False,
+    confirm_deletions: _ConfirmOption = False,
+    scratch: _ScratchOption = None,
+    major: _MajorOption = False,
+    minor: _MinorOption = False,
     ledger_metadata: _DumpOption = None,
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
@@ -291,11 +269,17 @@ def run_command(
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(RUN_SCHEMA)] = False,
 ) -> None:
-    """[offline] [writes] Remove logs without a live ledger; with --threshold compact others.
+    """[offline] [online] [writes] Remove logs without a live ledger; with --threshold compact others.
 
     Works on the directory of a stopped bookie, ours or Java's, of DbLedgerStorage. A ledger counts as dead
     when the ledger index has no row and nothing else speaks for it; with --delete-ledgers also when the
     metadata store does not list it and a read of its own does not find it.
+
+    On a disk that is too full for the copy of a log, --scratch takes it first, the log goes, and the copy
+    comes back; cut off in between, it is finished by the next run or by the bookie, which both need DIR.
+
+    With --url a running bookie, ours or Java's, collects now, and compacts with --major or --minor by its
+    own thresholds; 'bkctl bookie gc' does the same without a question.
 
     Refuses (4) while a bookie uses the directory, and where the index may be incomplete, because every
     entry that it does not know would look dead. Exit code 1 when a damaged log was set aside, 3 when
@@ -306,7 +290,14 @@ def run_command(
       bkctl gc run /data/bookie --dry-run
 
       bkctl gc run /data/bookie --metadata-uri zk://host:2181/ledgers --delete-ledgers --threshold 0.5 --yes
+
+      bkctl gc run --url http://bookie-3:8080 --major --yes
     """
+    if url is not None:
+        _only_url(context, paths, "confirm_deletions", "major", "minor", "yes", "output")
+        raise typer.Exit(gc_online.run(url, major, minor, confirm_deletions, yes=yes, output=output))
+    if major or minor:
+        raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
     if delete_ledgers and ledger_metadata and not trust_dump:
         raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
     with _cluster(context, ledger_metadata, conf, override, metadata_uri) as cluster:
@@ -315,7 +306,7 @@ def run_command(
         code = _run(
             _spaces(paths),
             cluster,
-            (threshold, delete_ledgers, confirm_deletions),
+            (threshold, delete_ledgers, confirm_deletions, _scratch_directory(scratch)),
             dry_run=dry_run,
             yes=yes,
             output=output,
@@ -326,7 +317,7 @@ def run_command(
 def _run(
     spaces: list[IndexSpace],
     cluster: Cluster,
-    options: tuple[float | None, bool, bool],
+    options: tuple[float | None, bool, bool, str | None],
     *,
     dry_run: bool,
     yes: bool,
@@ -382,6 +373,15 @@ def _perform(works: Sequence[Work], lock: DirectoryLock, output: Format | None) 
     return rows
 
 
+def _scratch_directory(path: str | None) -> str | None:
+    """As it is kept in links: from the root on."""
+    if path is None:
+        return None
+    if not os.path.isdir(path):
+        raise NotFoundError(f"--scratch {path}: no such directory")
+    return os.path.abspath(path)
+
+
 def _in_words(works: Iterable[Work]) -> str:
     """What is about to happen, for the question."""
     from bkctl.admin.offline.gc.plan import REMOVE
@@ -431,26 +431,23 @@ class _Told:
         sys.stderr.write(f"bkctl: {path}: {why}\n")
 
 
-def _explained(row: LogRow, table: bool) -> dict[str, Any]:
-    shown = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    del shown["alarming"]
-    ledgers = row.live_ledgers
-    if table:
-        for key in ("path", "record_bytes", "damaged"):
-            del shown[key]
-        top = ", ".join(f"{ledger}: {size}" for ledger, size in ledgers[:_TOP_LEDGERS])
-        more = len(ledgers) - _TOP_LEDGERS
-        shown["live_ledgers"] = f"{top} and {more} more" if more > 0 else top
-    else:
-        shown["live_ledgers"] = [{"ledger": ledger, "bytes": size} for ledger, size in ledgers]
-    return shown
+def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) -> None:
+    """Raises UsageError when options of the offline form, or paths, stand beside --url."""
+    from_line = [
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+    wrong = [name for name in from_line if name not in (*allowed, "url", "schema", "paths")]
+    if paths:
+        raise UsageError("give PATH or --url, not both")
+    if wrong:
+        raise UsageError(f"--{wrong[0].replace('_', '-')} does not go with --url")
 
 
-def _without(schema: Schema, *names: str) -> Schema:
-    return tuple(key for key in schema if key.key not in names)
-
-
-def _spaces(paths: list[str]) -> list[IndexSpace]:
+def _spaces(paths: list[str] | None) -> list[IndexSpace]:
+    if not paths:
+        raise UsageError("give a PATH, or --url of a running bookie")
     from bkctl.admin.offline.index_check.layout import index_spaces
     from bkctl.admin.offline.targets import directories
 

@@ -6,6 +6,7 @@ bytes and times milliseconds, whatever the key's unit is. None means "not set" a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 #: Total of the caches unless ``--memory`` says otherwise; the stand-in for Java's direct memory.
@@ -88,6 +89,11 @@ class StorageSettings:
     throttle_time_max_ms: int  # dbStorage_maxThrottleTimeMs
     flush_interval_ms: int  # flushInterval
     log_bytes_max: int  # logSizeLimit
+    log_force_bytes: int  # flushEntrylogBytes; 0: a flush syncs at its end
+    log_per_ledger: bool  # entryLogPerLedgerEnabled
+    active_logs_max: int  # maximumNumberOfActiveEntryLogs
+    active_log_idle_ms: int  # entrylogMapAccessExpiryTimeInSeconds
+    log_force_threads: int  # numOfMemtableFlushThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +186,18 @@ class HttpSettings:
     enabled: bool  # httpServerEnabled
     host: str  # httpServerHost
     port: int  # httpServerPort; 0: any
+    #: bkctlHttpAdminTokenFile; None: whoever is on this machine may change things, and nobody else.
+    token_file: str | None
     #: Asked for, not just on by default: then a port that is taken stops the start.
     required: bool = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsSettings:
+    """What is measured."""
+
+    enabled: bool  # enableStatistics
+    rollover_s: int  # prometheusStatsLatencyRolloverSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +214,8 @@ class BookieConfig:
     tls: TlsSettings | None
     metadata: MetadataSettings
     http: HttpSettings
+    statistics: StatisticsSettings
     #: The total that caches were sized by.
     memory_bytes: int
+    #: Every key that was given, as a text; None for secrets.
+    given: Mapping[str, str | None] = field(compare=False, repr=False)

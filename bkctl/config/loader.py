@@ -94,9 +94,15 @@ def build(
             enabled=values.truth("httpServerEnabled"),
             host=values.text("httpServerHost") or "127.0.0.1",
             port=values.integer("httpServerPort"),
+            token_file=values.text("bkctlHttpAdminTokenFile"),
             required=values.is_given("httpServerEnabled"),
         ),
+        statistics=settings.StatisticsSettings(
+            enabled=values.truth("enableStatistics"),
+            rollover_s=values.integer("prometheusStatsLatencyRolloverSeconds"),
+        ),
         memory_bytes=memory,
+        given=values.shown(),
     )
 
 
@@ -172,6 +178,11 @@ def _storage(values: GivenValues, memory: int, directories: int) -> settings.Sto
         throttle_time_max_ms=values.integer("dbStorage_maxThrottleTimeMs"),
         flush_interval_ms=values.integer("flushInterval"),
         log_bytes_max=values.integer("logSizeLimit"),
+        log_force_bytes=values.integer("flushEntrylogBytes"),
+        log_per_ledger=values.truth("entryLogPerLedgerEnabled"),
+        active_logs_max=values.integer("maximumNumberOfActiveEntryLogs"),
+        active_log_idle_ms=values.integer("entrylogMapAccessExpiryTimeInSeconds") * 1000,
+        log_force_threads=values.integer("numOfMemtableFlushThreads"),
     )
 
 

@@ -111,6 +111,18 @@ class GivenValues:
         assert isinstance(value, tuple), name
         return value
 
+    def shown(self) -> dict[str, str | None]:
+        """Every key that was given, as a text; several items as Java prints a list, a secret as None."""
+        shown: dict[str, str | None] = {}
+        for name in self._given:
+            key, items = SERVER_KEYS.get(name), self.items(name)
+            if key is None or key.secret:
+                # Of an unknown key nobody knows whether it is one.
+                shown[name] = None
+            else:
+                shown[name] = items[0] if len(items) == 1 else f"[{', '.join(items)}]" if items else ""
+        return shown
+
     def notices(self) -> list[Notice]:
         """What is to be said of the given keys. Raises UsageError for one that is refused."""
         found: list[Notice] = []

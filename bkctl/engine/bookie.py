@@ -85,6 +85,7 @@ class Bookie:
         self._told_read_only = False
         self._telling = threading.Lock()
         self._disks_were_full = False
+        self._full_directories: set[str] = set()
         self._serving = False
         self.journals = [self._journal(number) for number in range(len(settings.journal_directories))]
         self.storages = self._open_storages()
@@ -247,7 +248,7 @@ class Bookie:
             if self.failure is not None:
                 return
             self.failure = error
-        _log.critical("the bookie stops: %s", error)
+        _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
         self.writes.set_read_only(True, high_priority_too=True)
         if self._on_failure is not None:
             self._on_failure(error)
@@ -257,11 +258,20 @@ class Bookie:
         self._tell_mode()
         for journal in self.journals:
             journal.retry()
+        self._end_logs_on_full_disks(state)
         full = any(use.full for use in state.disks)
         if full and not self._disks_were_full and self.settings.gc.collect_when_full:
             for collector in self.collectors:
                 collector.request(Request(major=True, minor=True))
         self._disks_were_full = full
+
+    def _end_logs_on_full_disks(self, state: DiskState) -> None:
+        """What is on a disk that has just become full can be collected at once, current logs included."""
+        full = {use.directory for use in state.disks if use.full}
+        for storage in self.storages:
+            if storage.directory in full - self._full_directories:
+                storage.entry_logger.begin_new_logs()
+        self._full_directories = full
 
     def _no_space(self, part: Journal | LedgerStorage, error: BkctlError) -> None:
         """A write found the disk full, whatever the thresholds say. From any thread."""
@@ -323,7 +333,7 @@ class Bookie:
         directories = len(self.settings.ledger_directories)
         directory = current(self.settings.ledger_directories[number])
         index = current(self.settings.indexes[number])
-        entry_logger = EntryLogger(directory, self._filesystem, self.settings.entry_log)
+        entry_logger = EntryLogger(directory, self._filesystem, self.settings.entry_log, self._clock)
         locations = self._open_store(f"{index}/locations", self._locations_profile())
         try:
             ledgers = LedgerIndex(self._open_store(f"{index}/ledgers", LEDGERS_PROFILE))
@@ -356,13 +366,19 @@ class Bookie:
                 cluster,
                 filesystem=self._filesystem,
                 clock=self._clock,
-                settings=self.settings.gc,
+                settings=replace(self.settings.gc, scratch_directories=self._other_directories(number)),
                 delete_ledger=self.collect_ledger,
                 scarce_usage=self.settings.disks.usage_warn,
                 rows=self._log_metadata_rows(number),
             )
             for number, storage in enumerate(self.storages)
         ]
+
+    def _other_directories(self, number: int) -> tuple[str, ...]:
+        """Where a ledger directory's logs are compacted when its own disk has no room for a copy."""
+        given = self.settings.gc.scratch_directories
+        others = [path for each, path in enumerate(self.settings.ledger_directories) if each != number]
+        return given + tuple(others)
 
     def _log_metadata_rows(self, number: int) -> KeyValueStore | None:
         """The ``metadata-cache`` of a ledger directory, if it is wanted and can be opened."""

@@ -122,6 +122,15 @@ class Checkpointer:
         """Start the sync thread."""
         self._thread.start()
 
+    @property
+    def interval_s(self) -> float:
+        """How often."""
+        return self._interval_s
+
+    def set_interval(self, interval_ms: int) -> None:
+        """Checkpoint every ``interval_ms`` from the next one on."""
+        self._interval_s = interval_ms / 1000
+
     def stop(self) -> None:
         """End the sync thread, after the checkpoint that it is in."""
         self._stop.set()

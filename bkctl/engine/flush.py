@@ -6,7 +6,7 @@
    are written, synced.
 4. Locations of ledgers deleted since are removed, and the ledger rows that changed are written, synced; this
    also when there were no entries, or fences and master keys of an idle directory would be lost.
-5. Only then deletion marks are lifted and the write cache is dropped.
+5. Only then deletion marks are lifted and the write cache is dropped. Logs that get no more records end.
 
 Whoever keeps a last mark moves it after that. A flush that fails anywhere changes nothing for readers, and is
 done again as a whole: the copies that a second attempt leaves in the logs are harmless, because the index
@@ -20,14 +20,16 @@ Source: ``SingleDirectoryDbLedgerStorage.checkpoint``.
 
 from __future__ import annotations
 
+import logging
 import threading
 from array import array
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple
 
 from bkctl.clock import Clock
-from bkctl.engine.cache.entry_table import PIECE_ENTRIES
+from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import Marks, WriteCaches
@@ -38,6 +40,8 @@ from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, StorageError, SyncError
+
+_log = logging.getLogger(__name__)
 
 #: Rows of the index that are written at a time.
 _GROUP_ENTRIES_MAX = 4096
@@ -104,7 +108,7 @@ class Flush:
                 self._meters.flush.waited.add(max(started_s - self._caches.swapped_s, 0.0))
                 count, size_bytes = cache.count, cache.size_bytes
                 done = self._flush_entries(cache, pace)
-            self._flush_rows(done)
+            self._retire_logs(self._flush_rows(done))
         except BkctlError as error:
             self._meters.flush_failures += 1
             self._meters.flush.failed += count
@@ -120,6 +124,8 @@ class Flush:
                 self._caches.release()
         self._meters.flushes += 1
         self._meters.flushed_bytes += size_bytes
+        if cache is not None:
+            self._meters.flush_sizes.add_size(size_bytes - count * ENTRY_OVERHEAD_BYTES)
         self._meters.flush.done += count
         self._meters.flush.worked.add(self._clock.monotonic() - started_s)
         return cache is not None
@@ -130,7 +136,8 @@ class Flush:
         groups = self._append(cache, pace)
         written_s = self._clock.monotonic()
         self._check_going_on()
-        self._force()
+        # Every entry of this flush is on disk when this returns; only then may an index row name one.
+        self._entry_logger.force()
         forced_s = self._clock.monotonic()
         self._check_going_on()
         with self._lock:
@@ -152,8 +159,8 @@ class Flush:
         self._meters.locations.add(self._clock.monotonic() - forced_s)
         return marks
 
-    def _flush_rows(self, done: Marks) -> None:
-        """Steps 4 and 5; ``done`` are marks whose locations are gone already."""
+    def _flush_rows(self, done: Marks) -> Collection[bytes]:
+        """Steps 4 and 5; ``done`` are marks whose locations are gone already. Returns all deleted ledgers."""
         started_s = self._clock.monotonic()
         self._check_going_on()
         with self._lock:
@@ -166,8 +173,20 @@ class Flush:
         with self._lock:
             self._caches.lift(done)
             self._caches.lift(late)
-        self._meters.deleted_ledgers += len(done.keys() | late.keys())
+        deleted = done.keys() | late.keys()
+        self._meters.deleted_ledgers += len(deleted)
         self._meters.ledger_rows.add(self._clock.monotonic() - started_s)
+        return deleted
+
+    def _retire_logs(self, deleted: Collection[bytes]) -> None:
+        """Everything is durable by now, so a log that cannot be ended properly costs this flush nothing."""
+        self._check_going_on()
+        try:
+            self._entry_logger.retire(deleted)
+        except SyncError:
+            raise
+        except StorageError as error:
+            _log.warning("an entry log ends without its ledgers map: %s", error)
 
     def _append(self, cache: WriteCache, pace: FlushPace) -> deque[_Group]:
         """Step 1; the groups are in the order of their keys."""
@@ -186,13 +205,6 @@ class Flush:
             appended += len(keys)
             pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
-
-    def _force(self) -> None:
-        try:
-            # Every entry of this flush is on disk when this returns; only then may an index row name one.
-            self._entry_logger.force()
-        except BkctlError as error:
-            raise _force_failed(error) from error
 
     def _delete(self, marks: Marks) -> None:
         if not marks:

@@ -96,7 +96,7 @@ class LedgerStorage:
         self._clock = clock
         self._entry_logger = entry_logger
         self._locations = locations
-        self._reader = EntryReader(entry_logger, locations, self.read_cache, settings, self.meters)
+        self._reader = EntryReader(entry_logger, locations, self.read_cache, settings, self.meters, clock)
         self._flush = Flush(
             self.caches,
             self.read_cache,
@@ -171,7 +171,9 @@ class LedgerStorage:
         """
         if self._failure is not None:
             raise self._refusal()
+        started_s = self._clock.monotonic()
         self.caches.put_many(keys, bodies, size_bytes)
+        self.meters.added.add((self._clock.monotonic() - started_s) / max(len(keys), 1), len(keys))
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
 
@@ -206,6 +208,16 @@ class LedgerStorage:
         Raises NoEntryError when neither caches nor index have it, BookieIOError when index or log cannot be
         read. Whether the ledger is known is for the caller to say.
         """
+        started_s = self._clock.monotonic()
+        try:
+            body = self._read(ledger, entry)
+        except BookieError:
+            self.count_reads(0, started_s, failed=1)
+            raise
+        self.count_reads(1, started_s)
+        return body
+
+    def _read(self, ledger: int, entry: int) -> bytes:
         if entry == LAST_ENTRY:
             last = self.last_entry(ledger)
             if last is None:
@@ -221,6 +233,20 @@ class LedgerStorage:
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
         """The bodies of many entries, or the errors that :meth:`read` would raise; no ``LAST_ENTRY``."""
+        started_s = self._clock.monotonic()
+        answers = self._read_many(keys)
+        good = sum([isinstance(answer, bytes) for answer in answers])
+        self.count_reads(good, started_s, failed=len(answers) - good)
+        return answers
+
+    def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
+        """So many reads began at ``started_s`` and have ended; who asks :meth:`cached` has to say so."""
+        with self.meters.lock:
+            self.meters.failed_reads += failed
+            if count:
+                self.meters.reads.add((self._clock.monotonic() - started_s) / count, count)
+
+    def _read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
         found: list[bytes | BookieIOError | None] = list(map(self.cached, keys))
         marks = self.caches.marks
         missing = [

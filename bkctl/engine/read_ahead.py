@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
 
+from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache, Row
@@ -44,11 +45,13 @@ class EntryReader:
         read_cache: ReadCache,
         settings: StorageSettings,
         meters: StorageMeters,
+        clock: Clock,
     ) -> None:
         self._entry_logger = entry_logger
         self._locations = locations
         self._read_cache = read_cache
         self._meters = meters
+        self._clock = clock
         self._entries_max = settings.read_ahead_entries_max
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
         self._ledgers_max = settings.sequential_ledgers_max
@@ -77,7 +80,9 @@ class EntryReader:
         for key, location in zip(keys, locations, strict=True):
             # What was read ahead for one of the keys before it.
             answer: bytes | BookieIOError | None = self._read_cache.get(key)
-            if answer is None:
+            if answer is not None:
+                self._meters.read_cache_hits += 1
+            else:
                 try:
                     answer = self._read(key, location, generation)
                 except BookieIOError as error:
@@ -90,6 +95,7 @@ class EntryReader:
             if location is None:
                 self._meters.absent += 1
                 return None
+            started_s = self._clock.monotonic()
             try:
                 body = self._entry_logger.read(location, key)
             except BkctlError as error:
@@ -99,23 +105,31 @@ class EntryReader:
                     raise _unreadable(key, location, error) from error
                 location = moved
             else:
-                self._meters.disk_reads += 1
+                with self._meters.lock:
+                    self._meters.disk_reads += 1
+                    self._meters.log_reads.add(self._clock.monotonic() - started_s)
                 self._keep(key, location, body, generation)
                 return body
         ledger, entry = _KEY.unpack(key)
         raise BookieIOError(f"ledger {ledger}, entry {entry}: it keeps moving", ledger=ledger, entry=entry)
 
     def _locate(self, keys: Sequence[bytes]) -> list[int | None]:
+        started_s = self._clock.monotonic()
         try:
             # For one key too: a single get would hold the GIL while it reads from the disk.
-            return self._locations.get_many(keys)
+            located = self._locations.get_many(keys)
         except BkctlError as error:
+            self._meters.failed_lookups += len(keys)
             ledger, entry = _KEY.unpack(keys[0])
             raise BookieIOError(
                 f"ledger {ledger}, entry {entry}: the location index cannot be read: {error}",
                 ledger=ledger,
                 entry=entry,
             ) from error
+        with self._meters.lock:
+            elapsed_s = self._clock.monotonic() - started_s
+            self._meters.lookups.add(elapsed_s / max(len(keys), 1), len(keys))
+        return located
 
     def _keep(self, key: bytes, location: int, body: bytes, generation: int) -> None:
         """Into the read cache with it, and with what follows it if that is what will be asked for."""
@@ -155,6 +169,7 @@ class EntryReader:
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
         """
+        started_s = self._clock.monotonic()
         rows = self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
         if not rows:
             return []
@@ -166,9 +181,14 @@ class EntryReader:
         sizes = (len(each) + _SIZE_BYTES for _, each in rows[:-1])
         stand = accumulate(sizes, initial=location + len(body) + _SIZE_BYTES)
         current = [row for row, at, there in zip(rows, stand, indexed, strict=True) if at == there]
-        self._meters.read_ahead_calls += 1
-        self._meters.read_ahead_entries += len(current)
-        self._meters.read_ahead_stale += len(rows) - len(current)
+        meters = self._meters
+        with meters.lock:
+            meters.read_ahead.add(self._clock.monotonic() - started_s)
+            meters.read_ahead_counts.add_size(len(current))
+            meters.read_ahead_sizes.add_size(sum([len(each) for _, each in current]))
+            meters.read_ahead_calls += 1
+            meters.read_ahead_entries += len(current)
+            meters.read_ahead_stale += len(rows) - len(current)
         return current
 
 

@@ -38,6 +38,11 @@ class ReadStage:
         (ledger,) = _LEDGER.unpack_from(key)
         return self._table.storage_of(ledger).cached(key)
 
+    def count_cached(self, key: bytes, count: int, started_s: float) -> None:
+        """Entries that :meth:`cached` gave since ``started_s`` were read, the first of them with this key."""
+        (ledger,) = _LEDGER.unpack_from(key)
+        self._table.storage_of(ledger).count_reads(count, started_s)
+
     def read(self, ledger: int, entry: int) -> bytes:
         """An entry, with ``LAST_ENTRY`` the newest one here.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 
 
@@ -11,6 +14,11 @@ class StorageMeters:
 
     ``flush`` counts entries; its ``length`` and ``bound`` are bytes of a write cache, ``waited`` the time
     from the swap to the flush, ``worked`` the flush. The histograms below it are a flush's steps.
+
+    Histograms of reads are written from several threads, under ``lock``: ``reads`` has every entry that was
+    asked for and found, ``lookups`` looks into the index by entry, ``log_reads`` records read from logs,
+    ``read_ahead`` read-aheads, with the entries and bytes that each brought. ``added`` has the time that
+    entries took to get into the write cache.
     """
 
     def __init__(self, half_bytes_max: int) -> None:
@@ -19,6 +27,17 @@ class StorageMeters:
         self.force = LatencyHistogram()
         self.locations = LatencyHistogram()
         self.ledger_rows = LatencyHistogram()
+        self.flush_sizes = SizeHistogram()
+        self.added = LatencyHistogram()
+        self.lock = threading.Lock()
+        self.reads = LatencyHistogram()
+        self.failed_reads = 0
+        self.lookups = LatencyHistogram()
+        self.failed_lookups = 0
+        self.log_reads = LatencyHistogram()
+        self.read_ahead = LatencyHistogram()
+        self.read_ahead_counts = SizeHistogram()
+        self.read_ahead_sizes = SizeHistogram()
         self.flushes = 0
         self.flushed_bytes = 0
         self.flush_failures = 0

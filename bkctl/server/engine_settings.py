@@ -26,7 +26,14 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         ledger_directories=config.directories.ledgers,
         index_directories=config.directories.indexes,
         journal=_journal(config),
-        entry_log=EntryLogSettings(size_bytes_max=storage.log_bytes_max),
+        entry_log=EntryLogSettings(
+            size_bytes_max=storage.log_bytes_max,
+            force_bytes=storage.log_force_bytes,
+            per_ledger=storage.log_per_ledger,
+            active_logs_max=storage.active_logs_max,
+            active_idle_ms=storage.active_log_idle_ms,
+            force_threads=storage.log_force_threads,
+        ),
         storage=StorageSettings(
             write_cache_bytes_max=storage.write_cache_bytes,
             read_cache_bytes_max=storage.read_cache_bytes,

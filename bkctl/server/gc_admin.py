@@ -12,6 +12,7 @@ path                                   method answer
 /api/v1/bookie/gc/suspend_compaction   PUT    ``{"suspendMajor": bool, "suspendMinor": bool}``
 /api/v1/bookie/gc/resume_compaction    PUT    ``{"resumeMajor": bool, "resumeMinor": bool}``
 /api/v1/bkctl/gc                       GET    phase, last pass, damaged logs, a result for each log
+/api/v1/bkctl/gc/logs                  GET    what is alive in each log, and why it stays or goes
 /api/v1/bkctl/gc/confirm_deletions     PUT    lets the next pass delete what the last one held back
 ====================================== ====== ===========================================================
 
@@ -21,6 +22,7 @@ in ``org.apache.bookkeeper.server.http.service``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -28,7 +30,7 @@ from typing import TYPE_CHECKING
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Kind, Request
 from bkctl.engine.gc.reports import CollectorStatus
-from bkctl.errors import UsageError
+from bkctl.errors import BkctlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class GcAdmin:
-    """The handlers; all of them only set or read what the collectors' threads use, and never block."""
+    """The handlers; they set or read what the collectors' threads use, and read logs beside the loop."""
 
     def __init__(self, service: BookieService) -> None:
         self._service = service
@@ -56,6 +58,7 @@ class GcAdmin:
             ("PUT", "/api/v1/bookie/gc/suspend_compaction", self._suspend),
             ("PUT", "/api/v1/bookie/gc/resume_compaction", self._resume),
             ("GET", "/api/v1/bkctl/gc", self._status),
+            ("GET", "/api/v1/bkctl/gc/logs", self._logs),
             ("PUT", "/api/v1/bkctl/gc/confirm_deletions", self._confirm),
         )
         for method, path, handler in routes:
@@ -69,6 +72,8 @@ class GcAdmin:
                 return await handler(request)
             except UsageError as error:
                 return _text(f"ERROR parameters: {error}", status=400)
+            except BkctlError as error:
+                return _text(str(error), status=500)
 
         return answer
 
@@ -115,6 +120,11 @@ class GcAdmin:
     async def _status(self, _: web.Request) -> web.Response:
         return _json([status_values(each.status()) for each in self._collectors])
 
+    async def _logs(self, _: web.Request) -> web.Response:
+        # Ledgers maps of logs that no pass has seen yet are read from the disk.
+        text = await asyncio.to_thread(_logs_json, self._collectors)
+        return _text(text, content_type="application/json")
+
     async def _confirm(self, _: web.Request) -> web.Response:
         confirmed = sum(each.confirm_deletions() for each in self._collectors)
         for collector in self._collectors:
@@ -133,6 +143,10 @@ def status_values(status: CollectorStatus) -> dict[str, object]:
         kind = None if last.compaction is None else last.compaction.value
         values["last_pass"] = asdict(last) | {"compaction": kind}
     return values
+
+
+def _logs_json(collectors: list[Collector]) -> str:
+    return json.dumps([asdict(each.explain()) for each in collectors])
 
 
 def _java_details(status: CollectorStatus) -> dict[str, object]:
@@ -183,10 +197,10 @@ def _word(truth: bool) -> str:
     return "true" if truth else "false"
 
 
-def _text(text: str, status: int = 200) -> web.Response:
+def _text(text: str, status: int = 200, content_type: str = "text/plain") -> web.Response:
     from aiohttp import web
 
-    return web.Response(text=text, status=status)
+    return web.Response(text=text, status=status, content_type=content_type)
 
 
 def _json(content: object) -> web.Response:

@@ -44,13 +44,16 @@ class FileSystem(Protocol):
     """Reading half of a file system."""
 
     def open(self, path: str) -> ReadableFile:
-        """Open a regular file. Raises NotFoundError or StorageError."""
+        """Open a regular file. Raises NotFoundError; StorageError, also for a link that leads to nothing."""
 
     def status(self, path: str) -> FileStatus | None:
         """Status with links followed, or None when there is no such path. Raises StorageError."""
 
     def names(self, path: str) -> list[str]:
         """Names in a directory, sorted. Raises NotFoundError or StorageError."""
+
+    def link_target(self, path: str) -> str | None:
+        """What a symbolic link names; None for anything else, or nothing. Raises StorageError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,17 @@ class WritableFileSystem(FileSystem, Protocol):
         Raises NotFoundError when there is no ``old``, StorageError, also when ``new`` is taken.
         """
 
+    def link_to(self, target: str, path: str) -> None:
+        """Make ``path`` a symbolic link to a file, on any file system. Not durable before ``sync_directory``.
+
+        Raises StorageError, also when ``path`` is taken. Whether there is a ``target`` is not asked.
+        """
+
     def remove(self, path: str) -> None:
-        """Remove a file. Raises NotFoundError or StorageError. Not durable before ``sync_directory``."""
+        """Remove a file, of a symbolic link the link. Not durable before ``sync_directory``.
+
+        Raises NotFoundError or StorageError.
+        """
 
     def make_directories(self, path: str) -> None:
         """Make a directory and its missing parents, durably; one that exists is fine. Raises StorageError."""

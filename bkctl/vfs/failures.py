@@ -15,6 +15,11 @@ __all__ = ["NoSpaceError", "SyncError", "storage_error"]
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+def dangling(path: str, target: str) -> StorageError:
+    """The error for a symbolic link whose file is not there: its disk is not mounted, most likely."""
+    return StorageError(f"{path}: a link to {target}, which is not there; is its disk mounted?", path=path)
+
+
 def storage_error(
     error: OSError, path: str, doing: str = "", offset: int | None = None, *, syncing: bool = False
 ) -> StorageError:

@@ -270,6 +270,14 @@ class FaultyFileSystem:
         self.enter("link", old, new, doing=f"linking to {new}")
         self._inner.link(old, new)
 
+    def link_to(self, target: str, path: str) -> None:
+        self.enter("link", path, target, doing=f"linking to {target}")
+        self._inner.link_to(target, path)
+
+    def link_target(self, path: str) -> str | None:
+        self.enter("list", path)
+        return self._inner.link_target(path)
+
     def remove(self, path: str) -> None:
         self.enter("remove", path, doing="removing")
         self._inner.remove(path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.vfs.base import DiskSpace, FileStatus
-from bkctl.vfs.failures import storage_error
+from bkctl.vfs.failures import dangling, storage_error
 from bkctl.vfs.replacing import replace_by_rename
 from bkctl.vfs.volatile import VolatileBytes
 
@@ -75,7 +75,7 @@ class MemoryWritableFile(MemoryFile):
         content = bytes(data)
         with self._system.lock:
             self._check_open()
-            room = max(0, len(self._bytes.current) + self._system.free_bytes() - offset)
+            room = max(0, len(self._bytes.current) + self._system.free_bytes(self._path) - offset)
             # As on a real disk, what has room is written before the error comes.
             self._bytes.write(offset, content[:room])
         if len(content) > room:
@@ -100,6 +100,16 @@ class MemoryWritableFile(MemoryFile):
             self._bytes.lose_unsynced()
 
 
+class _Link(VolatileBytes):
+    """A symbolic link."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self.target = target
+
+
 #: What one create, rename, link or remove changed. A power cut keeps all of it or nothing.
 _NameChange = dict[str, VolatileBytes | None]
 
@@ -108,12 +118,14 @@ class MemoryFileSystem:
     """Implements :class:`bkctl.vfs.base.WritableFileSystem`.
 
     ``files`` maps a path to its bytes; they and the directories they lie in are durable. ``capacity_bytes``
-    bounds the bytes of all named files; it may be changed at any time, None is no bound.
+    bounds the bytes of all named files; it may be changed at any time, None is no bound. ``disks`` maps
+    directories to capacities of their own: each is another disk, and no file moves from one to another.
     One lock (``lock``) makes it safe for threads.
     """
 
     def __init__(self, files: dict[str, bytes] | None = None, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self.disks: dict[str, int] = {}
         self.lock = threading.RLock()
         self._device = next(_DEVICES)
         self._names = {_plain(path): VolatileBytes(content) for path, content in (files or {}).items()}
@@ -144,21 +156,35 @@ class MemoryFileSystem:
                     if chance.random() < keep:
                         _apply(change, names)
             # A file may have two names: linked, or only one half of a rename was synced.
-            remains = {id(content): content.after_power_cut(chance) for content in names.values()}
+            remains = {
+                id(content): content if isinstance(content, _Link) else content.after_power_cut(chance)
+                for content in names.values()
+            }
             left = MemoryFileSystem(capacity_bytes=self.capacity_bytes)
+            left.disks = dict(self.disks)
             left._device = self._device
             left._directories = set(self._directories)
             left._names = {path: remains[id(content)] for path, content in names.items()}
             left._durable_names = dict(left._names)
             return left
 
-    def free_bytes(self) -> int:
-        """Bytes that may still be written."""
+    def free_bytes(self, path: str = "/") -> int:
+        """Bytes that may still be written on the disk that holds ``path``."""
         with self.lock:
-            if self.capacity_bytes is None:
+            disk = self._disk_of(path)
+            capacity_bytes = self.disks[disk] if disk else self.capacity_bytes
+            if capacity_bytes is None:
                 return _UNBOUNDED_BYTES
-            contents = {id(content): len(content.current) for content in self._names.values()}
-            return max(0, self.capacity_bytes - sum(contents.values()))
+            contents = {
+                id(content): len(content.current)
+                for name, content in self._names.items()
+                if self._disk_of(name) == disk
+            }
+            return max(0, capacity_bytes - sum(contents.values()))
+
+    def _disk_of(self, path: str) -> str | None:
+        name = _plain(path)
+        return next((disk for disk in self.disks if name == disk or name.startswith(f"{disk}/")), None)
 
     def open(self, path: str) -> MemoryFile:
         with self.lock:
@@ -167,6 +193,8 @@ class MemoryFileSystem:
     def status(self, path: str) -> FileStatus | None:
         with self.lock:
             content = self._names.get(_plain(path))
+            if isinstance(content, _Link):
+                return self.status(content.target)
             if content is not None:
                 return FileStatus(False, len(content.current), 0.0)
             return FileStatus(True, 0, 0.0) if _plain(path) in self._directories else None
@@ -187,7 +215,7 @@ class MemoryFileSystem:
             self._check_parent(path)
             if name in self._names or name in self._directories:
                 raise _failure(errno.EEXIST, path)
-            if self.free_bytes() == 0:
+            if self.free_bytes(path) == 0:
                 raise _failure(errno.ENOSPC, path)
             content = VolatileBytes()
             self._change({name: content})
@@ -202,24 +230,40 @@ class MemoryFileSystem:
 
     def rename(self, old: str, new: str) -> None:
         with self.lock:
-            content = self._content(old)
+            content = self._content(old, follow=False)
             self._check_parent(new)
             if _plain(new) in self._directories:
                 raise _failure(errno.EISDIR, old, f"renaming to {new}")
+            if self._disk_of(old) != self._disk_of(new):
+                raise _failure(errno.EXDEV, old, f"renaming to {new}")
             if _plain(new) != _plain(old):
                 self._change({_plain(old): None, _plain(new): content})
 
     def link(self, old: str, new: str) -> None:
         with self.lock:
-            content = self._content(old)
+            content = self._content(old, follow=False)
             self._check_parent(new)
+            if self._disk_of(old) != self._disk_of(new):
+                raise _failure(errno.EXDEV, old, f"linking to {new}")
             if _plain(new) in self._names or _plain(new) in self._directories:
                 raise _failure(errno.EEXIST, old, f"linking to {new}")
             self._change({_plain(new): content})
 
+    def link_to(self, target: str, path: str) -> None:
+        with self.lock:
+            self._check_parent(path)
+            if _plain(path) in self._names or _plain(path) in self._directories:
+                raise _failure(errno.EEXIST, path, f"linking to {target}")
+            self._change({_plain(path): _Link(target)})
+
+    def link_target(self, path: str) -> str | None:
+        with self.lock:
+            content = self._names.get(_plain(path))
+            return content.target if isinstance(content, _Link) else None
+
     def remove(self, path: str) -> None:
         with self.lock:
-            self._content(path)
+            self._content(path, follow=False)
             self._change({_plain(path): None})
 
     def make_directories(self, path: str) -> None:
@@ -248,17 +292,25 @@ class MemoryFileSystem:
         with self.lock:
             if self.status(path) is None:
                 raise _failure(errno.ENOENT, path)
-            total = _UNBOUNDED_BYTES if self.capacity_bytes is None else self.capacity_bytes
-            return DiskSpace(self._device, total, self.free_bytes())
+            disk = self._disk_of(path)
+            capacity_bytes = self.disks[disk] if disk else self.capacity_bytes
+            total = _UNBOUNDED_BYTES if capacity_bytes is None else capacity_bytes
+            device = (self._device << 8) + list(self.disks).index(disk) if disk else self._device
+            return DiskSpace(device, total, self.free_bytes(path))
 
-    def _content(self, path: str) -> VolatileBytes:
+    def _content(self, path: str, *, follow: bool = True) -> VolatileBytes:
         name = _plain(path)
         if name in self._directories:
             raise StorageError(f"{path}: not a regular file", path=path)
-        try:
-            return self._names[name]
-        except KeyError:
-            raise NotFoundError(f"{path}: no such file") from None
+        content = self._names.get(name)
+        if isinstance(content, _Link) and follow:
+            try:
+                return self._content(content.target)
+            except NotFoundError:
+                raise dangling(path, content.target) from None
+        if content is None:
+            raise NotFoundError(f"{path}: no such file")
+        return content
 
     def _check_parent(self, path: str) -> None:
         parent = _parent(_plain(path))

@@ -9,13 +9,14 @@ A call that a signal interrupts is repeated by Python itself, ``fsync`` included
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
 
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.vfs.base import DiskSpace, FileStatus
-from bkctl.vfs.failures import storage_error
+from bkctl.vfs.failures import dangling, storage_error
 from bkctl.vfs.replacing import replace_by_rename
 
 # Without O_NONBLOCK opening a FIFO waits for its other end, before it can be refused.
@@ -37,6 +38,10 @@ class PosixFile:
         except FileNotFoundError as error:
             if flags & os.O_CREAT:
                 raise storage_error(error, path) from error
+            target = _link_target(path)
+            if target is not None:
+                # The name is there, so nobody may take the file for one that was never there, or was removed.
+                raise dangling(path, target) from None
             raise NotFoundError(f"{path}: no such file") from None
         except OSError as error:
             self.close()
@@ -197,6 +202,15 @@ class PosixFileSystem:
                 raise NotFoundError(f"{old}: no such file") from None
             raise storage_error(error, old, f"linking to {new}") from error
 
+    def link_to(self, target: str, path: str) -> None:
+        try:
+            os.symlink(target, path)
+        except OSError as error:
+            raise storage_error(error, path, f"linking to {target}") from error
+
+    def link_target(self, path: str) -> str | None:
+        return _link_target(path)
+
     def remove(self, path: str) -> None:
         try:
             os.unlink(path)
@@ -250,3 +264,14 @@ class PosixFileSystem:
             raise storage_error(error, path, "asking for the disk's free space") from error
         # f_bavail, not f_bfree: what is kept back for root is not ours.
         return DiskSpace(device, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
+
+
+def _link_target(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # no link
+            return None
+        raise storage_error(error, path, "reading the link") from error

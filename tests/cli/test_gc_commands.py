@@ -312,3 +312,13 @@ def test_schemas_name_every_key(run_cli: Run, bookie: Stopped) -> None:
         keys = {row["key"] for row in rows_of(run_cli("gc", name[0], "--schema", "-o", "ndjson").stdout)}
         for row in rows_of(run_cli(*line, "-o", "ndjson").stdout):
             assert row.keys() <= keys
+
+
+def test_a_scratch_directory_is_one(run_cli: Run, bookie: Stopped, tmp_path: Path) -> None:
+    line = ["gc", "run", bookie.root, "--threshold", "0.6", "--yes", "--scratch"]
+    assert run_cli(*line, tmp_path / "missing").exit_code == 6
+    (tmp_path / "scratch").mkdir()
+    # The disk has room, so it is not used.
+    assert run_cli(*line, tmp_path / "scratch").exit_code == 0
+    assert bookie.readable() == LIVE
+    assert not list((tmp_path / "scratch").iterdir())

@@ -224,6 +224,60 @@ def test_a_second_name(place: Place) -> None:
         place.system.link(place.at("none"), place.at("d"))
 
 
+def test_a_symbolic_link(place: Place) -> None:
+    place.system.make_directories(place.at("there"))
+    target = place.write("there/f", b"content")
+    place.system.link_to(target, place.at("l"))
+    assert place.read("l") == b"content"
+    assert place.system.link_target(place.at("l")) == target
+    assert place.system.link_target(target) is None
+    assert place.system.link_target(place.at("missing")) is None
+    assert "l" in place.system.names(place.root)
+    status = place.system.status(place.at("l"))
+    assert status is not None
+    assert status.size_bytes == 7
+    with pytest.raises(StorageError):
+        place.system.link_to(target, place.at("l"))
+    # A file that is renamed to it takes its place, and leaves the target alone.
+    place.write("g", b"other")
+    place.system.rename(place.at("g"), place.at("l"))
+    assert place.system.link_target(place.at("l")) is None
+    assert (place.read("l"), place.read("there/f")) == (b"other", b"content")
+    place.system.link_to(target, place.at("m"))
+    place.system.remove(place.at("m"))
+    assert place.read("there/f") == b"content"
+    place.system.link_to(place.at("nowhere"), place.at("n"))
+    assert place.system.status(place.at("n")) is None
+    # "Not there" would let readers take what is on a disk that is not mounted for removed.
+    with pytest.raises(StorageError, match="is its disk mounted") as caught:
+        place.system.open(place.at("n"))
+    assert not isinstance(caught.value, NotFoundError)
+    assert caught.value.path == place.at("n")
+
+
+def test_a_symbolic_link_is_a_name_like_any_other_in_a_power_cut() -> None:
+    system = MemoryFileSystem({"/a/f": b"x", "/b/g": b"y"})
+    system.link_to("/a/f", "/b/l")
+    assert system.crash().link_target("/b/l") is None
+    system.sync_directory("/b")
+    left = system.crash()
+    assert left.link_target("/b/l") == "/a/f"
+    assert left.open("/b/l").read_at(0, 9) == b"x"
+
+
+def test_directories_on_disks_of_their_own() -> None:
+    system = MemoryFileSystem({"/a/f": b"x" * 10, "/b/g": b"y"})
+    system.disks = {"/a": 15, "/b": 1000}
+    assert system.disk_space("/a").free_bytes == 5
+    assert system.disk_space("/a").device != system.disk_space("/b").device != system.disk_space("/").device
+    with pytest.raises(NoSpaceError):
+        system.create("/a/h").write_at(0, b"123456")
+    for call in (system.rename, system.link):
+        with pytest.raises(StorageError, match="cross-device"):
+            call("/b/g", "/a/g")
+    assert system.crash().disk_space("/b").total_bytes == 1000
+
+
 def test_a_rename_that_cannot_be(place: Place) -> None:
     place.write("a", b"content")
     place.system.make_directories(place.at("d"))

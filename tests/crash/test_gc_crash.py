@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -14,52 +13,13 @@ from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied, Piece, still_there
 from bkctl.engine.gc.policy import Request
 from bkctl.errors import BkctlError
-from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import MemoryFileSystem
-from tests.support.engine_model import PowerStore
 from tests.support.storage_rig import entry_of
-from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, Cluster, GcRig
+from tests.unit.engine.gc.gc_rig import MAJOR
+from tests.unit.engine.gc.power_gc_rig import PowerGcRig
 
 SOAK = "BKCTL_SOAK" in os.environ
 ENTRIES = 8
 SIZE_BYTES = 300
-
-
-class PowerGcRig(GcRig):
-    """Store writes are persistence points of the same machine."""
-
-    def __init__(
-        self,
-        *,
-        transactional: bool,
-        cluster: Cluster | None = None,
-        disk: MemoryFileSystem | None = None,
-        locations: MemoryStore | None = None,
-        ledgers: MemoryStore | None = None,
-        crash_after: int | None = None,
-    ) -> None:
-        self.transactional = transactional
-        super().__init__(
-            replace(QUICK, transactional=transactional),
-            cluster=cluster,
-            disk=disk,
-            locations=locations,
-            ledgers=ledgers,
-            crash_after=crash_after,
-            log_bytes_max=3000,
-        )
-        self.locations._store = PowerStore(self.location_rows, self.faulty)
-        self.storage.ledgers._store = PowerStore(self.ledger_rows, self.faulty)
-
-    def cut(self, chance: random.Random | None, crash_after: int | None = None) -> PowerGcRig:
-        return PowerGcRig(
-            transactional=self.transactional,
-            cluster=self.cluster,
-            disk=self.disk.crash(chance),
-            locations=self.location_rows.crash(chance),
-            ledgers=self.ledger_rows.crash(chance),
-            crash_after=crash_after,
-        )
 
 
 class Work:
@@ -114,17 +74,17 @@ class Work:
                 assert rig.storage.read(ledger, entry) == entry_of(ledger, entry, "", SIZE_BYTES)
 
 
-def points_of(transactional: bool) -> int:
-    work = Work(PowerGcRig(transactional=transactional))
+def points_of(transactional: bool, per_ledger: bool = False) -> int:
+    work = Work(PowerGcRig(transactional=transactional, per_ledger=per_ledger))
     work.run()
     assert work.finished
     return work.rig.faulty.points
 
 
-def crash_at(transactional: bool, point: int, seed: int) -> None:
+def crash_at(transactional: bool, point: int, seed: int, per_ledger: bool = False) -> None:
     """One cut at ``point``, then up to two more while the rest is collected."""
     chance = random.Random(f"{point}:{seed}")
-    work = Work(PowerGcRig(transactional=transactional, crash_after=point))
+    work = Work(PowerGcRig(transactional=transactional, per_ledger=per_ledger, crash_after=point))
     work.run()
     rig = work.rig
     for _ in range(seed % 3):
@@ -138,17 +98,20 @@ def crash_at(transactional: bool, point: int, seed: int) -> None:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("per_ledger", [False, True], ids=["single", "per-ledger"])
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-def test_a_cut_at_every_persistence_point_loses_nothing_that_lives(transactional: bool) -> None:
-    points = points_of(transactional)
+def test_a_cut_at_every_persistence_point_loses_nothing_that_lives(
+    transactional: bool, per_ledger: bool
+) -> None:
+    points = points_of(transactional, per_ledger)
     assert points > 100
     chosen = range(points) if SOAK else sorted(random.Random(7).sample(range(points), min(points, 120)))
     for point in chosen:
         for seed in range(9 if SOAK else 2):
             try:
-                crash_at(transactional, point, seed)
+                crash_at(transactional, point, seed, per_ledger)
             except BaseException:
-                print(f"failed: crash_at({transactional}, {point}, {seed})")
+                print(f"failed: crash_at({transactional}, {point}, {seed}, {per_ledger})")
                 raise
 
 

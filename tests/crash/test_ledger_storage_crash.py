@@ -92,10 +92,13 @@ def crashed_at_every(point_of: Callable[[int], StorageRig]) -> int:
     raise AssertionError("the workload has no end")
 
 
+@pytest.mark.parametrize("per_ledger", [False, True], ids=["single", "per-ledger"])
 @pytest.mark.parametrize("log_bytes_max", [3000, 1 << 30])
-def test_a_power_cut_at_every_point_of_the_file_system(log_bytes_max: int) -> None:
+def test_a_power_cut_at_every_point_of_the_file_system(log_bytes_max: int, per_ledger: bool) -> None:
     points = crashed_at_every(
-        lambda point: StorageRig(SETTINGS, crash_after=point, log_bytes_max=log_bytes_max)
+        lambda point: StorageRig(
+            SETTINGS, crash_after=point, log_bytes_max=log_bytes_max, per_ledger=per_ledger
+        )
     )
     # At least one write and one sync of a log in every round.
     assert points >= 2 * ROUNDS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,10 +20,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bkctl.engine.gc.policy import Request
 from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultyWritableFile
 from tests.support.storage_rig import DIRECTORY, entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, GcRig
 
 SOAK = "BKCTL_SOAK" in os.environ
+#: On a disk of its own while the ledger directory's is full.
+SCRATCH = "/s"
 LEDGERS = st.integers(0, 5)
 ENTRIES = st.integers(0, 9)
 REQUESTS = st.sampled_from([Request(), MAJOR, Request(minor=True)])
@@ -39,19 +43,47 @@ class GcMachine(RuleBasedStateMachine):
         self.serial = 0
         self.tags = 0
         self.ids: dict[int, int] = {}
+        self.named: set[int] = set()
 
     @initialize(
+        per_ledger=st.booleans(),
         transactional=st.booleans(),
         log_bytes=st.sampled_from([1500, 5000, 1 << 20]),
         pairs_max=st.sampled_from([0, 3, 1000]),
         unflushed=st.sampled_from([1, 4, 1000]),
     )
-    def begin(self, transactional: bool, log_bytes: int, pairs_max: int, unflushed: int) -> None:
+    def begin(
+        self, per_ledger: bool, transactional: bool, log_bytes: int, pairs_max: int, unflushed: int
+    ) -> None:
         settings = replace(
-            QUICK, transactional=transactional, usages_pairs_max=pairs_max, entries_unflushed_max=unflushed
+            QUICK,
+            transactional=transactional,
+            usages_pairs_max=pairs_max,
+            entries_unflushed_max=unflushed,
+            scratch_directories=(SCRATCH,),
         )
-        self.rig = GcRig(settings, log_bytes_max=log_bytes)
+        self.rig = GcRig(settings, log_bytes_max=log_bytes, per_ledger=per_ledger)
+        self.rig.disk.make_directories(SCRATCH)
         self.rig.open()
+        self.watch_ids()
+
+    def fill_the_disk(self, free_bytes: int) -> None:
+        """So much is free on the ledger directory's disk; another one has room."""
+        files = self.rig.disk.files
+        used_bytes = sum(len(data) for name, data in files.items() if name.startswith("/l0/"))
+        self.rig.disk.disks = {"/l0": used_bytes + free_bytes, SCRATCH: 1 << 30}
+
+    def watch_ids(self) -> None:
+        """No log is begun under an id that a row of the index has ever named."""
+        create = self.rig.faulty.create
+
+        def watched(path: str) -> FaultyWritableFile:
+            found = re.search(r"/([0-9a-f]+)\.log(\.compacting)?$", path)
+            comes_home = self.rig.disk.link_target(path.removesuffix(".compacting")) is not None
+            assert found is None or comes_home or int(found[1], 16) not in self.named, path
+            return create(path)
+
+        self.rig.faulty.create = watched  # type: ignore[method-assign]
 
     def ledger_of(self, number: int) -> int:
         """The newest ledger of a number that was not dropped."""
@@ -68,10 +100,29 @@ class GcMachine(RuleBasedStateMachine):
             self.tags += 1
             self.now[ledger, entry] = self.rig.write(ledger, [entry], self.tags, 200)[entry]
 
+    @rule(numbers=st.lists(LEDGERS, min_size=2, max_size=4, unique=True), gone=st.integers(0, 2))
+    def fill_logs_and_drop(self, numbers: list[int], gone: int) -> None:
+        """Several logs with entries of all of these ledgers, some of which are deleted then."""
+        for entry in range(8):
+            for number in numbers:
+                self.write(number, [entry])
+            self.flush()
+        for number in numbers[:gone]:
+            self.drop(number)
+
     @rule()
     def flush(self) -> None:
         self.rig.storage.flush()
         self.durable = dict(self.now)
+
+    @rule(seconds=st.sampled_from([1, 100, 400]))
+    def time_goes_by(self, seconds: int) -> None:
+        """Logs of single ledgers that are idle end at the next flush."""
+        self.rig.clock.advance(seconds)
+
+    @rule()
+    def disk_is_full(self) -> None:
+        self.rig.entry_logger.begin_new_logs()
 
     @rule(number=LEDGERS)
     def drop(self, number: int) -> None:
@@ -108,6 +159,13 @@ class GcMachine(RuleBasedStateMachine):
         # Older copies of live entries count as alive until their ledger goes, as in Java.
         assert size_bytes <= len(names) * 1200 + 204 * self.tags
 
+    @rule(free_bytes=st.integers(100, 3000))
+    def collect_on_a_disk_that_is_nearly_full(self, free_bytes: int) -> None:
+        self.flush()
+        self.fill_the_disk(free_bytes)
+        self.rig.collect(MAJOR)
+        self.rig.disk.disks = {}
+
     @rule(hidden=st.sets(LEDGERS), kind=st.sampled_from(["hidden", "listing", "read"]))
     def collect_with_a_store_that_errs(self, hidden: set[int], kind: str) -> None:
         cluster = self.rig.cluster
@@ -125,19 +183,27 @@ class GcMachine(RuleBasedStateMachine):
     @rule(seed=st.one_of(st.none(), st.integers(0, 1000)))
     def crash(self, seed: int | None) -> None:
         self.rig = self.rig.after_crash(None if seed is None else random.Random(seed))
+        self.watch_ids()
         self._after_a_crash()
 
-    @rule(point=st.integers(0, 60), seed=st.integers(0, 1000))
-    def crash_while_collecting(self, point: int, seed: int) -> None:
-        self.rig.storage.flush()
-        self.durable = dict(self.now)
+    @rule(
+        point=st.integers(0, 60),
+        seed=st.integers(0, 1000),
+        free_bytes=st.one_of(st.none(), st.integers(100, 3000)),
+    )
+    def crash_while_collecting(self, point: int, seed: int, free_bytes: int | None) -> None:
+        self.flush()
+        if free_bytes is not None:
+            self.fill_the_disk(free_bytes)
         self.rig.faulty.crash_after = self.rig.faulty.points + point
         try:
             self.rig.collect(MAJOR)
         except BkctlError:
             assert self.rig.faulty.crashed
         self.rig.faulty.crash_now()
+        self.rig.disk.disks = {}
         self.rig = self.rig.after_crash(random.Random(seed))
+        self.watch_ids()
         self._after_a_crash()
 
     def _after_a_crash(self) -> None:
@@ -171,6 +237,7 @@ class GcMachine(RuleBasedStateMachine):
         for (ledger, entry), body in self.now.items():
             assert self.rig.storage.read(ledger, entry) == body
             assert body.startswith(entry_of(ledger, entry)[:16])
+        self.named.update(int.from_bytes(place, "big") >> 32 for _, place in self.rig.location_rows.iterate())
 
     def teardown(self) -> None:
         if hasattr(self, "rig"):
@@ -178,7 +245,7 @@ class GcMachine(RuleBasedStateMachine):
 
 
 GcMachine.TestCase.settings = hypothesis_settings(
-    max_examples=2000 if SOAK else 60,
+    max_examples=2000 if SOAK else 120,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

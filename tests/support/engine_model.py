@@ -111,7 +111,13 @@ def random_settings(chance: random.Random) -> BookieSettings:
     )
     return replace(
         settings,
-        entry_log=EntryLogSettings(size_bytes_max=chance.choice((4_000, 20_000, 1 << 20))),
+        entry_log=EntryLogSettings(
+            size_bytes_max=chance.choice((4_000, 20_000, 1 << 20)),
+            per_ledger=chance.choice((False, False, True)),
+            active_logs_max=chance.choice((1, 3)),
+            force_bytes=chance.choice((0, 0, 2_000)),
+            force_threads=1,
+        ),
         storage=replace(settings.storage, retry_ms=1),
         descriptors_max=chance.choice((3, 100)),
     )

@@ -43,7 +43,10 @@ class StorageRig:
         crash_after: int | None = None,
         gate: threading.Event | None = None,
         log_bytes_max: int = 1 << 30,
+        per_ledger: bool = False,
     ) -> None:
+        self.per_ledger = per_ledger
+        self.clock = ManualClock()
         self.settings = settings or StorageSettings(write_cache_bytes_max=1 << 20, retry_ms=1)
         self.log_bytes_max = log_bytes_max
         self.disk = disk or MemoryFileSystem()
@@ -62,9 +65,9 @@ class StorageRig:
         self.lock = threading.Lock()
         self.failures: list[BkctlError] = []
         self.room = threading.Event()
-        self.entry_logger = EntryLogger(
-            DIRECTORY, self.faulty, EntryLogSettings(size_bytes_max=log_bytes_max)
-        )
+        # One thread, so that equal runs have equal persistence points; few logs, so that some are evicted.
+        logs = EntryLogSettings(log_bytes_max, per_ledger=per_ledger, active_logs_max=3, force_threads=1)
+        self.entry_logger = EntryLogger(DIRECTORY, self.faulty, logs, self.clock)
         self.locations = EntryLocationIndex(self.location_store)
         self.storage = LedgerStorage(
             DIRECTORY,
@@ -72,7 +75,7 @@ class StorageRig:
             entry_logger=self.entry_logger,
             locations=self.locations,
             ledgers=LedgerIndex(self.ledger_store),
-            clock=ManualClock(),
+            clock=self.clock,
             settings=self.settings,
             on_failure=self.failures.append,
         )
@@ -114,6 +117,7 @@ class StorageRig:
             locations=self.location_rows.crash(chance),
             ledgers=self.ledger_rows.crash(chance),
             log_bytes_max=self.log_bytes_max,
+            per_ledger=self.per_ledger,
         ).open()
 
     def forget_read_cache(self) -> None:

@@ -38,6 +38,14 @@ KEYS: tuple[ConfigKey, ...] = (
         "Address the HTTP admin listens on. Whoever reaches it can read the bookie's state.",
         java_default=_EVERYWHERE,
     ),
+    _HTTP.honoured(
+        "bkctlHttpAdminTokenFile",
+        Kind.PATH,
+        None,
+        "File with the token (16 characters or more) that requests must carry to change something, read "
+        "entries or see passwords. Without one nothing can be changed from another machine.",
+        java_default="no such key",
+    ),
     _HTTP.refused(
         "httpServerTlsEnable",
         Kind.BOOL,
@@ -50,18 +58,14 @@ KEYS: tuple[ConfigKey, ...] = (
     _HTTP.ignored("httpServerKeyStorePassword", Kind.STRING, None, f"goes with {_NO_HTTPS}", secret=True),
     _HTTP.ignored("httpServerTrustStorePath", Kind.PATH, None, f"goes with {_NO_HTTPS}"),
     _HTTP.ignored("httpServerTrustStorePassword", Kind.STRING, None, f"goes with {_NO_HTTPS}", secret=True),
-    _STAT.planned("enableStatistics", Kind.BOOL, True, "Serve metrics."),
-    _STAT.planned(
-        "prometheusStatsHttpAddress", Kind.STRING, _EVERYWHERE, "Address that metrics are served on."
-    ),
-    _STAT.planned(
-        "prometheusStatsHttpPort", Kind.INT, 8000, "Port that metrics are served on.", lower=0, upper=65535
-    ),
-    _STAT.planned(
+    _STAT.honoured("enableStatistics", Kind.BOOL, True, "Measure, and serve metrics under /metrics."),
+    _STAT.ignored("prometheusStatsHttpAddress", Kind.STRING, _EVERYWHERE, _REPORTER),
+    _STAT.ignored("prometheusStatsHttpPort", Kind.INT, 8000, _REPORTER),
+    _STAT.honoured(
         "prometheusStatsLatencyRolloverSeconds",
         Kind.INT,
         60,
-        "Window of latency quantiles.",
+        "How far quantiles look back.",
         unit="s",
         lower=1,
     ),

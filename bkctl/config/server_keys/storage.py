@@ -12,7 +12,6 @@ _LOG = Declare(Area.ENTRY_LOG)
 _DB = Declare(Area.DB_STORAGE)
 _SORTED = Declare(Area.SORTED_STORAGE)
 _OTHER_STORAGE = "this bookie's storage is DbLedgerStorage"
-_PER_LEDGER = "this bookie writes the entries of many ledgers into one log"
 _OPTIONS = "the index is opened with the options of a Java bookie's databases"
 _DIRECT_IO = "entry logs are written through the page cache"
 
@@ -40,8 +39,13 @@ KEYS: tuple[ConfigKey, ...] = (
         True,
         "a new entry log costs one small write; none is made ahead",
     ),
-    _LOG.ignored(
-        "flushEntrylogBytes", Kind.LONG, 0, "the system writes back; a flush syncs what is left", unit="bytes"
+    _LOG.honoured(
+        "flushEntrylogBytes",
+        Kind.LONG,
+        0,
+        "So many bytes of an entry log are brought to the disk while a flush writes them; 0: at its end.",
+        unit="bytes",
+        lower=0,
     ),
     _LOG.ignored(
         "writeBufferSizeBytes", Kind.INT, 64 << 10, "a flush writes batches of entries", unit="bytes"
@@ -57,11 +61,41 @@ KEYS: tuple[ConfigKey, ...] = (
     _LOG.ignored(
         "readBufferSizeBytes", Kind.INT, 512, "an entry is read with one call of its own size", unit="bytes"
     ),
-    _LOG.ignored("entryLogPerLedgerEnabled", Kind.BOOL, False, _PER_LEDGER),
-    _LOG.ignored("numOfMemtableFlushThreads", Kind.INT, 8, _PER_LEDGER),
-    _LOG.ignored("entrylogMapAccessExpiryTimeInSeconds", Kind.INT, 300, _PER_LEDGER, unit="s"),
-    _LOG.ignored("maximumNumberOfActiveEntryLogs", Kind.INT, 500, _PER_LEDGER),
-    _LOG.ignored("entryLogPerLedgerCounterLimitsMultFactor", Kind.INT, 10, _PER_LEDGER),
+    _LOG.honoured(
+        "entryLogPerLedgerEnabled",
+        Kind.BOOL,
+        False,
+        "Each ledger gets entry logs of its own: the space of a deleted one comes back without copying.",
+    ),
+    _LOG.honoured(
+        "numOfMemtableFlushThreads",
+        Kind.INT,
+        8,
+        "Entry logs synced at once when each ledger has its own.",
+        lower=1,
+        upper=1000,
+    ),
+    _LOG.honoured(
+        "entrylogMapAccessExpiryTimeInSeconds",
+        Kind.INT,
+        300,
+        "A ledger's own entry log ends when nothing was written to it for so long.",
+        unit="s",
+        lower=1,
+    ),
+    _LOG.honoured(
+        "maximumNumberOfActiveEntryLogs",
+        Kind.INT,
+        500,
+        "Ledgers' own entry logs of one directory that are written at a time; the one idle longest ends.",
+        lower=1,
+    ),
+    _LOG.ignored(
+        "entryLogPerLedgerCounterLimitsMultFactor",
+        Kind.INT,
+        10,
+        "there is no counter for each ledger whose size it could bound",
+    ),
     _LOG.ignored("localScrubInterval", Kind.LONG, 0, "`bkctl index check` runs beside the bookie", unit="s"),
     _LOG.ignored("localScrubRateLimit", Kind.FLOAT, 60.0, "`bkctl index check` runs beside the bookie"),
     _DB.honoured(

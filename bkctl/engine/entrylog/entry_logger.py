@@ -1,43 +1,44 @@
 """The entry logs of one ledger directory's ``current``: append, force, read, remove.
 
-Every start begins a new log, at the first append. A log is rolled as Java does it: when a record would end
-behind the size limit, the ledgers map is appended and the next log begins; the header learns of the map at
-the next force, after the map is durable.
+Every start begins new logs, at the first append. Which logs records go to is the manager's to say
+(``entry_log_manager``): one for all ledgers, or one for each.
 
 A flush is appends and then one :meth:`EntryLogger.force`. Two kinds of failure:
 
-* An append that fails (a full disk, say) voids the flush: the locations that its appends have returned are
-  worth nothing, logs that were begun for it are removed again, and the log that has forced records keeps
+* An append or a write of a force that fails (a full disk, say) voids the flush: the locations that its appends have returned are
+  worth nothing, logs that were begun for it are removed again, and a log that has forced records keeps
   those but is written no more, because a torn record may stand at its end (where a crash leaves one, too) and
   a gap of zeros in front of further ones would not be safe to scan. The flush is then tried again as a whole.
 * A sync that fails ends all writing, for good: what is on disk is not known, and asking again would only hide
   it. Reading goes on.
 
-Source: ``org.apache.bookkeeper.bookie.DefaultEntryLogger``, ``EntryLogManagerBase``,
-``EntryLogManagerForSingleEntryLog`` and ``EntryLoggerAllocator``.
+Source: ``org.apache.bookkeeper.bookie.DefaultEntryLogger``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from posixpath import join
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
+from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
-from bkctl.codec.last_id import LAST_ID_BYTES_MAX, decode_last_id, encode_last_id
-from bkctl.engine.entrylog.log_ids import last_log_id, next_log_id, sort_names
-from bkctl.engine.entrylog.log_writer import LogWriter
+from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
+from bkctl.engine.entrylog.log_allocator import LogAllocator
+from bkctl.engine.entrylog.log_ids import sort_names
+from bkctl.engine.entrylog.log_per_ledger_manager import LogPerLedgerManager
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.engine.entrylog.record_reader import RecordReader
 from bkctl.engine.entrylog.settings import EntryLogSettings
-from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError, StorageError, UsageError
+from bkctl.engine.entrylog.single_log_manager import SingleLogManager
+from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.failures import SyncError
 
-_LAST_ID = "lastId"
-
 #: Entries handled by one pass of C calls, which hold the GIL.
 _PASS_ENTRIES = 8192
+
+_Result = TypeVar("_Result")
 
 
 class EntryLogger:
@@ -46,8 +47,8 @@ class EntryLogger:
     ``directory`` is a ledger directory's ``current``.
 
     Counters, written by the appending thread: ``entries_appended``, ``bytes_appended`` (size words included),
-    ``logs_begun``, ``logs_rolled``, ``forces`` and ``flushes_voided``. ``strange_names`` are the files that
-    look like logs but have a number that cannot be one's, as :meth:`open` found them.
+    ``logs_begun``, ``logs_rolled``, ``logs_evicted`` (rolled before they were full), ``forces`` and
+    ``flushes_voided``.
     """
 
     def __init__(
@@ -55,45 +56,79 @@ class EntryLogger:
         directory: str,
         filesystem: WritableFileSystem,
         settings: EntryLogSettings,
+        clock: Clock | None = None,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
-        self._settings = settings
         self._open_logs = OpenLogs(directory, filesystem, settings.files_open_max)
         self._reader = RecordReader(self._open_logs)
+        self._allocator = LogAllocator(directory, filesystem)
+        self._manager = self._make_manager(settings, clock or SystemClock())
         self._opened = False
         self._closed = False
         self._failure: StorageError | None = None
-        self._last_id = -1
-        # Set before the file is there, so that nobody can take a new log for an unused one.
-        self._newest = -1
-        self._current: LogWriter | None = None
-        # Finished, but not yet durable; in the order of writing.
-        self._rolled: list[LogWriter] = []
-        self._names_unsynced = False
-        self.strange_names: tuple[str, ...] = ()
+        self._roll_wanted = threading.Event()
         self.entries_appended = 0
-        self.bytes_appended = 0
-        self.logs_begun = 0
-        self.logs_rolled = 0
         self.forces = 0
         self.flushes_voided = 0
+
+    def _make_manager(self, settings: EntryLogSettings, clock: Clock) -> EntryLogManager:
+        places = (self._allocator, self._open_logs, self._directory, self._filesystem, settings)
+        return LogPerLedgerManager(*places, clock) if settings.per_ledger else SingleLogManager(*places)
 
     def open(self) -> None:
         """Find the id of the next log; nothing is written before the first append.
 
         Raises StorageError, and NotFoundError when there is no such directory.
         """
-        names = sort_names(self._filesystem.names(self._directory))
-        self._last_id = last_log_id(names, self._read_last_id())
-        self.strange_names = names.strange
+        self._allocator.open()
         self._opened = True
 
     @property
+    def strange_names(self) -> tuple[str, ...]:
+        """Files that look like logs but have a number that cannot be one's, as :meth:`open` found them."""
+        return self._allocator.strange_names
+
+    @property
+    def bytes_appended(self) -> int:
+        """Bytes of all records, also of flushes that failed."""
+        return self._manager.meters.bytes_appended
+
+    @property
+    def logs_begun(self) -> int:
+        """Logs that were begun."""
+        return self._manager.meters.logs_begun
+
+    @property
+    def logs_rolled(self) -> int:
+        """Logs that have got their ledgers map."""
+        return self._manager.meters.logs_rolled
+
+    @property
+    def logs_evicted(self) -> int:
+        """Of those, logs of single ledgers that made room for another one, or were idle."""
+        return self._manager.meters.logs_evicted
+
+    @property
     def current_log_id(self) -> int | None:
-        """The log that the next append goes to, if it is there yet."""
-        current = self._current
-        return None if current is None else current.log_id
+        """The log that was appended to last, if it takes more."""
+        ids = self.current_log_ids
+        return ids[-1] if ids else None
+
+    @property
+    def current_log_ids(self) -> tuple[int, ...]:
+        """Logs that the next append may go to."""
+        return self._manager.current_log_ids
+
+    @property
+    def unflushed_log_ids(self) -> frozenset[int]:
+        """Logs that are written, or are complete and wait to be durable. From any thread."""
+        return self._manager.unflushed
+
+    @property
+    def least_unflushed_log_id(self) -> int | None:
+        """The lowest of them; None when every log there is is settled."""
+        return min(self._manager.unflushed, default=None)
 
     def log_ids(self) -> list[int]:
         """Every ``<hex>.log`` of the directory, ascending. Raises StorageError."""
@@ -105,8 +140,8 @@ class EntryLogger:
         Between two flushes every index row that will ever point into one of them is in the index. Raises
         StorageError.
         """
-        written = self._being_written()
-        return [log_id for log_id in self.log_ids() if log_id not in written]
+        unflushed = self._manager.unflushed
+        return [log_id for log_id in self.log_ids() if log_id not in unflushed]
 
     def new_log_id(self) -> int:
         """An id for a log that somebody else writes; it never comes again. Called by the appending thread.
@@ -114,11 +149,7 @@ class EntryLogger:
         Raises StorageError.
         """
         self._check_writable()
-        taken = sort_names(self._filesystem.names(self._directory)).taken
-        log_id = self._last_id = next_log_id(self._last_id, taken)
-        # Before the log is there, so that its id never comes again once index rows may name it.
-        self._filesystem.replace(join(self._directory, _LAST_ID), encode_last_id(log_id))
-        return log_id
+        return self._allocator.new_id()
 
     def path(self, log_id: int) -> str:
         """Where a log is."""
@@ -134,44 +165,34 @@ class EntryLogger:
         self._check_writable()
         if len(keys) != len(bodies):
             raise UsageError(f"{len(keys)} keys for {len(bodies)} entries")
-        locations: list[int] = []
-        done = False
-        try:
-            for first in range(0, len(bodies), _PASS_ENTRIES):
-                stop = first + _PASS_ENTRIES
-                self._append_pass(keys[first:stop], bodies[first:stop], locations)
-            done = True
-        except SyncError as error:
-            self._failure = error
-            raise
-        finally:
-            if not done:
-                self._void_flush()
-        self.entries_appended += len(locations)
-        return locations
+        return self._voiding(lambda: self._append(keys, bodies))
 
     def force(self) -> None:
-        """Everything appended is durable when this returns: rolled logs, the current one, their names.
+        """Everything appended is durable when this returns: rolled logs, current ones, their names.
 
-        Raises StorageError; then nothing can be appended or forced any more.
+        Raises SyncError, after which nothing can be appended or forced any more. Any other StorageError voids
+        the flush as a failed append does: ``lastId`` and a header with its map may find the disk full.
         """
         self._check_writable()
-        try:
-            for log in self._rolled:
-                log.sync()
-            if self._current is not None:
-                self._current.sync()
-            if self._names_unsynced:
-                # A log whose name a crash takes away is lost with all its bytes, however well synced.
-                self._filesystem.sync_directory(self._directory)
-        except StorageError as error:
-            self._failure = error
-            raise
-        self._names_unsynced = False
-        for log in self._rolled:
-            self._open_logs.drop(log.log_id)
-        self._rolled.clear()
+        self._voiding(self._manager.force)
         self.forces += 1
+
+    def retire(self, deleted: Collection[bytes] = ()) -> None:
+        """End logs that get no more records, so that they can be collected: see the manager's ``retire``.
+
+        ``deleted`` are ledgers, by the first eight bytes of their keys. Durable when this returns. Called by
+        the appending thread, with nothing appended that was not forced. Raises StorageError.
+        """
+        self._check_writable()
+        if self._voiding(lambda: self._roll_if_wanted() or self._manager.retire(deleted)):
+            self.force()
+
+    def begin_new_logs(self) -> None:
+        """Let the current logs end before the next append or retirement, because their disk is full.
+
+        What they hold can be collected then. From any thread.
+        """
+        self._roll_wanted.set()
 
     def read(self, location: int, key: bytes) -> bytes:
         """The body at ``location``, whose first 16 bytes are ``key``; also of what is not forced yet.
@@ -197,79 +218,69 @@ class EntryLogger:
 
         Raises RefusedError for a log that is being written, NotFoundError, StorageError.
         """
-        if log_id in self._being_written():
+        if log_id in self._manager.unflushed:
             raise RefusedError(f"{self._open_logs.path(log_id)}: is being written")
         # Not synced: a log that comes back after a crash is found unused and removed again.
         self._filesystem.remove(self._open_logs.path(log_id))
         self._open_logs.drop(log_id)
 
+    def sync_names(self) -> None:
+        """What was added to the directory, renamed or removed is so for good when this returns.
+
+        Raises StorageError. A collector calls it while no flush runs (``LedgerStorage.while_quiet``), which
+        stops the storage after a failed sync: a second one would only hide that.
+        """
+        self._filesystem.sync_directory(self._directory)
+
+    def reopen(self, log_id: int) -> None:
+        """Have readers open a log anew, which was put in the place of another file with the same content."""
+        self._open_logs.drop(log_id)
+
     def close(self) -> None:
-        """Give all files back; as in Java the current log gets no map. What was not forced is not durable."""
+        """Give all files back; as in Java current logs get no map. What was not forced is not durable."""
         self._closed = True
-        self._current = None
-        self._rolled = []
+        self._manager.close()
         self._open_logs.close()
-
-    # --- appending ------------------------------------------------------------------------------------------
-
-    def _append_pass(self, keys: Sequence[bytes], bodies: Sequence[bytes], locations: list[int]) -> None:
-        sizes = list(map(len, bodies))
-        low, high = min(sizes), max(sizes)
-        if low < BODY_BYTES_MIN or high > BODY_BYTES_MAX:
-            raise UsageError(f"entries of {low} to {high} bytes, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}")
-        while sizes:
-            log = self._current or self._begin_log()
-            places = log.fitting(sizes, self._settings.size_bytes_max)
-            count = len(places) - 1
-            if count == 0:
-                self._roll(log)
-                continue
-            log.write(keys[:count], bodies[:count], sizes[:count], places)
-            self.bytes_appended += places[-1] - places[0]
-            places.pop()
-            locations += places
-            keys, bodies, sizes = keys[count:], bodies[count:], sizes[count:]
-
-    def _begin_log(self) -> LogWriter:
-        log_id = self.new_log_id()
-        self._newest = log_id
-        log = LogWriter(log_id, self._filesystem.create(self._open_logs.path(log_id)))
-        self._current = log
-        self._names_unsynced = True
-        self._open_logs.hold(log_id, log.file)
-        log.write_header()
-        self.logs_begun += 1
-        return log
-
-    def _roll(self, log: LogWriter) -> None:
-        log.finish()
-        self._rolled.append(log)
-        self._current = None
-        self.logs_rolled += 1
-
-    def _void_flush(self) -> None:
-        """After a failed append: no log goes on behind bytes that nobody will point at."""
-        self.flushes_voided += 1
-        torn, self._current = self._current, None
-        self._newest = -1
-        begun = [log for log in self._rolled if not log.synced]
-        # What was rolled and has forced records is whole; the next force finishes it.
-        self._rolled = [log for log in self._rolled if log.synced]
-        for log in begun if torn is None else [*begun, torn]:
-            self._abandon(log)
-
-    def _abandon(self, log: LogWriter) -> None:
-        """Write no more to a log; without forced records it is removed, else its disk space would be lost."""
-        self._open_logs.drop(log.log_id)
-        if not log.synced:
-            # One that stays is a log without ledgers, which garbage collection removes.
-            with suppress(BkctlError):
-                self._filesystem.remove(self._open_logs.path(log.log_id))
 
     # --- small things ---------------------------------------------------------------------------------------
 
-    def _being_written(self) -> set[int]:
-        return {self._newest, *(log.log_id for log in self._rolled)}
+    def _append(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> list[int]:
+        if bodies:
+            self._roll_if_wanted()
+        locations: list[int] = []
+        for first in range(0, len(bodies), _PASS_ENTRIES):
+            stop = first + _PASS_ENTRIES
+            sizes = list(map(len, bodies[first:stop]))
+            low, high = min(sizes), max(sizes)
+            if low < BODY_BYTES_MIN or high > BODY_BYTES_MAX:
+                raise UsageError(
+                    f"entries of {low} to {high} bytes, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}"
+                )
+            locations += self._manager.append(keys[first:stop], bodies[first:stop], sizes)
+        self.entries_appended += len(locations)
+        return locations
+
+    def _roll_if_wanted(self) -> bool:
+        if not self._roll_wanted.is_set():
+            return False
+        self._manager.roll()
+        self._roll_wanted.clear()
+        return True
+
+    def _voiding(self, work: Callable[[], _Result]) -> _Result:
+        """What ``work`` returns; anything that it raises voids the flush, a failed sync ends all writing."""
+        done = False
+        try:
+            result = work()
+            done = True
+            return result
+        except SyncError as error:
+            self._failure = error
+            raise
+        finally:
+            if not done and self._failure is None:
+                self.flushes_voided += 1
+                self._manager.void()
 
     def _check_writable(self) -> None:
         if self._failure is not None:
@@ -280,17 +291,3 @@ class EntryLogger:
         if self._closed or not self._opened:
             state = "closed" if self._closed else "not opened"
             raise StorageError(f"{self._directory}: the entry logs are {state}", path=self._directory)
-
-    def _read_last_id(self) -> int | None:
-        """The number in ``lastId``; None when there is none, also because a crash left the file empty."""
-        try:
-            file = self._filesystem.open(join(self._directory, _LAST_ID))
-        except NotFoundError:
-            return None
-        try:
-            return decode_last_id(file.read_at(0, LAST_ID_BYTES_MAX))
-        except CorruptionError:
-            # As in Java the names of the logs decide then.
-            return None
-        finally:
-            file.close()

@@ -2,7 +2,7 @@
 
 ::
 
-    recover     what a transactional compaction has left
+    recover     what a compaction has left that was cut off
     flush       so that only ledgers that are written right now have entries in the write caches
     logs        which are settled, and what each holds; a damaged one is set aside and named
     listing     which ledgers of the index and of the logs the cluster does not have
@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied
+from bkctl.engine.gc.explanation import DirectoryState, Explainer, Known
 from bkctl.engine.gc.ledger_sweep import LedgerSweep
 from bkctl.engine.gc.log_reading import LogReading, corruption_of, pointed_at, read_log, records_bytes
 from bkctl.engine.gc.log_usage import LogUsage, LogUsages
@@ -37,6 +38,7 @@ from bkctl.engine.gc.pace import Pace, StoppedError
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassReport, results_kept
+from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -45,6 +47,9 @@ from bkctl.kvstore.base import KeyValueStore
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
+
+#: Compacts a log: id, dead ledgers, holes of damage that nobody points into.
+_Way = Callable[[int, Container[int], Sequence[tuple[int, int]]], Copied]
 
 #: Between two looks at whether a thread that is to end waits for the cluster.
 _JOIN_S = 0.05
@@ -94,6 +99,9 @@ class Collector:
         compactor = TransactionalCompactor if settings.transactional else Compactor
         self._compactor = compactor(storage, filesystem, settings, self._pace_copy)
         self._leftovers = TransactionalCompactor(storage, filesystem, settings, self._pace_copy)
+        self._by_scratch = ScratchCompactor(
+            storage, filesystem, settings, self._pace_copy, settings.scratch_directories
+        )
         # Under the condition's lock: requests, suspensions, confirmations.
         self._changed = threading.Condition()
         self._request: Request | None = None
@@ -104,9 +112,12 @@ class Collector:
         self._last_s = dict.fromkeys(Kind, clock.monotonic())
         self._compacting: Kind | None = None
         self._phase = "idle"
+        self._progress: float | None = None
         self._log_id: int | None = None
         self._aside: dict[int, str] = {}
         self._unresolved: dict[int, str] = {}
+        # What the last pass knows of logs, for whoever asks; the pass goes on changing it.
+        self._seen: dict[int, LogUsage] = {}
         self._results = results_kept(settings.results_max)
         self._last_pass: PassReport | None = None
         self._thread = threading.Thread(target=self._run, name="GarbageCollectorThread", daemon=True)
@@ -169,6 +180,7 @@ class Collector:
             directory=self._storage.directory,
             in_force=in_force,
             phase=self._phase,
+            progress=self._progress,
             log_id=self._log_id,
             minor_compacting=self._compacting is Kind.MINOR,
             major_compacting=self._compacting is Kind.MAJOR,
@@ -183,6 +195,19 @@ class Collector:
             last_pass=self._last_pass,
             results=tuple(self._results),
         )
+
+    def explain(self) -> DirectoryState:
+        """Of each log what is alive in it, and why it stays or goes; from any thread. Raises StorageError."""
+        known = Known(
+            self._seen,
+            dict(self._aside),
+            dict(self._unresolved),
+            {kind: self._due(kind) for kind in Kind},
+            self._ledgers.held,
+            self._settings.log_size_bytes,
+        )
+        unflushed = self._storage.entry_logger.unflushed_log_ids
+        return Explainer(self._storage, self._filesystem, self._clock, known, unflushed).directory()
 
     def _run(self) -> None:
         """The thread."""
@@ -226,7 +251,8 @@ class Collector:
             self.meters.failed_passes += 1
             _log.error("%s: garbage collection failed: %s", self._storage.directory, error)
         finally:
-            self._phase, self._log_id, self._compacting = "idle", None, None
+            self._in_phase("idle")
+            self._log_id, self._compacting = None, None
             report.ended_ms = self._clock.time_ms()
             self.meters.passes += 1
             self.meters.set_aside_logs = len(self._aside)
@@ -234,9 +260,9 @@ class Collector:
         return report
 
     def _collect(self, report: PassReport, request: Request | None) -> None:
-        self._unresolved = self._leftovers.recover().unresolved
+        self._unresolved = self._leftovers.recover().unresolved | self._by_scratch.recover().unresolved
         self._flush()
-        usages = self._read_logs(report)
+        self._seen = usages = self._read_logs(report)
         dead = self._ledgers.sweep(report, usages.values(), self._in_phase)
         if report.held_deletions:
             return
@@ -253,14 +279,17 @@ class Collector:
 
     def _read_logs(self, report: PassReport) -> dict[int, LogUsage]:
         """What every settled log holds, except those that are set aside."""
-        self._phase = "reading logs"
+        self._in_phase("reading logs")
         log_ids = self._storage.while_quiet(self._storage.entry_logger.settled_log_ids)
         self._usages.drop_others(log_ids)
         self._aside = {log_id: self._aside[log_id] for log_id in log_ids if log_id in self._aside}
         report.logs = len(log_ids)
+        report.unflushed_logs = len(self._storage.entry_logger.unflushed_log_ids)
+        report.least_unflushed_log_id = self._storage.entry_logger.least_unflushed_log_id
         usages: dict[int, LogUsage] = {}
         doubtful: dict[int, LogReading] = {}
-        for log_id in log_ids:
+        for done, log_id in enumerate(log_ids):
+            self._progress = done / len(log_ids)
             self._pace.check()
             if log_id in self._aside or log_id in self._unresolved:
                 continue
@@ -338,6 +367,7 @@ class Collector:
             try:
                 self._storage.entry_logger.remove(usage.log_id)
             except BkctlError as error:
+                self.meters.failed_removals += 1
                 self._set_aside(report, usage.log_id, error)
                 continue
             self._usages.drop(usage.log_id)
@@ -347,7 +377,7 @@ class Collector:
             self.meters.deleted_bytes += usage.file_bytes
             self._result(usage.log_id, "deleted", "no live ledger", usage, freed_bytes=usage.file_bytes)
         if report.deleted_logs:
-            self._filesystem.sync_directory(self._storage.directory)
+            self._storage.while_quiet(self._storage.entry_logger.sync_names)
 
     def _compact(
         self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int], request: Request | None
@@ -361,7 +391,7 @@ class Collector:
         if kind is None:
             return
         report.compaction = self._compacting = kind
-        self._phase = "compacting"
+        self._in_phase("compacting")
         settings = self._kind_settings(kind)
         started_s = self._clock.monotonic()
         ordered = policy.compaction_order(
@@ -370,7 +400,8 @@ class Collector:
             log_size_bytes=self._settings.log_size_bytes,
             scarce=self._disk_is_scarce(),
         )
-        for usage in ordered:
+        for done, usage in enumerate(ordered):
+            self._progress = done / len(ordered)
             self._pace.check()
             elapsed_ms = (self._clock.monotonic() - started_s) * 1000
             if settings.time_max_ms is not None and elapsed_ms >= settings.time_max_ms:
@@ -385,14 +416,13 @@ class Collector:
     def _compact_log(
         self, report: PassReport, usages: dict[int, LogUsage], usage: LogUsage, dead: Collection[int]
     ) -> None:
-        free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
-        if not policy.fits(usage, free_bytes, self._settings):
-            needed = usage.remaining_bytes + self._settings.free_bytes_min
-            self._result(usage.log_id, "left", f"needs {needed} bytes of disk, {free_bytes} are free", usage)
+        way, obstacle = self._way_of(usage)
+        if way is None:
+            self._result(usage.log_id, "left", obstacle, usage)
             return
         self._log_id = usage.log_id
         try:
-            copied = self._compactor.compact(usage.log_id, dead, usage.holes)
+            copied = way(usage.log_id, dead, usage.holes)
         except CorruptionError as error:
             self._set_aside(report, usage.log_id, error)
             return
@@ -415,6 +445,21 @@ class Collector:
         reason = f"{usage.usage(self._settings.log_size_bytes):.1%} live"
         self._result(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
 
+    def _way_of(self, usage: LogUsage) -> tuple[_Way | None, str]:
+        """How to compact a log with the room there is; None, and why not, when there is no way."""
+        free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
+        if policy.fits(usage, free_bytes, self._settings):
+            return self._compactor.compact, ""
+        needed = usage.remaining_bytes + self._settings.free_bytes_min
+        obstacle = f"needs {needed} bytes of disk, {free_bytes} are free"
+        if not self._settings.scratch_directories:
+            return None, obstacle
+        scratch = self._by_scratch.roomy(usage.remaining_bytes)
+        if scratch is None:
+            return None, f"{obstacle}, and no other disk has room for a scratch copy"
+        _log.info("%s: log %x is compacted by way of %s", self._storage.directory, usage.log_id, scratch)
+        return partial(self._by_scratch.compact, scratch=scratch), ""
+
     def _compacted(self, kind: Kind) -> None:
         kinds = tuple(Kind) if kind is Kind.MAJOR else (kind,)
         for each in kinds:
@@ -435,7 +480,7 @@ class Collector:
     # --- small things ---------------------------------------------------------------------------------------
 
     def _in_phase(self, phase: str) -> None:
-        self._phase = phase
+        self._phase, self._progress = phase, None
 
     def _kind_settings(self, kind: Kind) -> CompactionSettings:
         return self._settings.major if kind is Kind.MAJOR else self._settings.minor

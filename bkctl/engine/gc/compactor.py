@@ -79,4 +79,4 @@ class Compactor:
         logs = self._storage.entry_logger
         logs.remove(log_id)
         # The room is ours again after a crash too.
-        self._filesystem.sync_directory(logs.path(log_id).rpartition("/")[0])
+        self._storage.while_quiet(logs.sync_names)

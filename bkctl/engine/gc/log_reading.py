@@ -14,7 +14,7 @@ Source: ``DefaultEntryLogger.extractEntryLogMetadataFromIndex`` and ``extractEnt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES, decode_header
@@ -26,6 +26,9 @@ from bkctl.scan.entrylog import EntryLogHead, EntryLogScan
 from bkctl.vfs import FileSystem
 
 _SIZE_BYTES = 4
+
+#: What a disk writes as a whole or not at all; a header begins with its magic.
+_SECTOR_BYTES = 512
 
 #: Called with the bytes just read; raises to end the scan.
 Pace = Callable[[int], None]
@@ -59,14 +62,18 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
             elif isinstance(item, Damage):
                 damage.append(item)
             elif isinstance(item, Tail) and item.kind == "torn":
-                size_bytes = scan.file.size_bytes - item.offset
-                damage.append(Damage(path, item.offset, size_bytes, "torn record", "a whole one", item.found))
+                rest_bytes = scan.file.size_bytes - item.offset
+                damage.append(Damage(path, item.offset, rest_bytes, "torn record", "a whole one", item.found))
         header_damage = _header_damage(scan.head)
-        if header_damage is not None and not totals and not scan.file.is_zero(0, scan.file.size_bytes):
-            # Nothing in it looks like a record, and the header does not say that it is a log.
-            raise corruption_of(header_damage)
+        size_bytes = scan.file.size_bytes
+        if header_damage is not None and not totals and size_bytes:
+            if not scan.file.is_zero(0, min(size_bytes, _SECTOR_BYTES)):
+                # Nothing in it looks like a record, and the header does not say that it is a log.
+                raise corruption_of(header_damage)
+            # A power cut leaves that of a log that was never forced; whether it is one, the index tells.
+            damage = [replace(header_damage, offset=0, size_bytes=size_bytes)]
         holes = tuple((each.offset, each.end) for each in damage)
-        usage = LogUsage(log_id, totals, file_bytes=scan.file.size_bytes, source="scan", holes=holes)
+        usage = LogUsage(log_id, totals, file_bytes=size_bytes, source="scan", holes=holes)
         return LogReading(usage, tuple(damage))
 
 

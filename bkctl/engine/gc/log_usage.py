@@ -72,6 +72,14 @@ class LogUsage:
         self.remaining_bytes = sum(self.sizes)
         return True
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """(ledger, bytes) of those alive; from any thread."""
+        while True:
+            # Two columns that `keep` replaces one after the other.
+            ledgers, sizes = self.ledgers, self.sizes
+            if len(ledgers) == len(sizes):
+                return list(zip(ledgers, sizes, strict=True))
+
     def usage(self, log_size_bytes: int | None = None) -> float:
         """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
         total = max(self.total_bytes, log_size_bytes or 0)

@@ -145,20 +145,29 @@ def choose(
         (Kind.MAJOR, major, request is not None and request.major),
         (Kind.MINOR, minor, request is not None and request.minor),
     ):
-        if due.suspended and not (asked and request is not None and request.overrides):
-            reasons.append(f"{kind.value} is suspended")
-        elif not due.settings.has_threshold:
-            reasons.append(f"{kind.value} is off by its threshold")
-        elif asked and (due.settings.enabled or compact_when_off):
-            return kind, "asked for"
-        elif not due.settings.enabled:
+        overridden = asked and request is not None and request.overrides
+        if asked and due.settings.has_threshold and (overridden or not due.suspended):
+            if due.settings.enabled or compact_when_off:
+                return kind, "asked for"
             reasons.append(f"{kind.value} is off by its interval")
-        elif due.since_last_ms >= due.settings.interval_ms:
+            continue
+        obstacle = obstacle_of(kind, due)
+        if not obstacle:
             return kind, "its interval is over"
-        else:
-            left_s = (due.settings.interval_ms - due.since_last_ms) / 1000
-            reasons.append(f"{kind.value} is due in {left_s:.0f} s")
+        reasons.append(obstacle)
     return None, ", ".join(reasons)
+
+
+def obstacle_of(kind: Kind, due: Due) -> str:
+    """Why a compaction does not run by itself now; empty when it does."""
+    if due.suspended:
+        return f"{kind.value} is suspended"
+    if not due.settings.has_threshold:
+        return f"{kind.value} is off by its threshold"
+    if not due.settings.enabled:
+        return f"{kind.value} is off by its interval"
+    left_s = (due.settings.interval_ms - due.since_last_ms) / 1000
+    return f"{kind.value} is due in {left_s:.0f} s" if left_s > 0 else ""
 
 
 def compaction_order(

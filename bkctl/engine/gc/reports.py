@@ -31,8 +31,9 @@ class LogResult:
 class PassReport:
     """One pass over a directory. ``compaction_reason`` says why it ran, or why it did not.
 
-    ``listing_failed`` and ``held_deletions`` (too many to go without a confirmation) are why no ledger was
-    deleted.
+    ``logs`` are those that nothing is written to any more; ``unflushed_logs`` others, the oldest of which is
+    ``least_unflushed_log_id``, wait for a later pass. ``listing_failed`` and ``held_deletions`` (too many to
+    go without a confirmation) are why no ledger was deleted.
     """
 
     number: int
@@ -48,6 +49,8 @@ class PassReport:
     unindexed_ledgers: int = 0
     logs: int = 0
     logs_read: int = 0
+    unflushed_logs: int = 0
+    least_unflushed_log_id: int | None = None
     deleted_logs: int = 0
     compacted_logs: int = 0
     set_aside_logs: int = 0
@@ -69,6 +72,7 @@ class GcMeters:
     held_deletions: int = 0
     deleted_logs: int = 0
     deleted_bytes: int = 0
+    failed_removals: int = 0
     compacted_bytes: int = 0
     compaction_failures: int = 0
     minor_compactions: int = 0
@@ -85,7 +89,8 @@ class CollectorStatus:
     """A collector at one moment; times are milliseconds since 1970.
 
     ``phase`` is ``idle``, ``listing``, ``reading logs``, ``deleting`` or ``compacting``; ``log_id`` the log
-    that is being read or compacted. ``set_aside`` maps damaged logs to what is wrong with them.
+    that is being read or compacted, ``progress`` the share (0 to 1) of these logs that is done.
+    ``set_aside`` maps damaged logs to what is wrong with them.
     """
 
     directory: str
@@ -104,6 +109,7 @@ class CollectorStatus:
     set_aside: dict[int, str]
     last_pass: PassReport | None
     results: tuple[LogResult, ...]
+    progress: float | None = None
 
 
 def results_kept(count_max: int) -> deque[LogResult]:

@@ -58,6 +58,7 @@ class GcSettings:
     usages_pairs_max                    (log, ledger) pairs kept in memory; logs beyond are read again
     results_max                         results of logs remembered
     free_bytes_min                      what a copy leaves free on the disk
+    scratch_directories                 where copies are made for which a directory's own disk has no room
     =================================== ================================================================
     """
 
@@ -81,6 +82,7 @@ class GcSettings:
     usages_pairs_max: int = 5_000_000
     results_max: int = 1000
     free_bytes_min: int = 16 << 20
+    scratch_directories: tuple[str, ...] = ()
 
     @property
     def piece_entries_max(self) -> int:

@@ -41,7 +41,8 @@ from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
 _COMPACTING = re.compile(r"([0-9a-f]+)\.log\.compacting")
-_COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
+#: Target and source in the name of a complete copy.
+COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class TransactionalCompactor:
                 self._pace(len(piece), piece.size_bytes)
                 if target is None:
                     target = self._begin()
-                _append(target, piece)
+                append_piece(target, piece)
                 copied.add(piece)
             if target is not None:
                 self._complete(target, log_id)
@@ -116,7 +117,7 @@ class TransactionalCompactor:
         found = RecoveredCompactions()
         for name in self._filesystem.names(self._directory):
             compacting = _COMPACTING.fullmatch(name)
-            compacted = _COMPACTED.fullmatch(name)
+            compacted = COMPACTED.fullmatch(name)
             try:
                 if compacting is not None:
                     self._filesystem.remove(f"{self._directory}/{name}")
@@ -159,14 +160,17 @@ class TransactionalCompactor:
             self._filesystem.link(compacted, path)
         # Readers find the log by its name, also after a crash, before an index row sends them there.
         self._sync_names()
-        self._change_index(target, source)
+        self.change_index(target, source)
         self._filesystem.remove(compacted)
         with suppress(NotFoundError):
             self._storage.entry_logger.remove(source)
         self._sync_names()
 
-    def _change_index(self, target: int, source: int) -> None:
-        """Every entry of the target whose row still names the source gets its new location."""
+    def change_index(self, target: int, source: int) -> None:
+        """Every entry of the target whose row still names the source gets its new location, durably.
+
+        Raises CorruptionError for a target that is not whole, StorageError.
+        """
         with EntryLogScan(self._filesystem, self._path(target)) as scan:
             for item in scan:
                 if isinstance(item, Damage):
@@ -199,10 +203,11 @@ class TransactionalCompactor:
         return f"{self._path(target)}.{source:x}.compacted"
 
     def _sync_names(self) -> None:
-        self._filesystem.sync_directory(self._directory)
+        self._storage.while_quiet(self._storage.entry_logger.sync_names)
 
 
-def _append(target: LogWriter, piece: Piece) -> None:
+def append_piece(target: LogWriter, piece: Piece) -> None:
+    """Write a piece to a compaction's target. Raises CorruptionError when that gets too large for a log."""
     sizes = list(map(len, piece.bodies))
     places = target.fitting(sizes, OFFSET_MAX)
     if len(places) <= len(sizes):

@@ -91,8 +91,14 @@ class CallbackStage:
             # Written records whose sync failed meanwhile are not what DEFERRED_SYNC may call a success.
             why = outcome.error or (None if outcome.durable else self._state.error)
             if why is None:
+                now_s = self._clock.monotonic()
                 for batch in outcome.batches:
                     journaled.setdefault(id(batch.sink), []).append(batch)
+                    time_s = now_s - batch.enqueued_s
+                    if batch.entries:
+                        self._meters.added.add(time_s, batch.entries)
+                    else:
+                        self._meters.forced.add(time_s)
                 continue
             if outcome.final:
                 fatal = fatal or why

@@ -108,6 +108,8 @@ class ForceWriteStage:
             self._meters.syncs += 1
             self._meters.force_write.waited.add(started_s - groups[0].written_s, len(groups))
             self._meters.force_write.worked.add(ended_s - started_s)
+            entries = sum([batch.entries for group in groups for batch in group.batches])
+            self._meters.sync_entries.add_size(entries)
         self._state.forced(len(groups), failed=error is not None)
         for group in groups:
             self._callbacks.put(Outcome(group.batches, ended_s, error))

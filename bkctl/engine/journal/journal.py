@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 #: Bytes joined and written at once; joining more would hold the interpreter's lock for too long.
 WRITE_BYTES_MAX = 4 * 1024 * 1024
 
+#: In front of every record.
+LENGTH_WORD_BYTES = 4
+
 
 class Journal:
     """One journal directory: ``directory`` holds the ``.txn`` files (``<journal dir>/current``).
@@ -137,6 +140,11 @@ class Journal:
         self._queue.resume()
 
     @property
+    def queued_bytes(self) -> int:
+        """Bytes of the records that are not yet written."""
+        return self._queue.queued_bytes
+
+    @property
     def suspended(self) -> NoSpaceError | None:
         """Why appends are refused for the time being."""
         return self._queue.suspended
@@ -196,8 +204,10 @@ class Journal:
         return sorted(journal_id for journal_id in found if journal_id is not None)
 
     def _create(self, journal_id: int) -> JournalFile:
+        started_s = self._clock.monotonic()
         file = JournalFile.create(self._filesystem, self.directory, journal_id, self.settings.format_version)
         self._zeros.follow(file.path, file.position)
+        self.meters.created.add(self._clock.monotonic() - started_s)
         return file
 
     # --- the journal thread
@@ -206,7 +216,9 @@ class Journal:
         while (taken := self._queue.take()) is not None:
             batches, reason = taken
             if batches:
+                started_s = self._clock.monotonic()
                 self._flush(batches, reason)
+                self.meters.processed.add(self._clock.monotonic() - started_s)
             else:
                 self._mend()
         if not self._queue.aborted:
@@ -330,6 +342,10 @@ class Journal:
         elif any(batch.pieces for batch in batches):
             raise _wrong_size(file)
         entries = sum([batch.entries for batch in batches])
+        if size_bytes:
+            self.meters.record_bytes += size_bytes - LENGTH_WORD_BYTES * entries
+            self.meters.group_entries.add_size(entries)
+            self.meters.group_bytes.add_size(size_bytes)
         meter = self.meters.journal
         meter.waited.add(started_s - batches[0].enqueued_s, entries)
         meter.worked.add(self._clock.monotonic() - started_s)

@@ -87,6 +87,11 @@ class JournalQueue:
             self._was_full = True
             return False
 
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of the records that were appended and are not yet written."""
+        return self._bytes + self._taken_bytes
+
     # --- the journal thread
 
     def take(self) -> tuple[list[JournalBatch], FlushReason] | None:

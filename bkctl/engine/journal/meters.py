@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.settings import JournalSettings
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 
 
@@ -13,18 +15,31 @@ class JournalMeters:
     ``journal`` counts records, ``force_write`` and ``callback`` groups. ``journal.waited`` takes for all
     records of a group the time of its oldest batch from append to write; ``journal.worked`` is the write
     itself, ``force_write.worked`` the time of each fdatasync.
+
+    Of every record ``added`` is the time from append to answer, ``forced`` that of a batch without records.
+    Of every group ``processed`` is the journal thread's whole work, ``group_entries`` and ``group_bytes`` are
+    what was in it (length words too, no padding); of every fdatasync ``sync_entries`` are the records that it
+    made durable. ``created`` is the making of a file; ``record_bytes`` has no length words.
     """
 
     __slots__ = (
+        "added",
         "bytes_written",
         "callback",
+        "created",
         "flushes",
         "force_write",
+        "forced",
+        "group_bytes",
+        "group_entries",
         "groups",
         "journal",
         "padding_bytes",
+        "processed",
+        "record_bytes",
         "retire_failures",
         "rolls",
+        "sync_entries",
         "syncs",
         "zero_failures",
         "zeroed_bytes",
@@ -34,6 +49,14 @@ class JournalMeters:
         self.journal = StageMeter("journal", bound=settings.queue_entries_max)
         self.force_write = StageMeter("force_write", bound=settings.force_write_groups_max, unit="groups")
         self.callback = StageMeter("callback", bound=settings.callback_groups_max, unit="groups")
+        self.added = LatencyHistogram()
+        self.forced = LatencyHistogram()
+        self.processed = LatencyHistogram()
+        self.created = LatencyHistogram()
+        self.group_entries = SizeHistogram()
+        self.group_bytes = SizeHistogram()
+        self.sync_entries = SizeHistogram()
+        self.record_bytes = 0
         self.groups = 0
         self.bytes_written = 0
         self.padding_bytes = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from posixpath import join
 
 from bkctl.admin.offline.gc.cluster import Cluster
@@ -29,6 +29,7 @@ from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
+from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.index.entry_locations import EntryLocationIndex
@@ -52,11 +53,13 @@ _SIZE_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """``threshold`` None compacts nothing. ``delete_ledgers`` also deletes what the cluster does not have any
-    more; ``confirmed`` lets it be surprisingly many."""
+    more; ``confirmed`` lets it be surprisingly many. Where the disk has no room for the copy of a log,
+    ``scratch``, a directory on another disk, takes it until the log is gone."""
 
     threshold: float | None = None
     delete_ledgers: bool = False
     confirmed: bool = False
+    scratch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Work:
     sorted_out: Candidates
     unfinished: bool
     fingerprint: tuple[object, ...]
+    scratch: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -153,11 +157,22 @@ def prepare(
             space,
             gone,
             frozenset(found.dead),
-            sorted_out.steps(options.threshold, free_bytes, scarce=scarce),
+            _with_scratch(
+                filesystem, options, sorted_out.steps(options.threshold, free_bytes, scarce=scarce)
+            ),
             sorted_out,
             bool(found.unfinished),
             before,
+            options.scratch,
         )
+
+
+def _with_scratch(filesystem: WritableFileSystem, options: RunOptions, steps: list[Step]) -> list[Step]:
+    """Also steps that have no room, if there is enough for their copies in the scratch directory."""
+    if options.scratch is None:
+        return steps
+    room_bytes = filesystem.disk_space(options.scratch).free_bytes - _SETTINGS.free_bytes_min
+    return [replace(step, fits=step.fits or step.copied_bytes <= room_bytes) for step in steps]
 
 
 def perform(
@@ -179,8 +194,8 @@ def perform(
         lock.recheck()
         if _fingerprint(filesystem, space) != work.fingerprint:
             raise RefusedError(f"{space.dir}: changed while this was decided; nothing was done, run it again")
-        if work.unfinished:
-            yield from _finish(filesystem, storage, space)
+        if work.unfinished or work.scratch is not None:
+            yield from _finish(filesystem, storage, work)
         if work.gone:
             # Both synced when they return: no row of a deleted ledger comes back after its log is gone.
             storage.locations.delete_ledgers(work.gone)
@@ -311,10 +326,13 @@ def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> 
         yield storage
 
 
-def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, space: IndexSpace) -> Iterator[RunRow]:
+def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) -> Iterator[RunRow]:
     compactor = TransactionalCompactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: None)
     recovered = compactor.recover()
-    directory = space.log_dirs[0]
+    by_scratch = _by_scratch(filesystem, storage, work.scratch).recover()
+    recovered.finished += by_scratch.finished
+    recovered.unresolved |= by_scratch.unresolved
+    directory = work.space.log_dirs[0]
     for log_id in recovered.finished:
         path = storage.entry_logger.path(log_id)
         yield RunRow(directory, FINISH, log_id, path, 0, 0, 0, 0, "its source is removed", True)
@@ -340,15 +358,21 @@ def _compact(
     filesystem: WritableFileSystem, storage: LedgerStorage, work: Work, removed: list[int], advance: Advance
 ) -> Iterator[RunRow]:
     compactor = Compactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
+    by_scratch = _by_scratch(filesystem, storage, work.scratch, advance)
     for step in work.steps:
         if step.action != COMPACT:
             continue
         free_bytes = filesystem.disk_space(step.dir).free_bytes
-        if step.copied_bytes + _SETTINGS.free_bytes_min > free_bytes:
+        fits = step.copied_bytes + _SETTINGS.free_bytes_min <= free_bytes
+        scratch = None if fits else by_scratch.roomy(step.copied_bytes)
+        if not fits and scratch is None:
             yield _left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
             continue
         try:
-            copied = compactor.compact(step.log_id, work.dead)
+            if scratch is None:
+                copied = compactor.compact(step.log_id, work.dead)
+            else:
+                copied = by_scratch.compact(step.log_id, work.dead, scratch=scratch)
         except CorruptionError as error:
             yield _left(step, str(error), SET_ASIDE)
             continue
@@ -366,9 +390,22 @@ def _compact(
             size_bytes,
             step.bytes - size_bytes,
             0,
-            f"{copied.entries} entries copied",
+            f"{copied.entries} entries copied" + (f" by way of {scratch}" if scratch else ""),
             True,
         )
+
+
+def _by_scratch(
+    filesystem: WritableFileSystem, storage: LedgerStorage, scratch: str | None, advance: Advance = nobody
+) -> ScratchCompactor:
+    places = () if scratch is None else (scratch,)
+    return ScratchCompactor(
+        storage,
+        filesystem,
+        _SETTINGS,
+        lambda entries, size_bytes: advance(size_bytes if entries else 0),
+        places,
+    )
 
 
 def _forget(filesystem: WritableFileSystem, space: IndexSpace, removed: list[int]) -> None:

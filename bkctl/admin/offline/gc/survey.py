@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from posixpath import join
+from posixpath import basename, join
 
 from bkctl.admin.offline.gc.cluster import Cluster, check_same_cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
@@ -32,7 +32,7 @@ class Survey:
 
     ``gone`` are ledgers with a row that the cluster does not have any more. ``judged_dead`` says whether the
     cluster's word is enough to be dead; otherwise the bookie's own rows have to agree. ``holder`` uses the
-    directory. ``unfinished`` maps logs to the transactional compaction that holds them,
+    directory. ``unfinished`` maps logs to the copy of the compaction that holds them,
     ``rebuilds`` are index rebuilds that have not ended.
     """
 
@@ -143,8 +143,13 @@ def survey(
     for directory in directories:
         for name in filesystem.names(directory):
             compacted = _COMPACTED.fullmatch(name)
+            # A compaction by way of another disk: the log is a link to its copy there.
+            copy = filesystem.link_target(join(directory, name)) if name.endswith(".log") else None
+            if copy is not None:
+                compacted = _COMPACTED.fullmatch(basename(copy))
             if compacted is not None:
-                found.unfinished.update(dict.fromkeys((int(compacted[1], 16), int(compacted[2], 16)), name))
+                ids = (int(compacted[1], 16), int(compacted[2], 16))
+                found.unfinished.update(dict.fromkeys(ids, copy or name))
             elif _BEGUN_REBUILD.fullmatch(name):
                 found.rebuilds.append(join(directory, name))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bkctl.clock import Clock
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES, log_name
 from bkctl.codec.location import encode_key
@@ -35,10 +36,12 @@ def opened(
     *,
     files_open_max: int = 4,
     directory: str = CURRENT,
+    clock: Clock | None = None,
+    **changes: object,
 ) -> EntryLogger:
-    """A logger that is ready."""
-    settings = EntryLogSettings(size_bytes_max, files_open_max)
-    logger = EntryLogger(directory, filesystem, settings)
+    """A logger that is ready; ``changes`` are other settings."""
+    settings = EntryLogSettings(size_bytes_max, files_open_max, **changes)  # type: ignore[arg-type]
+    logger = EntryLogger(directory, filesystem, settings, clock)
     logger.open()
     return logger
 

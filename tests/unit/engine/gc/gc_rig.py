@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bkctl.clock import ManualClock
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import LEDGER_MAX, Request
@@ -90,6 +89,7 @@ class GcRig(StorageRig):
         rows: MemoryStore | None = None,
         crash_after: int | None = None,
         log_bytes_max: int = 4000,
+        per_ledger: bool = False,
     ) -> None:
         super().__init__(
             SMALL,
@@ -98,11 +98,11 @@ class GcRig(StorageRig):
             ledgers=ledgers,
             crash_after=crash_after,
             log_bytes_max=log_bytes_max,
+            per_ledger=per_ledger,
         )
         self.gc = gc
         self.cluster = cluster or Cluster()
         self.cache_rows = rows
-        self.clock = ManualClock()
         self.deleted: list[int] = []
         self.collector = Collector(
             self.storage,
@@ -160,6 +160,7 @@ class GcRig(StorageRig):
             ledgers=self.ledger_rows.crash(chance),
             rows=None if self.cache_rows is None else self.cache_rows.crash(chance),
             log_bytes_max=self.log_bytes_max,
+            per_ledger=self.per_ledger,
         )
         rig.open()
         return rig

@@ -320,6 +320,33 @@ def test_a_log_that_cannot_be_read_or_removed_does_not_stop_the_others() -> None
     assert "2.log" not in rig.log_names()
 
 
+@pytest.mark.parametrize("pointed_at", [False, True])
+def test_a_log_that_a_power_cut_left_without_a_header(pointed_at: bool) -> None:
+    """Nobody points into it if it was never forced: then it is garbage; otherwise it is damaged."""
+    rig = opened()
+    rig.fill([1, 2])
+    file = rig.disk.create(f"{DIRECTORY}/7f.log")
+    file.write_at(1024, b"\0\0\1\7 half a record")
+    file.sync()
+    if pointed_at:
+        rig.locations.put_many([key_of(1, 99)], [0x7F << 32 | 1028])
+    report = rig.collect(MAJOR)
+    assert report.set_aside_logs == pointed_at
+    assert ("7f.log" in rig.log_names()) == pointed_at
+    if pointed_at:
+        assert 0x7F in rig.collector.status().set_aside
+
+
+def test_a_file_that_is_no_log_is_set_aside() -> None:
+    rig = opened()
+    rig.fill([1, 2])
+    file = rig.disk.create(f"{DIRECTORY}/7f.log")
+    file.write_at(0, b"minutes of a meeting" * 100)
+    file.sync()
+    assert rig.collect(MAJOR).set_aside_logs == 1
+    assert "7f.log" in rig.log_names()
+
+
 def test_a_half_lost_ledger_index_does_not_cost_the_logs() -> None:
     """The rows of live ledgers are gone: their entries stay, whatever Java does then."""
     rig = opened()

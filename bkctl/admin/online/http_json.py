@@ -1,0 +1,82 @@
+"""Calls to a bookie's HTTP admin, ours or Java's, and values out of its JSON, whatever is in there."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from urllib.parse import urlsplit
+
+from bkctl.errors import ConnectionFailedError, RefusedError, UsageError
+
+TIMEOUT_S = 10.0
+#: The environment's variable with the token that a bookie wants before it changes anything.
+TOKEN_VARIABLE = "BKCTL_HTTP_TOKEN"  # noqa: S105 - the variable's name, not a token
+_ANSWER_BYTES_MAX = 64 << 20
+
+
+class NoSuchPathError(RefusedError):
+    """HTTP status 404."""
+
+
+def object_of(value: object) -> dict[str, object]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: object) -> int:
+    """The value if it is an integer, else 0."""
+    return value if isinstance(value, int) else 0
+
+
+def text_of(value: object) -> str | None:
+    """The value if it is a text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def truth(value: object) -> bool:
+    """Whether it is true; Java also writes the word."""
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+def base(url: str) -> str:
+    """What paths are appended to. Raises UsageError for what is no HTTP address."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that are not closed, a port that is no number
+        good = False
+    if not good:
+        raise UsageError(f"--url {url}: expected http://host:port")
+    return url.rstrip("/")
+
+
+def call(method: str, url: str, path: str, body: dict[str, bool] | None = None) -> object:
+    """The JSON of an answer, or its text.
+
+    What may change something carries the token of the environment, if there is one. Raises
+    ConnectionFailedError, RefusedError for an error status, UsageError for a token that cannot be sent.
+    """
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data=data, method=method)  # noqa: S310 - checked by base
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if token and method != "GET":
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError(f"{TOKEN_VARIABLE}: expected one line of ASCII characters")
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked by base
+            content = answer.read(_ANSWER_BYTES_MAX)
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read(1000).decode("utf-8", "replace").strip()
+        kind = NoSuchPathError if error.code == 404 else RefusedError
+        raise kind(f"{method} {url}{path}: HTTP status {error.code}: {text}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionFailedError(f"{url}: no answer from a bookie's HTTP admin: {error}") from error
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return content.decode("utf-8", "replace")

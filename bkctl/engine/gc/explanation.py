@@ -1,0 +1,177 @@
+"""What a running collector knows of each entry log: how much of it is alive, and why it stays or goes.
+
+Asked from any thread while a pass may be running. What is told is no older than the last pass: a ledger that
+was deleted since still counts as alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import itemgetter
+
+from bkctl.clock import Clock
+from bkctl.engine.gc.log_reading import trusted_map
+from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.policy import Due, Kind, obstacle_of
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import BkctlError
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.vfs import WritableFileSystem
+
+#: Ledgers named of one log.
+LEDGERS_MAX = 1000
+
+GARBAGE = "garbage"
+NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """One log. ``live_bytes`` are all entries of the ``live_ledgers`` ledgers that are alive, size words
+    included, of ``total_bytes``; ``ledgers`` the (ledger, bytes) of those with most bytes. None where nobody
+    knows yet. ``source`` is ``map``, ``scan``, ``cache`` or ``none``; ``eligible`` is ``garbage``, ``minor``,
+    ``major`` or ``no``; ``held`` says that the reason is none of the threshold.
+    """
+
+    log_id: int
+    path: str
+    file_bytes: int
+    age_s: int
+    source: str
+    eligible: str
+    why: str
+    held: bool = False
+    damaged: bool = False
+    total_bytes: int | None = None
+    live_bytes: int | None = None
+    live_ledgers: int | None = None
+    ledgers: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """One ledger directory; ``disk_bytes`` and ``free_bytes`` are those of its disk."""
+
+    directory: str
+    disk_bytes: int
+    free_bytes: int
+    minor_threshold: float
+    major_threshold: float
+    least_unflushed_log_id: int | None
+    logs: tuple[LogState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the collector contributes. ``held_deletions`` are those that wait to be confirmed."""
+
+    usages: Mapping[int, LogUsage]
+    set_aside: Mapping[int, str]
+    unresolved: Mapping[int, str]
+    dues: Mapping[Kind, Due]
+    held_deletions: int = 0
+    log_size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explainer:
+    """Explains the logs of one ledger directory."""
+
+    storage: LedgerStorage
+    filesystem: WritableFileSystem
+    clock: Clock
+    known: Known
+    unflushed: Collection[int] = field(default_factory=frozenset)
+
+    def directory(self) -> DirectoryState:
+        """Everything. Raises StorageError when the directory cannot be listed."""
+        logger = self.storage.entry_logger
+        space = self.filesystem.disk_space(self.storage.directory)
+        states = (self._log(log_id) for log_id in logger.log_ids())
+        return DirectoryState(
+            self.storage.directory,
+            space.total_bytes,
+            space.free_bytes,
+            self.known.dues[Kind.MINOR].settings.threshold,
+            self.known.dues[Kind.MAJOR].settings.threshold,
+            min(self.unflushed, default=None),
+            tuple(state for state in states if state is not None),
+        )
+
+    def _log(self, log_id: int) -> LogState | None:
+        path = self.storage.entry_logger.path(log_id)
+        status = self.filesystem.status(path)
+        if status is None and log_id not in self.known.unresolved:
+            return None  # removed since it was listed
+        file_bytes = 0 if status is None else status.size_bytes
+        age_s = 0 if status is None else max(0, int(self.clock.time_ms() / 1000 - status.mtime_s))
+        obstacle = self._obstacle(log_id)
+        damaged = log_id in self.known.set_aside
+        usage = None if damaged or log_id in self.known.unresolved else self._usage(log_id, file_bytes)
+        if usage is None:
+            unread = "no ledgers map, and not read since the start; the next pass reads it (bkctl bookie gc)"
+            return LogState(log_id, path, file_bytes, age_s, "none", NO, obstacle or unread, True, damaged)
+        pairs = usage.pairs()
+        eligible, why = (NO, obstacle) if obstacle else self._verdict(usage)
+        return LogState(
+            log_id,
+            path,
+            file_bytes,
+            age_s,
+            usage.source,
+            eligible,
+            why,
+            held=bool(obstacle),
+            total_bytes=usage.total_bytes,
+            live_bytes=sum(size for _, size in pairs),
+            live_ledgers=len(pairs),
+            ledgers=tuple(nlargest(LEDGERS_MAX, pairs, key=itemgetter(1))),
+        )
+
+    def _obstacle(self, log_id: int) -> str:
+        """Why nothing happens to a log, however little of it is alive; empty when there is no such reason."""
+        if log_id in self.known.set_aside:
+            return f"damaged, set aside: {self.known.set_aside[log_id]}"
+        if log_id in self.known.unresolved:
+            return f"a compaction of it is not finished: {self.known.unresolved[log_id]}"
+        if log_id in self.unflushed:
+            return "it is being written"
+        if self.known.held_deletions:
+            return (
+                f"nothing is collected while {self.known.held_deletions} deletions wait to be confirmed"
+                " (bkctl bookie gc --confirm-deletions)"
+            )
+        return ""
+
+    def _verdict(self, usage: LogUsage) -> tuple[str, str]:
+        if usage.is_empty:
+            return GARBAGE, "no ledger of it is alive; the next pass removes it"
+        share = usage.usage(self.known.log_size_bytes)
+        live = f"{share:.1%} of its entries' bytes are live"
+        for kind in (Kind.MINOR, Kind.MAJOR):
+            due = self.known.dues[kind]
+            if due.settings.has_threshold and share < due.settings.threshold:
+                when = obstacle_of(kind, due) or f"{kind.value} is due with the next pass"
+                return kind.value, f"{live}, below {due.settings.threshold:.0%}; {when}"
+        major = self.known.dues[Kind.MAJOR]
+        if not major.settings.has_threshold:
+            return NO, f"{live}; {obstacle_of(Kind.MAJOR, major)}"
+        return NO, f"{live}, not below the threshold of {major.settings.threshold:.0%}"
+
+    def _usage(self, log_id: int, file_bytes: int) -> LogUsage | None:
+        """What the last pass found, or else what a ledgers map says; nothing is scanned for this."""
+        usage = self.known.usages.get(log_id)
+        if usage is not None or log_id in self.unflushed:
+            return usage
+        try:
+            with EntryLogScan(self.filesystem, self.storage.entry_logger.path(log_id)) as scan:
+                found = trusted_map(scan.head)
+        except BkctlError:
+            return None
+        if found is None:
+            return None
+        rows = self.storage.ledgers
+        live = {ledger: size for ledger, size in found.items() if rows.get(ledger) is not None}
+        return LogUsage(log_id, live, file_bytes=file_bytes, total_bytes=sum(found.values()))
