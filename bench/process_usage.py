@@ -15,6 +15,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def user_s(pid: int) -> float:
+    """User seconds of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) / _TICKS_PER_S
+
+
 def resident_bytes(pid: int) -> int:
     """Resident bytes now."""
     return _status_kib(pid, "VmRSS") << 10

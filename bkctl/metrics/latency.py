@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
 
 #: Buckets for each doubling of the time.
 _STEPS = 8
@@ -12,11 +15,15 @@ _BUCKETS = _STEPS * 30
 
 
 class LatencyHistogram:
-    """Counts of durations. There is one writer; a reader may see an addition half done."""
+    """Counts of durations. There is one writer; a reader may see an addition half done.
 
-    __slots__ = ("buckets", "count", "maximum_s", "total_s")
+    With ``on`` False it stays as it is: what :meth:`add` costs is saved where nobody looks.
+    """
+
+    __slots__ = ("buckets", "count", "maximum_s", "on", "total_s")
 
     def __init__(self) -> None:
+        self.on = True
         self.buckets = [0] * _BUCKETS
         self.count = 0
         self.total_s = 0.0
@@ -24,6 +31,8 @@ class LatencyHistogram:
 
     def add(self, seconds: float, count: int = 1) -> None:
         """``count`` events that took ``seconds`` each."""
+        if not (self.on and count):
+            return
         if seconds <= _FIRST_S:
             bucket = 0
         else:
@@ -43,6 +52,15 @@ class LatencyHistogram:
                 upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
                 return min(upper, self.maximum_s)
         return self.maximum_s
+
+    def filled(self) -> list[tuple[float, int]]:
+        """(longest time in seconds, events) of every bucket that has events, ascending.
+
+        With two looks at these, whoever keeps the earlier one has the distribution of the time between.
+        """
+        return [
+            (_FIRST_S * 2.0 ** (bucket / _STEPS), count) for bucket, count in enumerate(self.buckets) if count
+        ]
 
 
 class LatencyWindow:
@@ -64,12 +82,20 @@ class LatencyWindow:
 
     def quantile(self, fraction: float) -> float | None:
         """Seconds that ``fraction`` of the window's events did not exceed; None without events."""
-        counts = [now - then for now, then in zip(self.total.buckets, self._before, strict=True)]
-        wanted = fraction * sum(counts)
-        seen = 0
-        for bucket, count in enumerate(counts):
-            seen += count
-            if count and seen >= wanted:
-                upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
-                return min(upper, self.total.maximum_s)
-        return None
+        return self.quantiles((fraction,))[0]
+
+    def quantiles(self, fractions: Sequence[float]) -> list[float | None]:
+        """The same for several fractions, ascending, in one pass."""
+        counts = list(map(sub, self.total.buckets, self._before))
+        events = sum(counts)
+        if events <= 0:
+            return [None] * len(fractions)
+        found: list[float | None] = []
+        reached = enumerate(accumulate(counts))
+        bucket, seen = next(reached)
+        for fraction in fractions:
+            # An empty bucket does not add to what was seen, so the first one to reach it has events.
+            while seen < fraction * events or not seen:
+                bucket, seen = next(reached)
+            found.append(min(_FIRST_S * 2.0 ** (bucket / _STEPS), self.total.maximum_s))
+        return found

@@ -11,6 +11,7 @@ from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_adds
 from bkctl.server.answer_codes import code_of
@@ -37,12 +38,18 @@ class AddsInProgress:
 
     A connection stops reading when its own run goes over the bound, and all of them go on when three quarters
     of it are left. On the loop's thread only.
+
+    ``latency`` is the time from an add's arrival to its answer, ``taken``, the write stage's, the part of it
+    in which the engine took it, ``sizes`` the bytes of the entries that were acknowledged (of a run their
+    average).
     """
 
-    def __init__(self, adds_max: int) -> None:
+    def __init__(self, adds_max: int, taken: LatencyHistogram) -> None:
         self.meter = StageMeter("adds_in_progress", bound=adds_max)
         self.refused: dict[ResultCode, int] = {}
-        self.latency = LatencyHistogram()
+        self.latency = self.meter.worked
+        self.taken = taken
+        self.sizes = SizeHistogram()
         self._paused: set[BookieConnection] = set()
 
     def begin(self, connection: BookieConnection, count: int) -> None:
@@ -60,6 +67,10 @@ class AddsInProgress:
             paused, self._paused = self._paused, set()
             for connection in paused:
                 connection.pause_adds(False)
+
+    def took(self, count: int, time_s: float) -> None:
+        """The engine took adds, all together in so much time."""
+        self.taken.add(time_s / count, count)
 
     def forget(self, connection: BookieConnection) -> None:
         """The connection is gone."""
@@ -105,8 +116,10 @@ class AddAnswers:
 
     def _ended(self, pending: PendingAdds, code: ResultCode) -> None:
         count = len(pending.run)
-        self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
-        if code is not ResultCode.OK:
+        if code is ResultCode.OK:
+            self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
+            self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
+        else:
             refused = self._in_progress.refused
             refused[code] = refused.get(code, 0) + count
         self._in_progress.end(count)

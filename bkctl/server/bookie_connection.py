@@ -98,11 +98,18 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as nobody waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
+            started_s = self._server.now_s()
             self._transport.write(data)
+            self._server.channel_writes.add(self._server.now_s() - started_s)
 
-    def respond(self, response: Response) -> None:
-        """Send an answer, from any thread."""
-        self._server.answers.post([(self, partial(encode_response, response), None)])
+    def respond(self, request: Request, since_s: float, response: Response) -> None:
+        """Send the answer to a request that came at ``since_s``, from any thread."""
+        ended = partial(self._ended, request, since_s, response)
+        self._server.answers.post([(self, partial(encode_response, response), ended)])
+
+    def _ended(self, request: Request, since_s: float, response: Response) -> None:
+        """On the loop's thread, when an answer was sent."""
+        self._server.request_ended(request, response, self._server.now_s() - since_s)
 
     def close(self) -> None:
         """Send what is left and close; a client that does not take it is cut off after a while."""
@@ -163,21 +170,27 @@ class BookieConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _request(self, request: Request) -> None:
-        self._server.requests += 1
         if isinstance(
             request, ReadRequest | BatchReadRequest | ReadLacRequest | ListOfEntriesRequest
         ) and not (isinstance(request, ReadRequest) and request.long_poll):
-            self.turns.add(partial(self._read, request), first=request.high_priority)
+            begin = partial(self._read, request, self._server.now_s())
+            self.turns.add(begin, first=request.high_priority)
         else:
-            self._server.processor.process(request, self.respond, self)
+            respond = partial(self.respond, request, self._server.now_s())
+            self._server.processor.process(request, respond, self)
 
-    def _read(self, request: Request) -> None:
+    def _read(self, request: Request, since_s: float) -> None:
         """The turn of a request that brings entries."""
-        self._server.processor.process(request, self._respond_read, self)
+        self._server.processor.process(request, partial(self._respond_read, request, since_s), self)
 
-    def _respond_read(self, response: Response) -> None:
+    def _respond_read(self, request: Request, since_s: float, response: Response) -> None:
         """From any thread."""
-        self._server.answers.post([(self, partial(encode_response, response), self.turns.ended)])
+
+        def ended() -> None:
+            self._ended(request, since_s, response)
+            self.turns.ended()
+
+        self._server.answers.post([(self, partial(encode_response, response), ended)])
 
     def _add_run(self, run: AddRun) -> None:
         """Hand a run to the engine; one that it does not take as a whole is taken apart."""
@@ -191,11 +204,14 @@ class BookieConnection(asyncio.Protocol):
             run.grants, run.keys, run.bodies, run.size_bytes, self._server.add_answers, pending
         )
         try:
-            return self._server.bookie.writes.add_run(engine_run)
+            taken = self._server.bookie.writes.add_run(engine_run)
         except BkctlError as error:
             # The journal has failed; whether the engine took the entries makes no difference now.
             self._server.add_answers.refuse([pending], code_of(error))
             return True
+        if taken:
+            self._server.adds.took(len(run), self._server.now_s() - pending.since_s)
+        return taken
 
     def add_one_by_one(self, run: AddRun) -> None:
         """Add the entries of a run each by itself: some ledger is new, fenced, or has another key.
@@ -215,16 +231,18 @@ class BookieConnection(asyncio.Protocol):
     def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
         """None when the entry was taken, else the answer."""
         one = _slice(run, index, index + 1)
+        started_s = self._server.now_s()
         add = SingleAdd(
             run.bodies[index],
             run.grants[index][:_KEY_BYTES],
             self._server.add_answers,
-            PendingAdds(self, one, self._server.now_s()),
+            PendingAdds(self, one, started_s),
         )
         try:
             self._server.bookie.writes.add(add)
         except BkctlError as error:
             return code_of(error)
+        self._server.adds.took(1, self._server.now_s() - started_s)
         return None
 
     def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]]) -> None:

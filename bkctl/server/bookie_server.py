@@ -14,13 +14,17 @@ from bkctl.clock import Clock
 from bkctl.engine.bookie import Bookie
 from bkctl.errors import StorageError
 from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
 from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason
+from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse, Request, Response
 from bkctl.server.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.answers import AnswerQueue
 from bkctl.server.bookie_connection import BookieConnection
 from bkctl.server.long_polls import LongPolls
+from bkctl.server.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.request_processor import RequestProcessor
 from bkctl.server.stage_pool import StagePool
+from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
 _DRAIN_POLL_S = 0.005
@@ -67,7 +71,7 @@ class BookieServer:
         self.close_timeout_s = settings.close_timeout_ms / 1000
         self.now_s = clock.monotonic
         self.answers = AnswerQueue(self.loop)
-        self.adds = AddsInProgress(settings.adds_in_progress_max)
+        self.adds = AddsInProgress(settings.adds_in_progress_max, bookie.writes.meter.worked)
         self.add_answers = AddAnswers(self.answers, self.adds, clock)
         self.read_stage = StagePool(
             "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
@@ -78,21 +82,38 @@ class BookieServer:
             threads=settings.high_priority_threads,
             requests_max=settings.high_priority_max,
         )
-        self.long_polls = LongPolls(bookie, self.read_stage, self.loop, polls_max=settings.long_polls_max)
+        self.request_meters = RequestMeters()
+        self.long_polls = LongPolls(
+            bookie,
+            self.read_stage,
+            self.loop,
+            self.request_meters,
+            clock,
+            polls_max=settings.long_polls_max,
+        )
         self.processor = RequestProcessor(
             bookie,
             self.read_stage,
             self.high_priority_stage,
             self.long_polls,
+            self.request_meters,
+            clock,
             batch_read_bytes_max=settings.batch_read_bytes_max,
             frame_bytes_max=settings.frame_bytes_max,
         )
-        #: Counters: requests that came one by one, reads answered and refused, why connections were closed.
-        self.requests = 0
+        #: Counters: reads of runs answered and refused, why connections were closed.
         self.reads_done = 0
         self.reads_refused = 0
         self.read_bytes = 0
         self.read_latency = LatencyHistogram()
+        #: Reads answered without the entry.
+        self.reads_failed = 0
+        #: Parts of a read: waiting for its turn, and reading; the entries' bytes (of a run their average).
+        self.reads_waited = LatencyHistogram()
+        self.reads_worked = LatencyHistogram()
+        self.read_sizes = SizeHistogram()
+        #: Handing answers, of one request or many, to a connection.
+        self.channel_writes = LatencyHistogram()
         self.closed_for: dict[CloseReason, int] = {}
         self.connections_refused = 0
         self._connections: set[BookieConnection] = set()
@@ -103,6 +124,11 @@ class BookieServer:
     def connections(self) -> int:
         """How many are open."""
         return len(self._connections)
+
+    @property
+    def waiting_reads(self) -> int:
+        """Reads, and runs of them, that wait for their turn on a connection."""
+        return sum(connection.turns.waiting for connection in self._connections)
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket that is bound (:func:`bind`)."""
@@ -159,11 +185,43 @@ class BookieServer:
         self.adds.forget(connection)
         self.long_polls.forget(connection)
 
-    def reads_ended(self, count: int, size_bytes: int, since_s: float) -> None:
-        """Reads were answered, with so many bytes of entries."""
-        self.reads_done += count
+    def reads_ended(self, count: int, failed: int, size_bytes: int, since_s: float, worked_s: float) -> None:
+        """A chunk of reads was answered: ``count`` with entries of so many bytes, ``failed`` without.
+
+        ``since_s`` is when they came, ``worked_s`` the time of reading all of them.
+        """
+        self.reads_done += count + failed
+        self.reads_failed += failed
         self.read_bytes += size_bytes
         self.read_latency.add(self.now_s() - since_s, count)
+        if count:
+            self.reads_worked.add(worked_s / count, count)
+            self.read_sizes.add_size(size_bytes / count, count)
+
+    def request_ended(self, request: Request, response: Response, time_s: float) -> None:
+        """A request that came by itself was answered."""
+        code = answer_code(response)
+        self.request_meters.ended(request, code, time_s)
+        if code is not ResultCode.OK:
+            if isinstance(request, AddRequest):
+                self.adds.refused[code] = self.adds.refused.get(code, 0) + 1
+            return
+        if isinstance(request, AddRequest):
+            self.adds.latency.add(time_s)
+            self.adds.sizes.add_size(len(request.body))
+        elif isinstance(response, ReadResponse):
+            if kind_of(request) is RequestKind.READ:
+                self.read_latency.add(time_s)
+                self.reads_worked.add(time_s)
+            self._count_read(response.body)
+        elif isinstance(response, BatchReadResponse):
+            for body in response.bodies:
+                self._count_read(body)
+
+    def _count_read(self, body: bytes | None) -> None:
+        if body is not None:
+            self.read_bytes += len(body)
+            self.read_sizes.add_size(len(body))
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to a task until it is done."""

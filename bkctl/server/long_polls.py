@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from bkctl.clock import Clock
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.ledger_descriptor import LacWatch
 from bkctl.engine.read_stage import LAST_ENTRY
@@ -18,6 +19,7 @@ from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsE
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.messages import ReadRequest, Response
 from bkctl.server.answer_codes import code_of
+from bkctl.server.request_meters import RequestMeters
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
@@ -41,12 +43,23 @@ class LongPolls:
     """At most ``polls_max`` waits; one more is refused with too-many-requests."""
 
     def __init__(
-        self, bookie: Bookie, read_stage: StagePool, loop: asyncio.AbstractEventLoop, *, polls_max: int
+        self,
+        bookie: Bookie,
+        read_stage: StagePool,
+        loop: asyncio.AbstractEventLoop,
+        meters: RequestMeters,
+        clock: Clock,
+        *,
+        polls_max: int,
     ) -> None:
         self.meter = StageMeter("long_poll", bound=polls_max, unit="requests")
+        self.meter.waited = meters.steps["READ_ENTRY_LONG_POLL_WAIT"]
+        self.meter.worked = meters.steps["READ_ENTRY_LONG_POLL_READ"]
         self._bookie = bookie
         self._read_stage = read_stage
         self._loop = loop
+        self._meters = meters
+        self._now_s = clock.monotonic
         self._waits: dict[Client, set[_Wait]] = {}
 
     def start(self, request: ReadRequest, respond: Respond, client: Client) -> None:
@@ -57,7 +70,8 @@ class LongPolls:
         self.meter.length += 1
         try:
             # The LAC may have to be read from disk first.
-            self._read_stage.submit(partial(self._look, request, partial(self._finish, respond), client))
+            look = partial(self._look, request, partial(self._finish, respond), client, self._now_s())
+            self._read_stage.submit(look)
         except BkctlError:
             self.meter.length -= 1
             raise
@@ -91,7 +105,7 @@ class LongPolls:
         """A wait ended with its client. On the loop's thread."""
         self._ended()
 
-    def _look(self, request: ReadRequest, respond: Respond, client: Client) -> None:
+    def _look(self, request: ReadRequest, respond: Respond, client: Client, since_s: float) -> None:
         """On the read stage: answer at once, or set the wait up."""
         assert request.previous_lac is not None
         try:
@@ -99,7 +113,9 @@ class LongPolls:
             if request.timeout_ms is None:
                 self._answer(request, respond, None)
                 return
-            wait = _Wait(self, request, respond, client)
+            began_s = self._now_s()
+            self._meters.measured("READ_ENTRY_LONG_POLL_PRE_WAIT", began_s - since_s)
+            wait = _Wait(self, request, respond, client, began_s)
             watch = self._bookie.reads.watch(request.ledger, request.previous_lac, wait.changed)
         except BkctlError as error:
             respond(request.refuse(code_of(error)))
@@ -109,22 +125,27 @@ class LongPolls:
         else:
             self._loop.call_soon_threadsafe(wait.set_timer, watch)
 
-    def resume(self, request: ReadRequest, respond: Respond, changed_ms: int | None) -> None:
-        """The wait is over: answer from the read stage, or refuse when that is full."""
+    def resume(self, request: ReadRequest, respond: Respond, changed_ms: int | None, began_s: float) -> None:
+        """A wait, begun at ``began_s``, is over: answer from the read stage, or refuse when that is full."""
+        self._meters.measured("READ_ENTRY_LONG_POLL_WAIT", self._now_s() - began_s)
         try:
             self._read_stage.submit(partial(self._answer, request, respond, changed_ms))
         except BookieError as error:
             respond(request.refuse(error.code))
 
     def _answer(self, request: ReadRequest, respond: Respond, changed_ms: int | None) -> None:
+        started_s = self._now_s()
+        respond(self._read(request, changed_ms))
+        self._meters.measured("READ_ENTRY_LONG_POLL_READ", self._now_s() - started_s)
+
+    def _read(self, request: ReadRequest, changed_ms: int | None) -> Response:
         assert request.previous_lac is not None
         reads = self._bookie.reads
         try:
             lac = reads.last_add_confirmed(request.ledger)
             if not request.piggyback:
                 body = reads.read(request.ledger, request.entry)
-                respond(request.answer(ResultCode.OK, body, max_lac=lac))
-                return
+                return request.answer(ResultCode.OK, body, max_lac=lac)
             entry, found = LAST_ENTRY, None
             if lac > request.previous_lac:
                 try:
@@ -133,16 +154,13 @@ class LongPolls:
                 except NoEntryError:
                     changed_ms = None
         except BkctlError as error:
-            respond(request.refuse(code_of(error)))
-            return
-        respond(
-            request.answer(
-                ResultCode.OK,
-                found,
-                entry=entry,
-                max_lac=lac,
-                lac_update_ms=changed_ms if found is not None else None,
-            )
+            return request.refuse(code_of(error))
+        return request.answer(
+            ResultCode.OK,
+            found,
+            entry=entry,
+            max_lac=lac,
+            lac_update_ms=changed_ms if found is not None else None,
         )
 
     @property
@@ -159,9 +177,12 @@ class LongPolls:
 class _Wait:
     """One wait. Whichever of timer and change takes the watch away answers; the other finds it gone."""
 
-    __slots__ = ("_changed", "_client", "_polls", "_request", "_respond", "_timer", "_watch")
+    __slots__ = ("_began_s", "_changed", "_client", "_polls", "_request", "_respond", "_timer", "_watch")
 
-    def __init__(self, polls: LongPolls, request: ReadRequest, respond: Respond, client: Client) -> None:
+    def __init__(
+        self, polls: LongPolls, request: ReadRequest, respond: Respond, client: Client, began_s: float
+    ) -> None:
+        self._began_s = began_s
         self._client = client
         self._polls = polls
         self._request = request
@@ -186,7 +207,7 @@ class _Wait:
     def changed(self, _: int, changed_ms: int | None) -> None:
         """The engine, from any thread: the LAC moved, or the ledger was fenced or deleted."""
         self._polls.loop.call_soon_threadsafe(self._cancel_timer)
-        self._polls.resume(self._request, self._respond, changed_ms)
+        self._polls.resume(self._request, self._respond, changed_ms, self._began_s)
 
     def _cancel_timer(self) -> None:
         self._changed = True
@@ -198,7 +219,7 @@ class _Wait:
         assert self._watch is not None
         self._polls.drop(self._client, self)
         if self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
-            self._polls.resume(self._request, self._respond, None)
+            self._polls.resume(self._request, self._respond, None, self._began_s)
 
     def end_unanswered(self) -> None:
         """The client is gone; if the change has the watch, that one ends the wait."""

@@ -37,6 +37,8 @@ class ReadRunJob:
 
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
+        if not self._position:
+            self._server.reads_waited.add(self._server.now_s() - self._since_s, len(self._keys))
         while self._position < len(self._keys) and not self._connection.write_paused:
             if not self._answer_cached():
                 self.resume()
@@ -61,6 +63,7 @@ class ReadRunJob:
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
+        started_s = self._server.now_s()
         cached = self._server.bookie.reads.cached
         bodies: list[bytes] = []
         size_bytes = 0
@@ -78,7 +81,8 @@ class ReadRunJob:
         if not bodies or lacs is None:
             return False
         self._position = stop
-        self._write(self._tokens[first:stop], bodies, size_bytes, lacs)
+        self._server.bookie.reads.count_cached(self._keys[first], len(bodies), started_s)
+        self._write(self._tokens[first:stop], bodies, size_bytes, lacs, self._server.now_s() - started_s)
         return True
 
     def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
@@ -96,13 +100,15 @@ class ReadRunJob:
         bodies: Sequence[bytes],
         size_bytes: int,
         lacs: Sequence[int | None],
+        worked_s: float,
     ) -> None:
         lacs_or_none = lacs if self._wire is Wire.V3 else None
         self._connection.write(answer_reads(self._wire, tokens, bodies, lacs_or_none))
-        self._server.reads_ended(len(tokens), size_bytes, self._since_s)
+        self._server.reads_ended(len(tokens), 0, size_bytes, self._since_s, worked_s)
 
     def _read(self, stop: int) -> None:
         """On the read stage: up to ``stop``, or as many as make a chunk."""
+        started_s = self._server.now_s()
         first = self._position
         keys = self._keys[first:stop]
         results: list[bytes | ResultCode] = []
@@ -118,9 +124,10 @@ class ReadRunJob:
         lacs = self._lacs(keys[: len(results)])
         self._position = first + len(results)
         frames = partial(answer_reads, self._wire, self._tokens[first : self._position], results, lacs)
-        self._server.answers.post(
-            [(self._connection, frames, partial(self._written, len(results), size_bytes))]
-        )
+        found = sum([isinstance(result, bytes) for result in results])
+        worked_s = self._server.now_s() - started_s
+        written = partial(self._written, found, len(results) - found, size_bytes, worked_s)
+        self._server.answers.post([(self._connection, frames, written)])
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
         results: list[bytes | ResultCode] = []
@@ -147,8 +154,8 @@ class ReadRunJob:
                 lacs[ledger] = None
         return [lacs[ledger] for ledger in map(_ledger, keys)]
 
-    def _written(self, count: int, size_bytes: int) -> None:
-        self._server.reads_ended(count, size_bytes, self._since_s)
+    def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
+        self._server.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
         if self._position < len(self._keys):
             self._connection.turns.again(self.resume)
         else:

@@ -34,6 +34,11 @@ class ReadTurns:
         self._full = False
         self._going_on = False
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     def add(self, begin: Callable[[], None], *, first: bool = False) -> None:
         """Have ``begin`` called in its turn, ``first`` before all that wait; :meth:`ended` ends the turn."""
         if self._closed:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from bkctl.clock import Clock
 from bkctl.codec.location import ID_MAX
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.journal.batch import JournalBatch
@@ -36,6 +37,7 @@ from bkctl.protocol.messages import (
 from bkctl.protocol.refusal import refusal
 from bkctl.server.answer_codes import code_of, log_io
 from bkctl.server.long_polls import Client, LongPolls, Respond
+from bkctl.server.request_meters import RequestMeters
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
 
@@ -55,6 +57,8 @@ class RequestProcessor:
         read_stage: StagePool,
         high_priority_stage: StagePool,
         long_polls: LongPolls,
+        meters: RequestMeters,
+        clock: Clock,
         *,
         batch_read_bytes_max: int,
         frame_bytes_max: int,
@@ -63,6 +67,8 @@ class RequestProcessor:
         self._read_stage = read_stage
         self._high_priority_stage = high_priority_stage
         self._long_polls = long_polls
+        self._meters = meters
+        self._now_s = clock.monotonic
         self._batch_read_bytes_max = batch_read_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._singles = _Singles()
@@ -144,12 +150,20 @@ class RequestProcessor:
             respond(request.refuse(ResultCode.UNAUTHORIZED))
             return
 
+        since_s = self._now_s()
+
+        def read_fenced() -> None:
+            started_s = self._now_s()
+            read(respond)
+            self._meters.measured("READ_ENTRY_FENCE_READ", self._now_s() - started_s)
+
         def fenced(error: BookieError | None) -> None:
+            self._meters.measured("READ_ENTRY_FENCE_WAIT", self._now_s() - since_s)
             if error is not None:
                 respond(request.refuse(error.code))
                 return
             try:
-                self._high_priority_stage.submit(partial(read, respond))
+                self._high_priority_stage.submit(read_fenced)
             except BkctlError as full:
                 respond(request.refuse(code_of(full)))
 
@@ -196,6 +210,7 @@ class RequestProcessor:
 
     def _read_lac(self, request: ReadLacRequest, respond: Respond) -> None:
         """Explicit LAC and newest entry. An unknown ledger has neither: Java says "no such entry" then."""
+        started_s = self._now_s()
         lac_body = last_entry = None
         code = ResultCode.OK
         try:
@@ -206,17 +221,22 @@ class RequestProcessor:
         except BkctlError as error:
             log_io(error)
             code = code_of(error)
+            if code is ResultCode.NO_ENTRY:
+                self._meters.last_entry_missing += 1
             if code is ResultCode.NO_ENTRY and lac_body is not None:
                 code = ResultCode.IO_ERROR
+        self._meters.measured("READ_LAC", self._now_s() - started_s)
         respond(request.answer(code, lac_body, last_entry))
 
     def _info(self, request: BookieInfoRequest, respond: Respond) -> None:
+        started_s = self._now_s()
         try:
             total_bytes, free_bytes = self._bookie.disk_space()
         except BkctlError as error:
             log_io(error)
             respond(request.refuse(code_of(error)))
             return
+        self._meters.measured("GET_BOOKIE_INFO", self._now_s() - started_s)
         respond(
             request.answer(
                 ResultCode.OK,
@@ -226,12 +246,14 @@ class RequestProcessor:
         )
 
     def _list(self, request: ListOfEntriesRequest, respond: Respond) -> None:
+        started_s = self._now_s()
         try:
             encoded = encode_entry_list(self._bookie.reads.entries(request.ledger))
         except BkctlError as error:
             log_io(error)
             respond(request.refuse(code_of(error)))
             return
+        self._meters.measured("GET_LIST_OF_ENTRIES_OF_LEDGER", self._now_s() - started_s)
         if len(encoded) > self._frame_bytes_max // 2:
             # A frame that no client takes would cost the connection and everything outstanding on it.
             _log.warning("ledger %d: its list of entries takes %d bytes", request.ledger, len(encoded))

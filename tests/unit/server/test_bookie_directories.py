@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.admin.offline.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.codec.cookie import decode_cookie, encode_cookie
 from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError, Versioned
 from bkctl.server import directories as place
-from bkctl.server.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.vfs import MemoryFileSystem, PosixFileSystem
 
 SETTINGS = DirectorySettings(

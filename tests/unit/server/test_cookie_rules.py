@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from bkctl.admin.offline.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie, cookie_of, decide
 from bkctl.codec.cookie import Cookie
 from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import CorruptionError, RefusedError, UsageError
-from bkctl.server.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie, cookie_of, decide
 
 SETTINGS = DirectorySettings(
     journals=("/j",), ledgers=("/a", "/b"), indexes=(), allow_expansion=False, allow_same_partition=True
@@ -83,7 +83,7 @@ def test_absent_and_a_full_directory_without_a_cookie_is_refused(allow_expansion
 def test_absent_and_cookies_everywhere_is_refused(allow_expansion: bool) -> None:
     text = refused(facts(data=("/a",)), [], allow_expansion=allow_expansion)
     assert "no cookie in the metadata store, but its directories have one" in text
-    assert "cookie_create" in text
+    assert "bkctl cookie create" in text
 
 
 def test_a_first_start_that_stopped_before_the_store_goes_on() -> None:

@@ -17,7 +17,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server import bookie_service, directories
 from bkctl.server.bookie_server import BookieServer
 from bkctl.server.embedded import EmbeddedBookie, LocalCluster
-from bkctl.server.http_admin import HttpAdmin
+from bkctl.server.http.admin import HttpAdmin
 from tests.demo_client import DemoClient, body_of
 
 

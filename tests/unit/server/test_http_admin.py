@@ -83,6 +83,18 @@ def test_a_body_without_end_is_cut_off(bookie: EmbeddedBookie) -> None:
     assert ask(bookie, "PUT", READ_ONLY, b" " * (70 << 10))[0] == 413
 
 
+def test_a_scrape_says_its_format(bookie: EmbeddedBookie) -> None:
+    assert bookie.http_port is not None
+    client = http.client.HTTPConnection("127.0.0.1", bookie.http_port, timeout=5)
+    try:
+        client.request("GET", "/metrics")
+        answer = client.getresponse()
+        assert answer.getheader("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
+        assert answer.read().startswith(b"# TYPE ")
+    finally:
+        client.close()
+
+
 def test_read_only_refuses_adds_and_is_registered_until_it_is_lifted(bookie: EmbeddedBookie) -> None:
     with open_metadata_store(bookie.config.metadata.uri) as metadata, DemoClient(bookie.port) as client:
         assert client.add(1, [0]).done == [0]

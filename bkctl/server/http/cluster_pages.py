@@ -1,0 +1,101 @@
+"""``/api/v1/bookie``, as far as it is about the other bookies of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import ROUND_DOWN, Decimal
+from typing import TYPE_CHECKING
+
+from bkctl.admin.online.bookies import DiskSpace, KnownBookie, ask_disk_space, list_bookies
+from bkctl.metadata.api import MetadataStore, RegistrationMode
+from bkctl.server.http.replies import NotStartedError, as_json, flag, text
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from bkctl.server.bookie_service import BookieService
+
+_ASK_TIMEOUT_S = 5.0
+_UNITS = ("", "KB", "MB", "GB", "TB")
+
+
+class ClusterPages:
+    """The handlers."""
+
+    def __init__(self, service: BookieService) -> None:
+        self._service = service
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Every path."""
+        router.add_get("/api/v1/bookie/list_bookies", self._list)
+        router.add_get("/api/v1/bookie/list_bookie_info", self._room)
+        router.add_get("/api/v1/bookie/cluster_info", self._cluster)
+
+    def _store(self) -> MetadataStore:
+        store = self._service.metadata
+        if store is None or not self._service.ready:
+            raise NotStartedError
+        return store
+
+    async def _list(self, request: web.Request) -> web.Response:
+        read_only = request.query.get("type") == "ro"
+        wanted = RegistrationMode.READ_ONLY if read_only else RegistrationMode.WRITABLE
+        bookies = await asyncio.to_thread(list_bookies, self._store())
+        hosts = flag(request, "print_hostnames")
+        return as_json(
+            {bookie.bookie: _host(bookie) if hosts else None for bookie in bookies if bookie.mode is wanted}
+        )
+
+    async def _room(self, _: web.Request) -> web.Response:
+        store = self._store()
+        registered = await asyncio.to_thread(store.registration.bookies)
+        ids = sorted({*registered.writable, *registered.read_only})
+        rooms = await asyncio.to_thread(ask_disk_space, store, ids, _ASK_TIMEOUT_S)
+        known = [room for room in rooms if room.error is None]
+        if not known:
+            return text("No bookie has told its room: " + "; ".join(str(room.error) for room in rooms), 503)
+        values = {room.bookie: f": {_room_text(room)}," for room in known}
+        values |= {room.bookie: f": {{Error: {room.error}}}," for room in rooms if room.error is not None}
+        total_bytes = sum(room.total_bytes or 0 for room in known)
+        free_bytes = sum(room.free_bytes or 0 for room in known)
+        values["ClusterInfo: "] = _room_text(DiskSpace("", free_bytes, total_bytes))
+        return as_json(values)
+
+    async def _cluster(self, _: web.Request) -> web.Response:
+        return as_json(await asyncio.to_thread(cluster_values, self._store()))
+
+
+def cluster_values(store: MetadataStore) -> dict[str, object]:
+    """The cluster in numbers, as Java's ``clusterinfo``."""
+    modes = [bookie.mode for bookie in list_bookies(store, also_down=True)]
+    auditor = store.underreplication.auditor()
+    return {
+        "auditorElected": auditor is not None,
+        "auditorId": auditor or "",
+        "clusterUnderReplicated": next(store.underreplication.marked_ledgers(), None) is not None,
+        "ledgerReplicationEnabled": store.underreplication.enabled(),
+        "totalBookiesCount": len(modes),
+        "writableBookiesCount": modes.count(RegistrationMode.WRITABLE),
+        "readonlyBookiesCount": modes.count(RegistrationMode.READ_ONLY),
+        "unavailableBookiesCount": modes.count(None),
+    }
+
+
+def _host(bookie: KnownBookie) -> str | None:
+    """Where clients find it; None when it has not told."""
+    return next((endpoint.host for endpoint in bookie.endpoints if endpoint.id == "bookie"), None)
+
+
+def _room_text(room: DiskSpace) -> str:
+    return f"{{Free: {_readable(room.free_bytes or 0)}, Total: {_readable(room.total_bytes or 0)}}}"
+
+
+def _readable(size_bytes: int) -> str:
+    """``61493288960(61.493GB)``: three digits, cut off."""
+    size, unit = Decimal(size_bytes), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    if not unit:
+        return str(size_bytes)
+    digits = size.quantize(Decimal("0.001"), rounding=ROUND_DOWN)
+    return f"{size_bytes}({digits.normalize():f}{_UNITS[unit]})"

@@ -1,0 +1,201 @@
+"""``/api/v1/ledger``: the ledgers of the cluster, through the metadata store and a ledger client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from bkctl.admin.online.ledgers import creation_ms
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
+from bkctl.errors import CorruptionError, NotFoundError, UsageError
+from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.server.http.replies import NotStartedError, as_json, flag, ledger_id, number
+from bkctl.types import LedgerState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiohttp import web
+
+    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.http.guard import Guard
+
+#: Ledgers of one page, and of an answer without pages.
+LEDGERS_PER_PAGE = 100
+LEDGERS_MAX = 100_000
+#: The last page that there can be, as Java has it.
+PAGE_MAX = (1 << 31) - 1
+#: Ledgers with their metadata, of an answer without pages.
+METADATA_MAX = 5_000
+#: Entries of one page, as Java's, and bytes of payload in one answer.
+ENTRIES_PER_PAGE = 1000
+ENTRIES_MAX = 50_000
+PAYLOAD_BYTES_MAX = 32 << 20
+#: What a stop waits for calls of the metadata store.
+CLOSE_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerPages:
+    """The handlers, and the ledger client that they share; it is made when it is first needed."""
+
+    def __init__(self, service: BookieService, guard: Guard) -> None:
+        self._service = service
+        self._guard = guard
+        self._client: BookKeeper | None = None
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Every path."""
+        router.add_get("/api/v1/ledger/list", self._list)
+        router.add_get("/api/v1/ledger/metadata", self._metadata)
+        router.add_get("/api/v1/ledger/read", self._read)
+        router.add_delete("/api/v1/ledger/delete", self._delete)
+
+    async def client(self) -> BookKeeper:
+        """A ledger client. Raises NotStartedError."""
+        if self._client is None:
+            self._client = BookKeeper(self._store())
+        return self._client
+
+    async def close(self) -> None:
+        """End the client; a second call does nothing."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            await asyncio.wait_for(client.close(), CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            # A call of the metadata store that hangs ends by its own timeout.
+            _log.warning("the HTTP admin's ledger client does not end; going on without it")
+
+    def _store(self) -> MetadataStore:
+        store = self._service.metadata
+        if store is None or not self._service.ready:
+            raise NotStartedError
+        return store
+
+    async def _list(self, request: web.Request) -> web.Response:
+        store = self._store()
+        page = number(request, "page")
+        if page is not None and not 1 <= page <= PAGE_MAX:
+            raise UsageError(f"page: expected a number from 1 to {PAGE_MAX}, found {page}")
+        if not flag(request, "print_metadata"):
+            ids = await asyncio.to_thread(_some_ids, store, page, LEDGERS_MAX)
+            return as_json({str(ledger): None for ledger in ids})
+        decode, show = flag(request, "decode_meta"), self._guard.has_token(request)
+        ids = await asyncio.to_thread(_some_ids, store, page, METADATA_MAX)
+        return as_json(await asyncio.to_thread(lambda: dict(_shown(store, ids, decode=decode, secret=show))))
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        ledger = ledger_id(request)
+        stored = await asyncio.to_thread(self._store().ledgers.read_ledger, ledger)
+        return as_json({str(ledger): metadata_values(stored, secret=self._guard.has_token(request))})
+
+    async def _read(self, request: web.Request) -> web.Response:
+        ledger = ledger_id(request)
+        first = number(request, "start_entry_id", 0) or 0
+        last = number(request, "end_entry_id", -1)
+        page = number(request, "page", -1)
+        assert last is not None
+        assert page is not None
+        if first < 0 or (last != -1 and first > last):
+            raise UsageError(f"start_entry_id: {first} and end_entry_id: {last} conflict")
+        values: dict[str, str] = {}
+        if page > 0:
+            start = (page - 1) * ENTRIES_PER_PAGE
+            end = start + ENTRIES_PER_PAGE - 1
+            first, last = max(first, start), end if last == -1 else min(last, end)
+            values["Entries for page: "] = str(page)
+        reader = await (await self.client()).open_without_recovery(ledger)
+        confirmed = reader.last_add_confirmed
+        last = confirmed if last == -1 else min(last, confirmed)
+        if last - first >= ENTRIES_MAX:
+            raise UsageError(f"more than {ENTRIES_MAX} entries: ask for pages, or for fewer")
+        size_bytes = 0
+        async for entry in reader.entries(first, last):
+            size_bytes += len(entry.payload)
+            if size_bytes > PAYLOAD_BYTES_MAX:
+                raise UsageError(
+                    f"more than {PAYLOAD_BYTES_MAX} bytes up to entry {entry.entry}: ask for fewer"
+                )
+            values[str(entry.entry)] = entry.payload.decode("ascii", "replace")
+        return as_json(values)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        ledger = ledger_id(request)
+        await (await self.client()).delete(ledger)
+        return as_json(f"Deleted ledger: {ledger}")
+
+
+def metadata_values(stored: StoredLedger, *, secret: bool) -> dict[str, object]:
+    """A ledger's metadata in Java's form; without ``secret`` the password is null."""
+    metadata = stored.metadata
+    closed = metadata.state is LedgerState.CLOSED
+    digest = metadata.digest_type
+    password = metadata.password if secret else None
+    return {
+        "ledgerId": stored.ledger,
+        "metadataFormatVersion": metadata.metadata_version,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorumSize": metadata.write_quorum,
+        "ackQuorumSize": metadata.ack_quorum,
+        "state": metadata.state.value,
+        "length": metadata.length,
+        "lastEntryId": metadata.last_entry,
+        "ctime": creation_ms(stored),
+        "digestType": None if digest is None else digest.value.upper(),
+        "password": None if password is None else b64encode(password).decode("ascii"),
+        "customMetadata": {
+            name: b64encode(value).decode("ascii") for name, value in metadata.custom_metadata
+        },
+        "closed": closed,
+        "allEnsembles": {
+            str(segment.first_entry): [{"id": bookie} for bookie in segment.bookies]
+            for segment in metadata.segments
+        },
+        "ctoken": metadata.c_token or 0,
+    }
+
+
+def _some_ids(store: MetadataStore, page: int | None, count_max: int) -> list[int]:
+    """The ids of a page, or all. Raises UsageError when these are too many."""
+    ledgers: Iterator[int] = iter(store.ledgers.ledgers())
+    if page is not None:
+        first = (page - 1) * LEDGERS_PER_PAGE
+        return list(islice(ledgers, first, first + LEDGERS_PER_PAGE))
+    ids = list(islice(ledgers, count_max + 1))
+    if len(ids) > count_max:
+        raise UsageError(
+            f"more than {count_max} ledgers: ask for page=1 and so on, or use `bkctl ledger list`"
+        )
+    return ids
+
+
+def _shown(
+    store: MetadataStore, ids: list[int], *, decode: bool, secret: bool
+) -> Iterator[tuple[str, object]]:
+    for ledger in ids:
+        try:
+            stored = store.ledgers.read_ledger(ledger)
+        except NotFoundError:
+            continue  # deleted in between
+        except CorruptionError as error:
+            yield str(ledger), str(error)
+            continue
+        if decode:
+            yield str(ledger), metadata_values(stored, secret=secret)
+        else:
+            yield str(ledger), _raw(stored.metadata, secret=secret).decode("utf-8", "replace")
+
+
+def _raw(metadata: LedgerMetadata, *, secret: bool) -> bytes:
+    """The stored bytes; without ``secret`` those of the same ledger with an empty password."""
+    if not secret and metadata.password:
+        metadata = replace(metadata, password=b"")
+    return encode_ledger_metadata(metadata)

@@ -1,0 +1,110 @@
+"""Answers, and what requests say: parameters and JSON bodies."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from bkctl.errors import (
+    BkctlError,
+    ConnectionFailedError,
+    NotFoundError,
+    RefusedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Java reads these as true; everything else is false.
+_TRUE = "true"
+#: All of it, or a ledger of another id would be meant; Python reads spaces, ``_`` and other digits too.
+_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,19}")
+
+_STATUSES: tuple[tuple[type[BkctlError], int], ...] = (
+    (UsageError, 400),
+    (NotFoundError, 404),
+    (RefusedError, 409),
+    (ConnectionFailedError, 503),
+)
+
+
+class NotStartedError(BkctlError):
+    """The part of the bookie that is asked for does not run yet, or not any more."""
+
+    def __init__(self) -> None:
+        super().__init__("Bookie is not fully started yet")
+
+
+def text(content: str, status: int = 200) -> web.Response:
+    """A text."""
+    from aiohttp import web
+
+    return web.Response(text=content, status=status)
+
+
+def scrape(content: str) -> web.Response:
+    """A scrape, in Prometheus' text format."""
+    from aiohttp import web
+
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=content.encode("utf-8"), headers=headers)
+
+
+def as_json(content: object) -> web.Response:
+    """A JSON value."""
+    from aiohttp import web
+
+    return web.json_response(content)
+
+
+def failure(error: BkctlError) -> web.Response:
+    """What an error is answered with: its text and a status by its kind."""
+    if isinstance(error, NotStartedError):
+        return text(str(error), 503)
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return text(f"ERROR parameters: {error}" if status == 400 else str(error), status)
+    return text(str(error), 500)
+
+
+def number(request: web.Request, name: str, default: int | None = None) -> int | None:
+    """A whole number among the parameters. Raises UsageError."""
+    given = request.query.get(name)
+    if given is None:
+        return default
+    if _WHOLE_NUMBER.fullmatch(given) is None:
+        raise UsageError(f"{name}: expected a whole number of at most 19 digits, found {given[:40]!r}")
+    return int(given)
+
+
+def ledger_id(request: web.Request) -> int:
+    """The parameter ``ledger_id``. Raises UsageError."""
+    ledger = number(request, "ledger_id")
+    if ledger is None:
+        raise UsageError("ledger_id is missing: say ledger_id=ID")
+    if not 0 <= ledger < 1 << 63:
+        raise UsageError(f"ledger_id: expected 0 to 2^63-1, found {ledger}")
+    return ledger
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """Whether a parameter says true."""
+    return request.query.get(name, "").lower() == _TRUE
+
+
+async def body_object(request: web.Request, expected: str) -> dict[str, object]:
+    """The JSON object in a body; ``expected`` says what should be there. Raises UsageError."""
+    content = await request.read()
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UsageError(f"expected {expected}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"expected {expected}")
+    return values

@@ -1,0 +1,33 @@
+"""A scrape of a bookie: BookKeeper's names, types, labels and units where it has them.
+
+Numbers are read when a scrape asks, from the counters that the stages bump once per batch; a scrape costs the
+hot path nothing. What BookKeeper has no name for begins with ``bkctl_``.
+
+Labels. ``thread`` and ``threadPool`` name Java's pools: here each pool has one queue, so its number is 0.
+``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do.
+
+Of batches. A run of adds, a chunk of reads and a group of the journal are measured once and counted with the
+number of entries in them; so counts and sums are those of the entries, and quantiles of sizes are those of
+the batches' averages. ``CHANNEL_WRITE`` counts writes to a connection, each of which carries many answers.
+
+What Java has and this bookie has not:
+
+===================================== ================================================================
+name                                  why
+===================================== ================================================================
+bookie_SERVER_SANITY                  ``/api/v1/bookie/sanity`` asks when somebody wants to know
+bookie_bookie_zk_*, _watcher_state_*  the metadata store's client has no such counters
+replication_*                         no autorecovery runs in this process
+jvm_memory_pool_*, _init, _committed  the Java process's pools; ``process_*`` has what is used
+jvm_threads_peak, _deadlocked, ...    Python does not know
+names of Sorted/InterleavedStorage    this bookie has DbLedgerStorage
+===================================== ================================================================
+
+Of ``jvm_*`` there is what dashboards ask for and has an equal here: ``jvm_memory_direct_bytes_used`` and
+``_max`` are the caches and the journals' queues and what ``--memory`` gives them,
+``jvm_memory_bytes_used`` the process's own memory besides (``heap``) and mapped code (``nonheap``),
+``jvm_gc_collection_seconds`` Python's cycle collector by generation, ``jvm_threads_current`` its threads.
+
+Source: ``BookKeeperServerStats``, ``BookieStats``, ``JournalStats``, ``DbLedgerStorageStats``,
+``GarbageCollectorStats``, ``RequestStats``, ``PrometheusMetricsProvider``.
+"""

@@ -1,0 +1,54 @@
+"""Puts a scrape together out of the parts of a bookie that run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkctl.metrics.scrape import Scrape
+from bkctl.metrics.windows import Windows
+from bkctl.server.prometheus.gc_metrics import gc_metrics
+from bkctl.server.prometheus.journal_metrics import journal_metrics
+from bkctl.server.prometheus.process_metrics import ProcessMetrics
+from bkctl.server.prometheus.server_metrics import ServerMetrics
+from bkctl.server.prometheus.stage_metrics import stage_metrics
+from bkctl.server.prometheus.storage_metrics import storage_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bkctl.server.bookie_service import BookieService
+
+
+class PrometheusCollector:
+    """Turns a service's counters into text; one for each service, because quantiles look back.
+
+    To be closed: it counts the collections of Python's garbage meanwhile.
+    """
+
+    def __init__(self, service: BookieService, rollover_s: float, now_s: Callable[[], float]) -> None:
+        self._service = service
+        self._now_s = now_s
+        self._windows = Windows(rollover_s, now_s())
+        self._server = ServerMetrics()
+        self._process = ProcessMetrics()
+
+    def collect(self) -> Scrape:
+        """What there is to show, of whatever is running so far."""
+        scrape = Scrape(self._windows)
+        bookie, server = self._service.bookie, self._service.server
+        if bookie is None or server is None:
+            scrape.gauge("bookie_SERVER_STATUS", -1)
+        else:
+            self._server.add(scrape, self._service, bookie, server)
+            for number, journal in enumerate(bookie.journals):
+                journal_metrics(scrape, str(number), journal)
+            storage_metrics(scrape, bookie)
+            gc_metrics(scrape, bookie)
+            stage_metrics(scrape, bookie, server)
+        self._process.add(scrape, bookie, self._service.config.memory_bytes)
+        self._windows.look(self._now_s())
+        return scrape
+
+    def close(self) -> None:
+        """Count nothing any more."""
+        self._process.close()
