@@ -1,0 +1,1 @@
+"""The terminal screens of ``bkctl top``: the only home of textual."""

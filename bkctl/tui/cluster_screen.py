@@ -1,0 +1,125 @@
+"""The cluster: a row a bookie, totals with their past, and why the chosen bookie is held back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from bkctl.tui.bookie_screen import BookieScreen
+from bkctl.tui.glyphs import Glyphs
+from bkctl.tui.models import cluster_lines, cluster_rows
+from bkctl.tui.models.cluster_rows import View
+from bkctl.tui.prompt_screen import PromptScreen
+from bkctl.tui.watch import Watch
+from bkctl.tui.watch_screen import WatchScreen
+from bkctl.tui.widgets.line_view import LineView, RowView
+
+
+class ClusterScreen(WatchScreen):
+    """Sorts, filters and opens bookies."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "sort(1)", "Sort", key_display="s"),
+        Binding("S", "sort(-1)", "Sort by the column before", show=False),
+        Binding("r", "reverse", "Reverse", show=False),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "clear_filter", "Clear filter", show=False),
+    ]
+
+    def __init__(self, watch: Watch, glyphs: Glyphs) -> None:
+        super().__init__(watch, glyphs)
+        self.view = View()
+
+    def body(self) -> ComposeResult:
+        yield LineView(id="columns")
+        yield RowView(id="bookies", cursor=self.glyphs.cursor)
+
+    def foot(self) -> ComposeResult:
+        yield LineView(id="totals")
+        yield LineView(id="why")
+
+    def on_mount(self) -> None:
+        self.query_one("#bookies").focus()
+
+    def note(self) -> str:
+        return self.watched.source.title
+
+    def where(self) -> str:
+        shown = self.watched.shown
+        bookies = () if shown is None else shown.bookies
+        visible = len(cluster_rows.visible(bookies, self.view) if self.view.filter else bookies)
+        text = cluster_lines.headline(shown, visible)
+        return f"{text}, filter {self.view.filter}" if self.view.filter else text
+
+    def lines_changed(self) -> None:
+        width = self.size.width
+        columns = cluster_rows.columns_for(width)
+        self.show_one("columns", cluster_rows.heading(columns, self.view, self.glyphs))
+        table = self.query_one("#bookies", RowView)
+        table.show_rows(cluster_rows.rows(self.watched, self.view, columns, width, self.glyphs))
+        self.lines_of("totals").show(cluster_lines.totals(self.watched, width, self.glyphs))
+        self._show_why()
+
+    def notices(self) -> list[str]:
+        if self.view.filter and self.watched.shown and not self.query_one("#bookies", RowView).chosen:
+            return [f"no bookie has {self.view.filter} in its name, mode or bottleneck (Esc: no filter)"]
+        return []
+
+    def _show_why(self) -> None:
+        chosen = self.query_one("#bookies", RowView).chosen
+        bookie = self.watched.bookie(chosen) if chosen is not None else None
+        why = self.lines_of("why")
+        why.show(
+            cluster_lines.explanation(
+                self.watched, bookie, self.size.width, max(why.size.height, 1), self.glyphs.cut
+            )
+        )
+
+    @on(RowView.Moved)
+    def follow(self) -> None:
+        """Say why the bookie that is chosen now is held back."""
+        self._show_why()
+
+    @on(RowView.Chosen)
+    def open_bookie(self, event: RowView.Chosen) -> None:
+        """One bookie on a screen of its own."""
+        self.app.push_screen(BookieScreen(self.watched, self.glyphs, event.key))
+
+    @on(LineView.Clicked, "#columns")
+    def sort_by_column(self, event: LineView.Clicked) -> None:
+        """A click on a title sorts by it; one more turns the order round."""
+        start = cluster_rows.CURSOR_CELLS
+        for column in cluster_rows.columns_for(self.size.width):
+            if start <= event.column <= start + column.cells:
+                same = column.key == self.view.sort
+                descending = not self.view.descending if same else column.descending
+                self.view = replace(self.view, sort=column.key, descending=descending)
+                self.draw()
+            start += column.cells + 1
+
+    def action_sort(self, direction: int) -> None:
+        self.view = self.view.sorted_by_next(cluster_rows.columns_for(self.size.width), direction)
+        self.draw()
+
+    def action_reverse(self) -> None:
+        self.view = replace(self.view, descending=not self.view.descending)
+        self.draw()
+
+    def action_filter(self) -> None:
+        before = self.view.filter
+
+        def end(text: str | None) -> None:
+            self._filter_by(before if text is None else text)
+
+        self.app.push_screen(PromptScreen("filter", before, self._filter_by), end)
+
+    def action_clear_filter(self) -> None:
+        self._filter_by("")
+
+    def _filter_by(self, text: str) -> None:
+        self.view = replace(self.view, filter=text.strip())
+        self.draw()

@@ -1,0 +1,194 @@
+"""One bookie in lines: its rates, queues, caches, journals, flushes, collections and disks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from bkctl.admin.online.top.sample import BookieSample, Queue
+from bkctl.tui import figures
+from bkctl.tui.glyphs import Glyphs
+from bkctl.tui.history import History
+from bkctl.tui.lines import EMPTY, Line, Span, Tone, beside, fit
+from bkctl.tui.models import detail_lines, health
+from bkctl.tui.models.directory_lines import (
+    cache_lines,
+    disk_lines,
+    flush_lines,
+    gc_lines,
+    journal_lines,
+)
+from bkctl.tui.models.merged import merged
+
+#: From this width on the overview has two columns.
+TWO_COLUMNS_WIDTH = 140
+#: A longer bar says no more.
+BAR_CELLS_MAX = 60
+
+
+def overview(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
+    """The most of everything that fits one screen."""
+    if width >= TWO_COLUMNS_WIDTH:
+        half = (width - 3) // 2
+        left = [
+            *rate_lines(bookie, history, half, glyphs),
+            EMPTY,
+            *queue_tab(bookie, history, half, glyphs),
+            *disk_lines(bookie, half, glyphs),
+        ]
+        right = [
+            *detail_lines.caches_tab(bookie, history, half, glyphs),
+            EMPTY,
+            *detail_lines.journals_tab(bookie, history, half, glyphs),
+            EMPTY,
+            *detail_lines.entry_logs_tab(bookie, history, half, glyphs),
+            EMPTY,
+            *detail_lines.gc_tab(bookie, history, half, glyphs),
+        ]
+        return beside(left, right, half, 3)
+    whole = merged(bookie)
+    return [
+        *rate_lines(bookie, history, width, glyphs)[:3],
+        *queue_lines(bookie, width, glyphs),
+        *cache_lines(whole, width, glyphs),
+        *journal_lines(whole, width, glyphs),
+        *gc_lines(whole, width, glyphs),
+        *disk_lines(whole, width, glyphs),
+        *flush_lines(whole, width, glyphs, steps=False),
+        *process_lines(bookie, width, one_line=True),
+    ]
+
+
+def rate_lines(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
+    """Adds, reads and journal syncs: rate, latencies, and the past of the rate."""
+    adds = f"p50 {figures.milliseconds(bookie.add_p50_ms)}  p99 {figures.milliseconds(bookie.add_p99_ms)} ms"
+    reads = (
+        f"p50 {figures.milliseconds(bookie.read_p50_ms)}  p99 {figures.milliseconds(bookie.read_p99_ms)} ms"
+    )
+    series = history.series
+    name = bookie.bookie
+    refused = [
+        f"{figures.count(rate)} {what}/s refused"
+        for what, rate in (("adds", bookie.adds_refused_per_s), ("reads", bookie.reads_refused_per_s))
+        if rate
+    ]
+    lines: list[Line] = [
+        _rate("adds/s", figures.count(bookie.adds_per_s), adds, series(name, "adds_per_s"), width, glyphs),
+        _rate(
+            "reads/s", figures.count(bookie.reads_per_s), reads, series(name, "reads_per_s"), width, glyphs
+        ),
+        _rate(
+            "sync p99",
+            figures.milliseconds(bookie.journal_sync_p99_ms),
+            f"{figures.megabytes(bookie.add_mb_per_s)} MB/s in,"
+            f" {figures.megabytes(bookie.read_mb_per_s)} out",
+            series(name, "sync_p99_ms"),
+            width,
+            glyphs,
+        ),
+        _rate(
+            "add p99",
+            figures.milliseconds(bookie.add_p99_ms),
+            ", ".join(refused) or "nothing refused",
+            series(name, "add_p99_ms"),
+            width,
+            glyphs,
+        ),
+    ]
+    return lines
+
+
+def _rate(name: str, value: str, detail: str, past: Sequence[float], width: int, glyphs: Glyphs) -> Line:
+    return (
+        Span(f" {name:<9}", Tone.DIM),
+        Span(fit(value, 6, right=True), Tone.STRONG),
+        Span("  "),
+        Span(fit(detail, 27)),
+        Span(" "),
+        Span(glyphs.sparkline(past, max(width - 46, 0)), Tone.GOOD),
+    )
+
+
+def queue_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
+    """Every queue as a bar with its bound."""
+    bar = min(max(width - 63, 8), BAR_CELLS_MAX)
+    heading = Span(
+        fit(
+            f" {'QUEUE':<14}{'LENGTH':>7} {'BOUND':>7}  {'':<{bar}}      {'WAIT P99':>8} {'DONE/S':>7}"
+            f" {'REFUSED':>7}",
+            width,
+        ),
+        Tone.HEADING,
+    )
+    return [(heading,), *(_queue(queue, bar, glyphs) for queue in bookie.queues)]
+
+
+def _queue(queue: Queue, bar: int, glyphs: Glyphs) -> Line:
+    share = queue.fullness
+    tone = health.share_tone(share)
+    amount = figures.size if queue.unit == "bytes" else figures.count
+    rejected = Tone.WARNING if queue.rejected_per_s else Tone.PLAIN
+    return (
+        Span(f" {queue.name:<14}", Tone.STRONG),
+        Span(fit(amount(queue.length), 7, right=True)),
+        Span(" "),
+        Span(fit(amount(queue.bound), 7, right=True), Tone.DIM),
+        Span("  "),
+        Span(glyphs.bar(share, bar), tone),
+        Span(" "),
+        Span(fit(figures.percent(share), 4, right=True), tone),
+        Span(" "),
+        Span(fit(figures.milliseconds(queue.wait_p99_ms), 8, right=True)),
+        Span(" "),
+        Span(fit(figures.count(queue.done_per_s), 7, right=True)),
+        Span(" "),
+        Span(fit(figures.count(queue.rejected_per_s), 7, right=True), rejected),
+    )
+
+
+def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
+    """Every queue with its times and the past of its length."""
+    lines = [*queue_lines(bookie, width, glyphs), EMPTY]
+    lines.append(
+        (Span(fit(f" {'QUEUE':<14}{'UNIT':<10}{'WORK P99':>8}  LENGTH BEFORE", width), Tone.HEADING),)
+    )
+    for queue in bookie.queues:
+        past = history.series(bookie.bookie, f"queue:{queue.name}")
+        amount = figures.size if queue.unit == "bytes" else figures.count
+        known = [value for value in past if not math.isnan(value)]
+        lines.append(
+            (
+                Span(f" {queue.name:<14}", Tone.STRONG),
+                Span(fit(queue.unit or figures.UNKNOWN, 10), Tone.DIM),
+                Span(fit(figures.milliseconds(queue.work_p99_ms), 8, right=True)),
+                Span("  "),
+                Span(glyphs.sparkline(past, max(width - 48, 0)), Tone.GOOD),
+                Span(fit(f" max {amount(max(known))}" if known else "", 12), Tone.DIM),
+            )
+        )
+    return [*lines, EMPTY, *process_lines(bookie, width)]
+
+
+def process_lines(bookie: BookieSample, width: int, *, one_line: bool = False) -> list[Line]:
+    """The process, and what it holds open; with ``one_line`` without the adds in progress."""
+    used = figures.UNKNOWN if bookie.cpu_cores_used is None else f"{bookie.cpu_cores_used:.2f}"
+    most = "" if bookie.cpu_cores_max is None else f" of {bookie.cpu_cores_max:g}"
+    in_progress = figures.count(bookie.adds_in_progress)
+    if bookie.adds_in_progress_bound is not None:
+        in_progress = f"{in_progress} of {figures.count(bookie.adds_in_progress_bound)}"
+    texts = [
+        f"CPU {used}{most}  memory {figures.size(bookie.rss_bytes)}"
+        f"  {figures.count(bookie.connections)} connections"
+        f"  {figures.count(bookie.ledgers_in_use)} ledgers",
+        f"{in_progress} adds in progress",
+    ]
+    if one_line:
+        texts = texts[:1]
+    heads = [(" PROCESS", Tone.HEADING), ("", Tone.PLAIN)]
+    return [
+        (Span(f"{head:<14}", tone), Span(fit(text, width - 14)))
+        for (head, tone), text in zip(heads, texts, strict=False)
+    ]
+
+
+Tab = Callable[[BookieSample, History, int, Glyphs], list[Line]]

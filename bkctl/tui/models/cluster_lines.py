@@ -1,0 +1,125 @@
+"""What stands below the cluster's table: totals with their past, and why the chosen bookie is held back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from bkctl.admin.online.top.sample import BookieSample, ClusterSample
+from bkctl.tui import figures
+from bkctl.tui.glyphs import Glyphs
+from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit, wrapped
+from bkctl.tui.models import health
+from bkctl.tui.watch import Watch
+
+#: Lines of :func:`totals`, and of :func:`explanation` where there is much room and where there is little.
+TOTAL_LINES = 3
+EXPLANATION_LINES_MAX = 3
+
+
+def headline(sample: ClusterSample | None, shown: int) -> str:
+    """How many bookies there are, are lost, read-only, and shown."""
+    if sample is None:
+        return "no answer yet"
+    bookies = sample.bookies
+    parts = [f"{len(bookies)} bookie" if len(bookies) == 1 else f"{len(bookies)} bookies"]
+    lost = sum(bookie.error is not None for bookie in bookies)
+    read_only = sum(health.mode(bookie)[0] == "RO" for bookie in bookies)
+    if lost:
+        parts.append(f"{lost} LOST")
+    if read_only:
+        parts.append(f"{read_only} read-only")
+    if shown != len(bookies):
+        parts.append(f"{shown} shown")
+    return ", ".join(parts)
+
+
+def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
+    """Adds and reads of all bookies, and the slowest add p99, each with a sparkline."""
+    history = watch.history
+    bookies = watch.shown.bookies if watch.shown is not None else ()
+    return [
+        _total("adds/s", _sum(bookies, lambda b: b.adds_per_s), history.total("adds_per_s"), width, glyphs),
+        _total(
+            "reads/s", _sum(bookies, lambda b: b.reads_per_s), history.total("reads_per_s"), width, glyphs
+        ),
+        _total(
+            "p99 ms",
+            _highest(bookies, lambda b: b.add_p99_ms),
+            history.highest("add_p99_ms"),
+            width,
+            glyphs,
+            figures.milliseconds,
+        ),
+    ]
+
+
+def explanation(
+    watch: Watch, bookie: BookieSample | None, width: int, lines: int, mark: str = "~"
+) -> list[Line]:
+    """The line that names the bottleneck and says why; exactly ``lines`` lines."""
+    if bookie is None:
+        return [EMPTY] * lines
+    if bookie.error is not None:
+        name, tone, why = "LOST", Tone.BAD, health.lost(bookie, watch.silence_ms(bookie))
+    else:
+        stage = bookie.bottleneck.stage
+        name, tone, why = stage.value, health.stage_tone(stage), bookie.bottleneck.why
+        if bookie.failure is not None:
+            why = f"{why}; the bookie has failed: {bookie.failure}"
+    head: Line = (Span(" "), Span(bookie.bookie, Tone.STRONG), Span("  "), Span(name, tone), Span("  "))
+    return _explained(head, why, width, lines, mark)
+
+
+def bottleneck_lines(watch: Watch, bookie: BookieSample, width: int, mark: str = "~") -> list[Line]:
+    """The same on a bookie's own screen, where its name stands above."""
+    if bookie.error is not None:
+        head: Line = (Span(" "), Span("LOST", Tone.BAD), Span("  "))
+        return _explained(head, health.lost(bookie, watch.silence_ms(bookie)), width, 2, mark)
+    stage = bookie.bottleneck.stage
+    why = bookie.bottleneck.why
+    if bookie.failure is not None:
+        why = f"{why}; the bookie has failed: {bookie.failure}"
+    head = (Span(" bottleneck "), Span(stage.value, health.stage_tone(stage)), Span("  "))
+    return _explained(head, why, width, 2, mark)
+
+
+def _explained(head: Line, why: str, width: int, lines: int, mark: str) -> list[Line]:
+    """The head, and the text behind it and in the lines below, as far as they go."""
+    indent = 1
+    used = sum(len(span.text) for span in head)
+    if used + 20 > width and lines > 1:
+        texts = wrapped(why, width - 2 * indent, lines - 1, mark)
+        block = [head, *((Span(" " * indent), Span(text)) for text in texts)]
+    else:
+        first, *rest = wrapped("x" * (used - indent - 1) + " " + why, width - 2 * indent, lines, mark)
+        block = [(*head, Span(first[used - indent :])), *((Span(" " * indent), Span(text)) for text in rest)]
+    return block + [EMPTY] * (lines - len(block))
+
+
+def _total(
+    name: str,
+    value: float | None,
+    past: Sequence[float],
+    width: int,
+    glyphs: Glyphs,
+    figure: Callable[[float | None], str] = figures.count,
+) -> Line:
+    known = [number for number in past if not math.isnan(number)]
+    top = f" max {figure(max(known))}" if known else ""
+    return (
+        Span(f" {name:<8}", Tone.DIM),
+        Span(fit(figure(value), 7, right=True), Tone.STRONG),
+        Span("  "),
+        Span(glyphs.sparkline(past, max(width - 30, 0)), Tone.GOOD),
+        Span(fit(top, 12), Tone.DIM),
+    )
+
+
+def _sum(bookies: Sequence[BookieSample], value: Callable[[BookieSample], float | None]) -> float | None:
+    known = [number for bookie in bookies if (number := value(bookie)) is not None]
+    return sum(known) if known else None
+
+
+def _highest(bookies: Sequence[BookieSample], value: Callable[[BookieSample], float | None]) -> float | None:
+    return max((number for bookie in bookies if (number := value(bookie)) is not None), default=None)

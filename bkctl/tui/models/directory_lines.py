@@ -1,0 +1,208 @@
+"""What belongs to a directory, in lines: caches, journal, flushes, collection, disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bkctl.admin.online.top.sample import (
+    BookieSample,
+    Disk,
+    GcState,
+    JournalState,
+    LedgerDirState,
+    ReadCacheState,
+    WriteCacheHalf,
+)
+from bkctl.tui import figures
+from bkctl.tui.glyphs import Glyphs
+from bkctl.tui.lines import Line, Span, Tone, fit
+from bkctl.tui.models import health
+
+
+def cache_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
+    """Write-cache halves filling and flushing, read cache and its hits; of one directory with ``only``."""
+    lines: list[Line] = []
+    names = _directories(bookie.write_cache, bookie.read_cache)
+    for name in names:
+        if only is not None and name != only:
+            continue
+        halves = [half for half in bookie.write_cache if half.dir == name]
+        caches = [cache for cache in bookie.read_cache if cache.dir == name]
+        if halves:
+            lines.append(_write_cache(name, halves, width, glyphs))
+        lines += [_read_cache(cache, width, glyphs) for cache in caches]
+    return lines
+
+
+def _write_cache(name: str, halves: list[WriteCacheHalf], width: int, glyphs: Glyphs) -> Line:
+    label = 14
+    each = (width - label - 2) // 2
+    spans: list[Span] = [Span(" WRITE CACHE", Tone.HEADING), Span("  ")]
+    for number, half in enumerate(halves[:2]):
+        share = min(half.bytes / half.bound, 1.0) if half.bound else None
+        words = half_role(half, first=number == 0)
+        bar = max(each - 16, 4)
+        tone = health.share_tone(share)
+        spans += [
+            Span(glyphs.bar(share, bar), tone),
+            Span(" "),
+            Span(fit(figures.percent(share), 4, right=True), tone),
+            Span(" "),
+            Span(fit(words, 11 if half.flushing is None else 8), tone if half.flushing else Tone.PLAIN),
+            Span("  "),
+        ]
+    return tuple(spans)
+
+
+def half_role(half: WriteCacheHalf, *, first: bool) -> str:
+    """What a half of the write cache is there for at the moment; the first one takes what is added."""
+    if half.flushing is None:
+        return "both halves"
+    return "flushing" if half.flushing else "filling" if first else "idle"
+
+
+def _read_cache(cache: ReadCacheState, width: int, glyphs: Glyphs) -> Line:
+    share = min(cache.bytes / cache.bound, 1.0) if cache.bytes is not None and cache.bound else None
+    bar = max((width - 16) // 2 - 15, 4)
+    words = f" {_of(cache.bytes, cache.bound)}"
+    wasted = f"  read ahead in vain {figures.percent(cache.wasted_rate)}"
+    return (
+        Span(" READ CACHE", Tone.HEADING),
+        Span("   "),
+        Span(glyphs.bar(share, bar)),
+        Span(fit(words, 16)),
+        Span("hits "),
+        Span(fit(figures.percent(cache.hit_rate), 4), Tone.STRONG),
+        Span(wasted, Tone.WARNING if (cache.wasted_rate or 0) > 0.5 else Tone.PLAIN),
+    )
+
+
+def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
+    """Each journal's fsync time, how busy its disk is, and the size of its groups."""
+    return [
+        _journal(journal, width, glyphs) for journal in bookie.journals if only is None or journal.dir == only
+    ]
+
+
+def _journal(journal: JournalState, width: int, glyphs: Glyphs) -> Line:
+    group = f"{figures.count(journal.group_entries)} entries {figures.size(journal.group_bytes)}"
+    busy = health.share_tone(journal.sync_busy)
+    bar = max((width - 70) // 2, 4)
+    return (
+        Span(" JOURNAL", Tone.HEADING),
+        Span("      sync "),
+        Span(
+            fit(
+                f"p50 {figures.milliseconds(journal.sync_p50_ms)}"
+                f" p99 {figures.milliseconds(journal.sync_p99_ms)} ms",
+                20,
+            ),
+            Tone.STRONG,
+        ),
+        Span(" busy "),
+        Span(glyphs.bar(journal.sync_busy, bar), busy),
+        Span(f" {figures.percent(journal.sync_busy):>4}", busy),
+        Span(fit(f"  group {group}", 27)),
+        Span(fit(f"{figures.megabytes(journal.mb_per_s)} MB/s", 9, right=True) if width >= 86 else ""),
+    )
+
+
+def flush_lines(
+    bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None, *, steps: bool = True
+) -> list[Line]:
+    """Entry log and index work of each ledger directory: flushes and how long their ``steps`` take."""
+    lines: list[Line] = []
+    for state in bookie.ledger_dirs:
+        if only is None or state.dir == only:
+            lines += _flush(state, width, glyphs)[: 2 if steps else 1]
+    return lines
+
+
+def _flush(state: LedgerDirState, width: int, glyphs: Glyphs) -> list[Line]:
+    busy = health.share_tone(state.flush_busy)
+    bar = max((width - 66) // 2, 4)
+    first: Line = (
+        Span(" FLUSH", Tone.HEADING),
+        Span("        "),
+        Span(fit(f"{figures.megabytes(state.flushed_mb_per_s)} MB/s", 11), Tone.STRONG),
+        Span("busy "),
+        Span(glyphs.bar(state.flush_busy, bar), busy),
+        Span(f" {figures.percent(state.flush_busy):>4}", busy),
+        Span(
+            f"  {figures.count(state.entries_flushed_per_s)} entries/s, {figures.count(state.flushes_per_s)}"
+            f" flushes/s"
+        ),
+    )
+    steps = (
+        ("log", state.log_write_p99_ms),
+        ("force", state.force_p99_ms),
+        ("locations", state.locations_p99_ms),
+        ("ledgers", state.ledger_rows_p99_ms),
+    )
+    second: Line = (
+        Span(" ENTRY LOG", Tone.HEADING),
+        Span("    "),
+        Span(
+            fit(
+                f"p99 ms {'  '.join(f'{name} {figures.milliseconds(ms)}' for name, ms in steps)}",
+                width - 14,
+            )
+        ),
+    )
+    return [first, second]
+
+
+def gc_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
+    """What collection and compaction do and have done, per ledger directory."""
+    return [_gc(state, width, glyphs) for state in bookie.gc if only is None or state.dir == only]
+
+
+def _gc(state: GcState, width: int, glyphs: Glyphs) -> Line:
+    phase = state.phase or figures.UNKNOWN
+    working = state.phase not in (None, "idle")
+    forced = "!" if state.in_force else ""
+    doing: tuple[Span, ...] = (
+        Span(fit(f"{phase}{forced}", 11), Tone.WARNING if working else Tone.PLAIN),
+        Span(glyphs.bar(state.progress if working else 0.0, 6)),
+        Span(f" {figures.percent(state.progress) if working else '':>4} "),
+    )
+    done = (
+        f" {figures.count(state.deleted_ledgers)} ledgers, {figures.size(state.reclaimed_bytes)} freed,"
+        f" {figures.megabytes(state.compacted_mb_per_s)} MB/s copied"
+    )
+    return (Span(" GC", Tone.HEADING), Span("           "), *doing, Span(fit(done, max(width - 36, 0))))
+
+
+def disk_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
+    """How full the disks are."""
+    return [_disk(disk, width, glyphs) for disk in bookie.disks if only is None or disk.dir == only]
+
+
+def _disk(disk: Disk, width: int, glyphs: Glyphs) -> Line:
+    tone = Tone.BAD if disk.full else health.share_tone(disk.used_fraction)
+    words = "FULL" if disk.full else ""
+    used = (
+        ""
+        if disk.used_bytes is None
+        else f"{figures.size(disk.used_bytes)} of {figures.size(disk.total_bytes)}"
+    )
+    bar = max((width - 16) // 2 - 15, 4)
+    name = max(width - bar - 41, 10)
+    return (
+        Span(" DISK", Tone.HEADING),
+        Span("         "),
+        Span(glyphs.bar(disk.used_fraction, bar), tone),
+        Span(f" {figures.percent(disk.used_fraction):>4} ", tone),
+        Span(fit(words, 5), Tone.BAD),
+        Span(fit(used, 15)),
+        Span(fit(disk.dir, name, keep_end=True, mark=glyphs.cut), Tone.DIM),
+    )
+
+
+def _of(used: int | None, bound: int | None) -> str:
+    return figures.size(used) if bound is None else f"{figures.size(used)} of {figures.size(bound)}"
+
+
+def _directories(*states: Iterable[WriteCacheHalf | ReadCacheState]) -> list[str]:
+    """Every directory once, in the order they come in."""
+    return list(dict.fromkeys(state.dir for group in states for state in group))

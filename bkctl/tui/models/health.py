@@ -1,0 +1,60 @@
+"""Words and tones for how a bookie, a queue or a disk is."""
+
+from __future__ import annotations
+
+from bkctl.admin.online.top.sample import BookieSample, Disk, Mode, Queue, Stage
+from bkctl.tui import figures
+from bkctl.tui.lines import Tone
+
+#: From these shares on a queue, a cache or a disk is worth a look, and in trouble.
+WARNING_SHARE = 0.7
+BAD_SHARE = 0.95
+
+_MODES = {
+    Mode.WRITABLE: ("rw", Tone.GOOD),
+    Mode.READ_ONLY: ("RO", Tone.WARNING),
+    Mode.STARTING: ("up..", Tone.WARNING),
+    Mode.STOPPING: ("down", Tone.WARNING),
+}
+
+
+def mode(bookie: BookieSample) -> tuple[str, Tone]:
+    """At most four characters."""
+    if bookie.error is not None:
+        return "LOST", Tone.BAD
+    if bookie.failure is not None:
+        return "FAIL", Tone.BAD
+    return (figures.UNKNOWN, Tone.DIM) if bookie.mode is None else _MODES[bookie.mode]
+
+
+def share_tone(share: float | None) -> Tone:
+    """How worrying it is that something is this full."""
+    if share is None or share < WARNING_SHARE:
+        return Tone.PLAIN
+    return Tone.WARNING if share < BAD_SHARE else Tone.BAD
+
+
+def stage_tone(stage: Stage) -> Tone:
+    """Of a bottleneck."""
+    if stage is Stage.NONE:
+        return Tone.GOOD
+    return Tone.BAD if stage in (Stage.DISK_FULL, Stage.UNKNOWN) else Tone.WARNING
+
+
+def fullest_queue(bookie: BookieSample) -> Queue | None:
+    """The queue nearest to its bound; None where there is none with a bound and something in it."""
+    filled = [queue for queue in bookie.queues if queue.fullness]
+    return max(filled, key=lambda queue: queue.fullness or 0.0, default=None)
+
+
+def fullest_disk(bookie: BookieSample) -> Disk | None:
+    """The disk with the greatest share in use."""
+    return max(bookie.disks, key=lambda disk: disk.used_fraction, default=None)
+
+
+def lost(bookie: BookieSample, silence_ms: int | None) -> str:
+    """Why there are no figures, and how old the last ones are."""
+    reason = bookie.error or "no answer"
+    if silence_ms is None:
+        return f"never answered: {reason}"
+    return f"last data {figures.age(silence_ms)} ago: {reason}"

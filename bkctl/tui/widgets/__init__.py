@@ -1,0 +1,1 @@
+"""What draws lines on the terminal, a changed piece at a time."""

@@ -1,0 +1,257 @@
+"""``bkctl top`` without its screen: --once, streams, recordings, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.admin.online.top.sample import ClusterSample
+from bkctl.admin.online.top.sample_json import decode_sample
+from bkctl.commands.top_keys import ROW_SCHEMA, SAMPLE_SCHEMA
+from bkctl.server.embedded import LocalCluster
+from tests.demo_client import DemoClient
+
+Run = Callable[..., Any]
+QUICK = ("--interval", "100ms")
+QUEUES = ["write", "journal", "force_write", "callback", "read", "high_priority", "long_poll", "flush"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    keys = {"diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
+    with LocalCluster(2, tmp_path_factory.mktemp("top"), overrides=keys) as running:
+        for bookie in running.bookies:
+            with DemoClient(bookie.port) as client:
+                client.add(2, range(20))
+        yield running
+
+
+@pytest.fixture
+def url(cluster: LocalCluster) -> str:
+    return f"http://127.0.0.1:{cluster.bookies[0].http_port}"
+
+
+def ids(cluster: LocalCluster) -> list[str]:
+    return sorted(bookie.bookie_id for bookie in cluster.bookies)
+
+
+def test_one_sample_of_one_bookie(run_cli: Run, cluster: LocalCluster, url: str) -> None:
+    done = run_cli("top", "--url", url, "--once", "-o", "json", *QUICK)
+    assert done.exit_code == 0
+    (bookie,) = json.loads(done.stdout)["bookies"]
+    assert bookie["bookie"] == cluster.bookies[0].bookie_id
+    assert [queue["name"] for queue in bookie["queues"]] == QUEUES
+    assert {"name", "length", "bound"} <= bookie["queues"][0].keys()
+    assert [sorted(half)[:4] for half in bookie["write_cache"]] == [["bound", "bytes", "dir", "flushing"]] * 2
+    assert bookie["bottleneck"] == {"stage": "none", "why": "idle"}
+    # An idle bookie has rates, and no quantiles.
+    assert (bookie["adds_per_s"], bookie["reads_per_s"], bookie["add_p99_ms"]) == (0.0, 0.0, None)
+    assert {"read_cache_hit_rate", "journal_sync_p99_ms"} <= bookie.keys()
+
+
+def test_the_bookies_of_a_cluster_by_its_metadata(run_cli: Run, cluster: LocalCluster) -> None:
+    done = run_cli("top", "--metadata-uri", cluster.metadata_uri, "--once", "-o", "json", *QUICK)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert [bookie["bookie"] for bookie in found["bookies"]] == ids(cluster)
+    assert found["discovery_error"] is None
+    assert found["interval_s"] >= 0.1
+
+
+def test_every_format_has_the_same_bookies(run_cli: Run, cluster: LocalCluster) -> None:
+    words = ("top", "--metadata-uri", cluster.metadata_uri, "--once", *QUICK)
+    (line,) = run_cli(*words, "-o", "ndjson").stdout.splitlines()
+    assert [bookie.bookie for bookie in decode_sample(line).bookies] == ids(cluster)
+    rows = list(csv.DictReader(io.StringIO(run_cli(*words, "-o", "csv").stdout)))
+    assert [row["bookie"] for row in rows] == ids(cluster)
+    assert list(rows[0]) == [key.key for key in ROW_SCHEMA]
+    assert (rows[0]["mode"], rows[0]["bottleneck"], rows[0]["why"]) == ("rw", "none", "idle")
+    table = run_cli(*words, "-o", "table").stdout
+    assert all(bookie in table for bookie in ids(cluster))
+
+
+def test_the_environment_names_the_cluster_unless_urls_do(
+    run_cli: Run, cluster: LocalCluster, url: str
+) -> None:
+    env = {"BKCTL_METADATA_URI": cluster.metadata_uri}
+    words = ("top", "--once", "-o", "json", *QUICK)
+    assert len(json.loads(run_cli(*words, env=env).stdout)["bookies"]) == 2
+    assert len(json.loads(run_cli(*words, "--url", url, env=env).stdout)["bookies"]) == 1
+    both = run_cli(*words, "--url", url, "--metadata-uri", cluster.metadata_uri)
+    assert [bookie["bookie"] for bookie in json.loads(both.stdout)["bookies"]] == ids(cluster)
+
+
+def test_bookies_that_do_not_answer(run_cli: Run, url: str) -> None:
+    nobody = "http://127.0.0.1:1"
+    some = run_cli("top", "--url", url, "--url", nobody, "--once", "-o", "json", *QUICK)
+    assert some.exit_code == 3
+    lost = next(bookie for bookie in json.loads(some.stdout)["bookies"] if bookie["error"])
+    assert (lost["bookie"], lost["error"]) == ("127.0.0.1:1", "cannot connect: Connection refused")
+    assert lost["bottleneck"]["stage"] == "unknown"
+    assert (lost["queues"], lost["adds_per_s"]) == ([], None)
+    assert run_cli("top", "--url", nobody, "--once", *QUICK).exit_code == 5
+
+
+def test_a_cluster_without_bookies_and_a_store_that_is_not_there(run_cli: Run, tmp_path: Path) -> None:
+    uri = f"embedded://{tmp_path}/metadata.db"
+    assert run_cli("bookies", "init", "--metadata-uri", uri).exit_code == 0
+    done = run_cli("top", "--metadata-uri", uri, "--once", *QUICK)
+    assert done.exit_code == 5
+    assert "no bookie is registered" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_recording_is_played_and_appended_to(run_cli: Run, url: str, tmp_path: Path) -> None:
+    path = tmp_path / "top.ndjson"
+    for _ in range(2):
+        assert run_cli("top", "--url", url, "--once", "--record", str(path), *QUICK).exit_code == 0
+    lines = path.read_text().splitlines()
+    assert len(lines) == 4, "two samples each: the first one has no rates"
+    stream = run_cli("top", "--replay", str(path), "-o", "ndjson")
+    assert stream.exit_code == 0
+    assert stream.stdout.splitlines() == lines
+    last = run_cli("top", "--replay", str(path), "--once", "-o", "json")
+    assert json.loads(last.stdout) == json.loads(lines[-1])
+
+
+def test_a_recording_that_is_full_is_told_of_on_stderr(run_cli: Run, url: str, tmp_path: Path) -> None:
+    words = ("top", "--url", url, "--once", "-o", "json", "--record", str(tmp_path / "r"), *QUICK)
+    done = run_cli(*words, "--record-max", "1K")
+    assert done.exit_code == 0
+    assert "the recording has ended" in done.stderr
+    assert "the recording has ended" in json.loads(done.stdout)["notice"]
+    assert (tmp_path / "r").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "the screen needs a terminal; without one: 'bkctl top --once -o json'"),
+        (("-o", "json"), "-o json prints one sample: add --once"),
+        (("-o", "table"), "-o table prints one sample: add --once"),
+        (("--once", "--url", "h:1"), "--url h:1: expected http://host:port"),
+        (("--once", "--interval", "1ms"), "--interval 1 ms: from 100 ms to 1h"),
+        (("--once", "--interval", "2h"), "from 100 ms to 1h"),
+        (("--replay", "r", "--url", "http://h:1"), "with neither --url nor --record"),
+        (("--replay", "r", "--record", "q"), "with neither --url nor --record"),
+    ],
+)
+def test_what_is_refused(run_cli: Run, words: tuple[str, ...], message: str) -> None:
+    done = run_cli("top", *words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_recording_that_is_not_there(run_cli: Run, tmp_path: Path) -> None:
+    done = run_cli("top", "--replay", str(tmp_path / "no"), "--once")
+    assert (done.exit_code, done.stdout) == (6, "")
+    (tmp_path / "bad").write_text("nothing\n")
+    done = run_cli("top", "--replay", str(tmp_path / "bad"), "--once")
+    assert done.exit_code == 1
+    assert "bad: recording at offset 0" in done.stderr
+
+
+def test_a_stream_goes_on_until_it_is_interrupted(url: str) -> None:
+    command = [sys.executable, "-m", "bkctl", "top", "--url", url, "-o", "ndjson", *QUICK]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        samples = [decode_sample(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert [sample.bookies[0].adds_per_s for sample in samples] == [0.0] * 3
+    assert samples[0].taken_at_ms < samples[1].taken_at_ms < samples[2].taken_at_ms
+
+
+def test_a_reader_that_goes_away_ends_the_stream(url: str) -> None:
+    command = [sys.executable, "-m", "bkctl", "top", "--url", url, "-o", "ndjson", *QUICK]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        stderr = process.stderr.read()
+        process.wait(30)
+        process.stderr.close()
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 141
+    assert stderr == ""
+
+
+def test_the_data_side_loads_neither_textual_nor_rich(url: str) -> None:
+    program = (
+        "import sys; from bkctl.cli import run; code = run(sys.argv[1:]);"
+        "print({'textual', 'rich', 'numpy', 'rocksdict', 'kazoo'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "top", "--url", url, "--once", "-o", "json", *QUICK],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr.strip() == "set()"
+
+
+def test_half_a_terminal_is_none(url: str) -> None:
+    """stdout goes to a terminal, stdin does not come from one."""
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "bkctl", "top", "--url", url],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert "the screen needs a terminal" in done.stderr
+
+
+def keys_of(kind: object, path: str) -> Iterator[str]:
+    """The keys that a dataclass has as JSON, as the schema names them."""
+    assert isinstance(kind, type)
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        key = f"{path}{field.name}"
+        yield key
+        inner = hints[field.name]
+        if isinstance(inner, types.UnionType):
+            (inner,) = (each for each in inner.__args__ if each is not type(None))
+        if typing.get_origin(inner) is tuple:
+            yield from keys_of(typing.get_args(inner)[0], f"{key}[].")
+        elif dataclasses.is_dataclass(inner):
+            yield from keys_of(inner, f"{key}.")
+
+
+def test_the_schema_names_every_key_of_a_sample_in_order(run_cli: Run) -> None:
+    assert [key.key for key in SAMPLE_SCHEMA] == list(keys_of(ClusterSample, ""))
+    printed = json.loads(run_cli("top", "--schema", "-o", "json").stdout)
+    assert [row["key"] for row in printed] == [key.key for key in SAMPLE_SCHEMA]
