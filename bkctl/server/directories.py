@@ -1,6 +1,6 @@
-"""A bookie's directories before and while it runs: what is in them, cookies, locks, the mark DIRTY.
+"""A bookie's directories before and while it runs: cookies, locks, the mark DIRTY.
 
-Order at the start: :func:`examine` (writes nothing), :func:`bkctl.server.cookie_rules.decide`,
+Order at the start: :func:`examine` (writes nothing), :func:`bkctl.admin.offline.cookie_rules.decide`,
 :func:`make_current` and :class:`DirectoryLocks`, :func:`examine` and ``decide`` again under the locks,
 :func:`stamp`, storage and replay, :func:`mark_dirty` right before the network. At the end, after the last
 flush, :func:`clear_dirty`.
@@ -11,101 +11,37 @@ Source: ``BookieImpl.checkDirectoryStructure``, ``LegacyCookieValidation``, ``Un
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from posixpath import join
 from types import TracebackType
 
+from bkctl.admin.offline.bookie_directories import every_directory, examine, refuse_old_layout
+from bkctl.admin.offline.cookie_rules import CookieDecision
 from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
+from bkctl.admin.online.cookies import read_stored
+from bkctl.codec.cookie import encode_cookie
 from bkctl.config.bookie import DirectorySettings
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.errors import NotFoundError, RefusedError
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError
-from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
-from bkctl.server.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie
+from bkctl.scan.directory import COOKIE_NAME, current
 from bkctl.vfs import FileSystem
 from bkctl.vfs.base import WritableFileSystem
 
+__all__ = [
+    "DirectoryLocks",
+    "clear_dirty",
+    "every_directory",
+    "examine",
+    "make_current",
+    "mark_dirty",
+    "read_stored",
+    "refuse_shared_partitions",
+    "stamp",
+    "was_unclean",
+]
+
 DIRTY = "DIRTY"
-
-_OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
-#: A half-made cookie that a crash left behind.
-_HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
-
-
-def every_directory(directories: DirectorySettings) -> list[str]:
-    """Journal, ledger and index directories, each once, as cookies are stamped."""
-    names = (*directories.journals, *directories.ledgers, *directories.index_places)
-    return list(dict.fromkeys(names))
-
-
-def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:
-    """What :func:`bkctl.server.cookie_rules.decide` wants to know of every directory; writes nothing.
-
-    Raises RefusedError for directories that DbLedgerStorage can not start on (a layout older than 3, another
-    storage's index), CorruptionError naming a VERSION file that does not parse, StorageError.
-    """
-    places = set(directories.index_places)
-    return [_facts(filesystem, path, path in places) for path in every_directory(directories)]
-
-
-def _facts(filesystem: FileSystem, directory: str, holds_index: bool) -> DirectoryFacts:
-    path = current(directory)
-    status = filesystem.status(path)
-    if status is None:
-        _refuse_old_layout(filesystem, directory)
-        return DirectoryFacts(directory, None, is_empty=True)
-    if not status.is_dir:
-        raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
-    names = [name for name in filesystem.names(path) if not _HALF_COOKIE.fullmatch(name)]
-    found = inspect_directory(filesystem, path)
-    if holds_index and "idx" in found.indexes and "locations" not in found.indexes:
-        raise RefusedError(
-            f"{path}: holds an index of SortedLedgerStorage or InterleavedLedgerStorage; this bookie would "
-            "find none of its ledgers. Convert it first (`bookkeeper shell convert-to-db-storage`)"
-        )
-    return DirectoryFacts(
-        directory,
-        _read_cookie(filesystem, join(path, COOKIE_NAME)) if COOKIE_NAME in names else None,
-        is_empty=all(name == COOKIE_NAME for name in names),
-        holds_data=bool(found.logs or found.journals or found.indexes),
-    )
-
-
-def _refuse_old_layout(filesystem: FileSystem, directory: str) -> None:
-    if filesystem.status(directory) is None:
-        return
-    old = [name for name in filesystem.names(directory) if _OLD_LAYOUT.fullmatch(name)]
-    if old:
-        raise RefusedError(
-            f"{directory}: holds {old[0]} itself and has no directory `{CURRENT}`: a layout older than 3. "
-            "Name the right directory, or upgrade with BookKeeper's own `bookkeeper upgrade --upgrade`"
-        )
-
-
-def _read_cookie(filesystem: FileSystem, path: str) -> Cookie:
-    try:
-        return decode_cookie(read_small(filesystem, path))
-    except CorruptionError as error:
-        raise error.located(path) from error
-
-
-def read_stored(cookies: CookieStore, bookies: Iterable[str]) -> list[StoredCookie]:
-    """The cookies in the metadata store of every id that the bookie could have.
-
-    Raises CorruptionError naming the id of one that does not parse, and the store's errors.
-    """
-    found = []
-    for bookie in dict.fromkeys(bookies):
-        stored = cookies.read_cookie(bookie)
-        if stored is None:
-            continue
-        try:
-            found.append(StoredCookie(bookie, decode_cookie(stored.data), stored.version))
-        except CorruptionError as error:
-            raise error.located(f"metadata store, cookie of bookie {bookie}") from error
-    return found
 
 
 def make_current(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
@@ -116,7 +52,7 @@ def make_current(filesystem: WritableFileSystem, directories: DirectorySettings)
     for directory in every_directory(directories):
         path = current(directory)
         if filesystem.status(path) is None:
-            _refuse_old_layout(filesystem, directory)
+            refuse_old_layout(filesystem, directory)
             filesystem.make_directories(path)
 
 

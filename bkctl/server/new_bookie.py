@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import dirname, join
 
+from bkctl.admin.offline.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.codec.bookie_service_info import bookie_address, decode_bookie_service_info
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
@@ -18,7 +19,6 @@ from bkctl.metadata.api import AlreadyExistsError, MetadataStore
 from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
 from bkctl.scan.directory import current
 from bkctl.server import directories
-from bkctl.server.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.server.engine_settings import metadata_settings
 from bkctl.server.identity import SystemHostNames, bookie_id, candidate_ids
 from bkctl.vfs import PosixFileSystem

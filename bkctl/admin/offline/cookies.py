@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from posixpath import basename, join
 
+from bkctl.admin.offline.bookie_directories import every_directory
+from bkctl.admin.offline.cookie_difference import differences
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import decode_last_mark
+from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.scan.directory import COOKIE_NAME, find_directories, first_bytes, read_small
+from bkctl.scan.directory import COOKIE_NAME, current, find_directories, first_bytes, read_small
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import FileSystem
 
@@ -25,6 +28,22 @@ class FoundCookie:
     path: str
     source: str
     cookie: Cookie
+
+
+@dataclass(frozen=True, slots=True)
+class CookieDifference:
+    """One field in which the cookie at ``path`` is not the expected one.
+
+    ``field`` is a field of the cookie, or ``cookie`` when there is none at all; ``cause`` is what makes such
+    a difference, in a phrase.
+    """
+
+    path: str
+    source: str
+    field: str
+    expected: str | None
+    found: str | None
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,34 @@ def _decode(content: bytes, path: str) -> Cookie:
         return decode_cookie(content)
     except CorruptionError as error:
         raise error.located(path) from error
+
+
+def compare_cookies(
+    wanted: Cookie, found: Iterable[FoundCookie], *, any_instance: bool = False
+) -> Iterator[CookieDifference]:
+    """What each cookie has that is not as wanted; ``any_instance`` leaves the cluster's instance id out."""
+    for one in found:
+        expected = replace(wanted, instance_id=one.cookie.instance_id) if any_instance else wanted
+        for field in differences(expected, one.cookie):
+            yield CookieDifference(
+                one.path, one.source, field.field, field.expected, field.found, field.cause
+            )
+
+
+def compare_directories(
+    filesystem: FileSystem, directories: DirectorySettings, wanted: Cookie, *, any_instance: bool = False
+) -> Iterator[CookieDifference]:
+    """The cookies of configured directories against the wanted one; one that is missing is a difference, too.
+
+    Raises CorruptionError naming a file that does not parse, StorageError.
+    """
+    for directory in every_directory(directories):
+        path = join(current(directory), COOKIE_NAME)
+        if filesystem.status(path) is None:
+            cause = "a new or emptied directory, or a disk that is not mounted"
+            yield CookieDifference(path, "file", "cookie", wanted.bookie_host, None, cause)
+            continue
+        yield from compare_cookies(wanted, _in_file(filesystem, path), any_instance=any_instance)
 
 
 def find_marks(filesystem: FileSystem, paths: Iterable[str]) -> list[FoundMark]:

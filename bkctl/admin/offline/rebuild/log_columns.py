@@ -63,15 +63,22 @@ def gather_i32(buffer: bytes, positions: NDArray[np.int64]) -> NDArray[np.int32]
     return view[positions].astype(np.int32)
 
 
-def clean_columns(file: SteadyFile, head: EntryLogHead) -> Iterator[RecordColumns]:
-    """The entries of a log, window by window. Raises NotCleanError."""
+def clean_columns(
+    file: SteadyFile, head: EntryLogHead, start: int = HEADER_BYTES, stop: int | None = None
+) -> Iterator[RecordColumns]:
+    """The entries of a log, window by window. Raises NotCleanError.
+
+    With ``start``, the offset of a record, and ``stop`` windows begin in ``[start, stop)``; the last one may
+    reach beyond.
+    """
     if head.damage or head.short:
         if head.damage or file.size_bytes:
             raise NotCleanError
         return
     dialect = EntryLogDialect(head.header.direct)
-    position = HEADER_BYTES
-    while position < file.size_bytes:
+    position = start
+    end = file.size_bytes if stop is None else min(stop, file.size_bytes)
+    while position < end:
         window = file.read_at(position, WINDOW_BYTES)
         if file.unreadable:
             raise NotCleanError

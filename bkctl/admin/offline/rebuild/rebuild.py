@@ -35,13 +35,17 @@ WORK_MODULES = tuple(
 
 
 def rebuild_index(
-    placement: Placement, options: RebuildOptions, jobs: int | None = None
+    placement: Placement,
+    options: RebuildOptions,
+    jobs: int | None = None,
+    hire: Callable[[int, Sequence[str]], Workers] = Workers,
 ) -> list[RebuildResult]:
     """Rebuild what ``options`` ask for, one result for each index directory (``.idx``: one for all).
 
-    The directories are locked meanwhile. Raises RefusedError when a bookie or another writer holds one, for
-    damage without ``accept_loss`` and when a log changes; CorruptionError when what was built does not
-    verify; StorageError. The old index is in place after every error.
+    ``hire`` gives the workers that share the work; they must see the same files. The directories are locked
+    meanwhile. Raises RefusedError when a bookie or another writer holds one, for damage without
+    ``accept_loss`` and when a log changes; CorruptionError when what was built does not verify; StorageError.
+    The old index is in place after every error.
     """
     # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -53,7 +57,7 @@ def rebuild_index(
                 raise UsageError(".idx files hold locations and ledger rows together: use --all")
             found = find_logs(PosixFileSystem(), sorted({d.ledger_dir for d in placement.directories}))
             sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-            with Workers(sized.jobs, WORK_MODULES) as workers:
+            with hire(sized.jobs, WORK_MODULES) as workers:
                 from bkctl.admin.offline.rebuild.idx_rebuild import IdxRebuild
 
                 results.append(_timed(IdxRebuild(placement, sized, workers).run))
@@ -62,7 +66,7 @@ def rebuild_index(
             for directory in placement.directories:
                 found = find_logs(PosixFileSystem(), [directory.ledger_dir])
                 sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-                with Workers(sized.jobs, WORK_MODULES) as workers:
+                with hire(sized.jobs, WORK_MODULES) as workers:
                     from bkctl.admin.offline.rebuild.db_rebuild import DbRebuild
 
                     verbs.append(DbRebuild(directory, placement.journals, sized, workers))

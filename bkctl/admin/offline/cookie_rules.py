@@ -138,7 +138,7 @@ def _without_a_stored_cookie(
             "it was removed from the cluster, or this is another cluster's metadata. If it was "
             "decommissioned, empty its directories (`bkctl bookie format`) to start it as a new bookie; if "
             f"the cookie was removed by mistake, store {directories[0].path}/current/VERSION again "
-            "(`bookkeeper shell cookie_create`)"
+            f"(`bkctl cookie create {wanted.bookie_host} --file ...`)"
         )
     full = [directory.path for directory in missing if not directory.is_empty]
     if full:

@@ -1,0 +1,115 @@
+"""What the checks are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from bkctl.admin.offline.cookie_rules import StoredCookie
+from bkctl.admin.offline.doctor.finding import Finding
+from bkctl.admin.offline.doctor.subject import Place, Subject
+from bkctl.admin.offline.holders import Holder, holders
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.config.bookie import BookieConfig
+from bkctl.errors import NotFoundError
+from bkctl.vfs import FileSystem
+
+INDEX_MEMORY_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """Room on the file system of a directory; ``inodes_total`` 0 where it does not count them."""
+
+    device: int
+    total_bytes: int
+    free_bytes: int
+    inodes_total: int
+    inodes_free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Owner (user id) and permission bits of a path."""
+
+    user: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the metadata store says of the bookie.
+
+    ``error``: it could not be asked; then nothing else counts. ``bookie`` is the id by the configuration,
+    ``stored`` the cookies under every id that it could have. ``mode`` is how it is registered: ``rw``,
+    ``ro``, None when it is not.
+    """
+
+    uri: str
+    bookie: str | None = None
+    exists: bool = True
+    instance_id: str | None = None
+    stored: tuple[StoredCookie, ...] = ()
+    mode: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The machine, as far as checks ask it: disks, owners, memory, this process's user id.
+
+    ``disk`` and ``owner`` raise StorageError.
+    """
+
+    disk: Callable[[str], DiskFacts]
+    owner: Callable[[str], Ownership]
+    memory_bytes: int | None
+    user: int
+
+
+@dataclass(slots=True)
+class Examination:
+    """One bookie under examination.
+
+    ``config`` is None without a configuration (or with one that cannot be read); ``given`` are the keys that
+    it sets. ``other_storage`` says that it names another ledger storage than DbLedgerStorage.
+    ``command_options`` are the options by which a next command finds the same configuration and cluster.
+    ``users`` are the processes that use a directory, by its path, looked for once. ``unreadable`` collects
+    index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is told once.
+    """
+
+    filesystem: FileSystem
+    system: System
+    subject: Subject
+    config: BookieConfig | None = None
+    given: frozenset[str] = frozenset()
+    other_storage: bool = False
+    cluster: ClusterFacts | None = None
+    ledgers: dict[int, LedgerMetadata] | None = None
+    metadata_file: str | None = None
+    command_options: tuple[str, ...] = ()
+    deep: bool = False
+    index_memory_bytes: int = INDEX_MEMORY_BYTES
+    advance: Advance = nobody
+    users: dict[str, list[Holder]] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+    damaged_logs: set[str] = field(default_factory=set)
+
+    def users_of(self, place: Place) -> list[Holder]:
+        """The processes that use a directory; none when it is gone. Raises StorageError."""
+        if place.path not in self.users:
+            try:
+                self.users[place.path] = holders(place.path)
+            except NotFoundError:
+                self.users[place.path] = []
+        return self.users[place.path]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process uses one of the directories. Raises StorageError."""
+        return any(self.users_of(place) for place in self.subject.places if place.found is not None)
+
+
+#: Findings of one check.
+Run = Callable[[Examination], Iterator[Finding]]

@@ -1,0 +1,219 @@
+"""Databases that cannot be opened, and the index against the logs in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from posixpath import join
+
+from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.doctor.examination import Examination
+from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
+from bkctl.admin.offline.index_check.finding import Finding as IndexFinding
+from bkctl.admin.offline.index_check.finding import Kind
+from bkctl.admin.offline.index_check.finding import Severity as IndexSeverity
+from bkctl.admin.offline.index_check.layout import index_spaces
+from bkctl.codec.entrylog import log_name
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
+
+#: Different groups of findings (kind, directory, log or ledger) that are kept; more are counted together.
+GROUPS_MAX = 500
+
+_BY_LOG = frozenset({Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LOG, Kind.MISSING_LOCATION})
+_BY_DIRECTORY = frozenset({Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO})
+#: Natural, and of no use without the rest of ``index check``.
+_UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
+
+_EXPECTED = {
+    Kind.DANGLING_LOCATION: "the entry at the place where its row in the index says",
+    Kind.FOREIGN_ENTRY: "the entry at the place where its row in the index says",
+    Kind.WRONG_LOG_ID_SPACE: "an index beside the logs that it was made for",
+    Kind.WRONG_DIRECTORY: "the ledgers whose id modulo the number of directories is this directory's place",
+    Kind.MISSING_LOCATION: "a row in the index for every entry of a living ledger",
+    Kind.DAMAGED_LOG: "records one behind the other",
+    Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
+    Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
+    Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",
+    Kind.UNDECODABLE_ROW: "rows that decode",
+    Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",
+    Kind.DUPLICATE_IDX: "one .idx file for each ledger",
+    Kind.UNREADABLE_INDEX: "an index that can be read to its end",
+    Kind.PENDING_REPLAY: "an index that is complete; the next start completes it",
+    Kind.LIMBO: "no ledger in limbo: what was lost is back, or known to be nowhere",
+    Kind.INTEGRITY_FLAG: "no data integrity check that is due",
+    Kind.LEAKED_LOCATION: "no rows of deleted ledgers",
+    Kind.POSITION_UNKNOWN: "a cookie that fits the directories' paths",
+    Kind.NO_JOURNAL: "the bookie's journal directory, too",
+    Kind.NO_INDEX: "an index, after the first flush",
+}
+
+
+def check_databases(exam: Examination) -> Iterator[Finding]:
+    """Whether RocksDB opens ``locations`` and ``ledgers``, and both are there."""
+    for place in exam.subject.indexes:
+        present = set(place.found.indexes) if place.found is not None else set()
+        if not present & {LOCATIONS, LEDGERS}:
+            continue
+        for name in (LOCATIONS, LEDGERS):
+            path = join(place.path, name)
+            problem = _problem(path) if name in present else "is not there, while the other database is"
+            if problem is None:
+                continue
+            exam.unreadable.add(place.path)
+            yield Finding(
+                "databases",
+                Severity.ERROR,
+                f"{name}: {problem}",
+                "a RocksDB database that opens",
+                bkctl_line("index", "rebuild", place.path, f"--{name}", "--dry-run"),
+                dir=place.path,
+                path=path,
+            )
+
+
+def _problem(path: str) -> str | None:
+    try:
+        store = open_store(path)
+    except (CorruptionError, NotFoundError, StorageError) as error:
+        return str(error)
+    try:
+        if store.damage is not None:
+            return store.damage
+        for _ in store.batches(rows_max=1):
+            break
+    except (CorruptionError, StorageError) as error:
+        return str(error)
+    finally:
+        store.close()
+    return None
+
+
+def check_index(exam: Examination) -> Iterator[Finding]:
+    """``index check``, with findings that have one cause told as one."""
+    found = [
+        place.found
+        for place in exam.subject.places
+        if place.found is not None and place.path not in exam.unreadable
+    ]
+    if not any(one.indexes or one.holds_logs for one in found):
+        return
+    try:
+        spaces = index_spaces(exam.filesystem, found)
+    except UsageError as error:
+        following = bkctl_line("index", "check", found[0].path)
+        yield Finding("index", Severity.WARNING, str(error), "an index for every ledger directory", following)
+        return
+    spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
+    book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
+    options = CheckOptions(book, exam.ledgers, exam.index_memory_bytes)
+    groups = _Groups(exam)
+    for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
+        groups.add(finding)
+    yield from groups.findings()
+
+
+@dataclass(slots=True)
+class _Group:
+    first: IndexFinding
+    count: int
+
+
+class _Groups:
+    """One cause mostly shows in many rows: one finding for each kind and log, or kind and ledger."""
+
+    def __init__(self, exam: Examination) -> None:
+        self._exam = exam
+        self._groups: dict[tuple[Kind, str, int | None], _Group] = {}
+
+    def add(self, finding: IndexFinding) -> None:
+        kind = finding.kind
+        if kind in _UNTOLD or self._is_told(finding):
+            return
+        which = finding.log_id if kind in _BY_LOG else None if kind in _BY_DIRECTORY else finding.ledger
+        key = (kind, finding.dir, which)
+        if key not in self._groups and len(self._groups) >= GROUPS_MAX:
+            key = (kind, finding.dir, None)
+        group = self._groups.setdefault(key, _Group(finding, 0))
+        group.count += 1
+
+    def _is_told(self, finding: IndexFinding) -> bool:
+        if finding.kind is not Kind.DAMAGED_LOG or finding.log_id is None:
+            return False
+        return join(finding.dir, log_name(finding.log_id)) in self._exam.damaged_logs
+
+    def findings(self) -> Iterator[Finding]:
+        for group in self._groups.values():
+            yield _told(self._exam, group.first, group.count)
+
+
+def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
+    kind = first.kind
+    expected, found = _EXPECTED[kind], first.detail
+    path = join(first.dir, log_name(first.log_id)) if first.log_id is not None else None
+    in_log = path
+    if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
+        found = (
+            f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone: {count} rows of the index name it"
+        )
+        expected = "every log that the index names: bring it back, or let the entries be replicated again"
+    elif count > 1:
+        found = f"{count} times, the first: {_entry(first)}{found}"
+    else:
+        found = f"{_entry(first)}{found}"
+    finding = Finding(
+        "index",
+        _severity(first),
+        f"{kind.value}: {found}",
+        expected,
+        _next(exam, first, in_log),
+        dir=first.dir,
+        path=path,
+        ledger=first.ledger,
+        log_id=first.log_id,
+        offset=first.offset,
+        count=count,
+    )
+    return replace(finding, ledger=None) if count > 1 and kind in _BY_DIRECTORY | _BY_LOG else finding
+
+
+def _entry(first: IndexFinding) -> str:
+    if first.ledger is None:
+        return ""
+    entry = "" if first.entry is None else f" entry {first.entry}"
+    return f"ledger {first.ledger}{entry}: "
+
+
+def _is_there(exam: Examination, first: IndexFinding) -> bool:
+    return any(
+        log.log_id == first.log_id
+        for place in exam.subject.places
+        if place.found is not None and place in exam.subject.ledgers
+        for log in place.found.logs
+    )
+
+
+def _severity(first: IndexFinding) -> Severity:
+    if first.severity is IndexSeverity.DAMAGE:
+        return Severity.ERROR
+    return Severity.WARNING if first.kind in (Kind.LIMBO, Kind.INTEGRITY_FLAG) else Severity.NOTE
+
+
+def _next(exam: Examination, first: IndexFinding, log_path: str | None) -> str:
+    kind, directory = first.kind, first.dir
+    if kind is Kind.WIDE_KEY:
+        return bkctl_line("index", "repair", directory, "--dry-run")
+    if kind is Kind.DAMAGED_LOG and log_path is not None:
+        return bkctl_line("entrylog", "verify", log_path)
+    if kind is Kind.LIMBO:
+        return bkctl_line("index", "limbo", str(first.ledger), directory, "--clear", "--dry-run")
+    if kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
+        if exam.config is not None:
+            return bkctl_line("cookie", "diff", *exam.command_options)
+        return bkctl_line("cookie", "get", *[place.path for place in exam.subject.places if place.found])
+    if kind in (Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER):
+        return bkctl_line("index", "rebuild", directory, "--ledgers", "--dry-run")
+    if first.severity is IndexSeverity.NOTE:
+        return bkctl_line("index", "check", directory)
+    return bkctl_line("index", "rebuild", directory, "--dry-run")

@@ -1,0 +1,279 @@
+"""Last marks against journals, and the journals themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from posixpath import join
+
+from bkctl.admin.offline.cookies import FoundMark, find_marks
+from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.doctor.examination import Examination
+from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.subject import Place
+from bkctl.admin.offline.journals import verify_journals
+from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import journal_name
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.errors import NotFoundError
+from bkctl.scan.damage import Damage, Verdict
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.journal import JournalScan
+from bkctl.scan.steady_file import SteadyFile
+
+#: Damages of one file that are told one by one.
+DAMAGES_TOLD = 20
+#: A mark may stand on padding, which is zeros: this much behind the last byte that is none is not suspicious.
+_PADDING_BYTES_MAX = 1 << 16
+#: Java's mark is that much behind the last record where it stopped at a zero length word.
+_STOP_WORD_BYTES = 4
+
+
+def check_marks(exam: Examination) -> Iterator[Finding]:
+    """Marks that cannot be read, and marks that do not fit the journals that are there."""
+    marks = _marks(exam)
+    for place_marks in marks.values():
+        yield from (_unreadable(mark) for mark in place_marks if mark.error is not None)
+    yield from _without_marks(exam, marks)
+    journals = [place for place in exam.subject.journals if place.found is not None]
+    if not exam.subject.journals:
+        return
+    for number, place in enumerate(exam.subject.journals):
+        if place.found is None:
+            continue
+        mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1)
+        if mark is not None:
+            yield from _against_journals(exam, place, mark, journals)
+
+
+def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
+    """The marks of each ledger directory."""
+    found: dict[str, list[FoundMark]] = {}
+    for place in exam.subject.ledgers:
+        if place.found is not None:
+            paths = [join(place.path, name) for name in place.found.last_marks]
+            found[place.path] = find_marks(exam.filesystem, paths) if paths else []
+    return found
+
+
+def _unreadable(mark: FoundMark) -> Finding:
+    return Finding(
+        "marks",
+        Severity.WARNING,
+        f"{mark.error}; it does not count",
+        "16 bytes: journal id and offset",
+        bkctl_line("lastmark", "show", mark.path.rpartition("/")[0]),
+        dir=mark.path.rpartition("/")[0],
+        path=mark.path,
+    )
+
+
+def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iterator[Finding]:
+    """Directories with entries and no mark: replay starts further back, as far as journals are kept."""
+    for place in exam.subject.ledgers:
+        if place.found is None or marks.get(place.path) or not place.found.logs:
+            continue
+        others = any(marks.values())
+        yield Finding(
+            "marks",
+            Severity.NOTE if others else Severity.WARNING,
+            "no lastMark in a directory that has entry logs; "
+            + ("another directory's counts" if others else "the next start replays every journal"),
+            "a lastMark in every ledger directory",
+            bkctl_line("lastmark", "show", *[one.path for one in exam.subject.ledgers if one.found]),
+            dir=place.path,
+        )
+
+
+def _counting(
+    marks: dict[str, list[FoundMark]], number: int, place: Place, *, alone: bool
+) -> LastMark | None:
+    """The mark from which this journal directory is replayed: the highest over all ledger directories."""
+    name = "lastMark" if alone else f"lastMark.{number}"
+    every = [mark for found in marks.values() for mark in found if mark.error is None]
+    named = [mark for mark in every if mark.path.rpartition("/")[2] == name]
+    if not named and alone:
+        # One journal directory out of several: the mark is the one that names a file of it.
+        assert place.found is not None, "only directories that are there have marks"
+        ids = {journal.journal_id for journal in place.found.journals}
+        named = [mark for mark in every if mark.journal_id in ids]
+    best = max(named, key=lambda mark: mark.place, default=None)
+    return None if best is None else LastMark(*best.place)
+
+
+def _against_journals(
+    exam: Examination, place: Place, mark: LastMark, journals: list[Place]
+) -> Iterator[Finding]:
+    assert place.found is not None, "only directories that are there have marks"
+    by_id = {journal.journal_id: journal for journal in place.found.journals}
+    if mark.journal_id <= 0:
+        return
+    journal = by_id.get(mark.journal_id)
+    if journal is None:
+        yield _missing_journal(exam, place, mark, sorted(by_id), journals)
+        return
+    end = _end_of_data(exam, journal, mark)
+    if end is not None and mark.offset > end + _STOP_WORD_BYTES:
+        yield Finding(
+            "marks",
+            Severity.ERROR,
+            f"the last mark is at {mark.offset}, the journal's records end at {end}: the journal was cut or "
+            "replaced, or the mark is another bookie's",
+            "a mark at or before the end of the journal's records",
+            bkctl_line("journal", "verify", journal.path),
+            dir=place.path,
+            path=journal.path,
+            journal_id=mark.journal_id,
+            offset=mark.offset,
+        )
+
+
+def _missing_journal(
+    exam: Examination, place: Place, mark: LastMark, ids: list[int], journals: list[Place]
+) -> Finding:
+    newer = [journal for journal in ids if journal > mark.journal_id]
+    elsewhere = [
+        one.path
+        for one in journals
+        if one.found is not None
+        and any(journal.journal_id == mark.journal_id for journal in one.found.journals)
+    ]
+    name = journal_name(mark.journal_id)
+    if elsewhere:
+        found = f"{name}, which the last mark names, is in {elsewhere[0]}: journal directories were swapped"
+    elif newer:
+        found = (
+            f"{name}, which the last mark names, is gone, and {len(newer)} newer journals are there: entries "
+            "acknowledged between the two may be lost"
+        )
+    elif ids:
+        found = (
+            f"{name}, which the last mark names, is not there, and all {len(ids)} journals are older: the "
+            "mark is beyond the journals, or the newest ones were removed"
+        )
+    else:
+        found = f"{name}, which the last mark names, is gone; there is no journal at all"
+    if exam.config is not None and not elsewhere:
+        following = bkctl_line("bookie", "start", *exam.command_options, "--accept-loss")
+        expected = "that journal: bring it back. Only if it is lost for good, start with --accept-loss"
+    else:
+        marks = [one.path for one in exam.subject.ledgers if one.found is not None]
+        following = bkctl_line("lastmark", "show", *marks)
+        expected = "the journal that the mark names, with the entries behind the mark"
+    return Finding(
+        "marks",
+        Severity.ERROR,
+        found,
+        expected,
+        following,
+        dir=place.path,
+        path=join(place.path, name),
+        journal_id=mark.journal_id,
+        offset=mark.offset,
+    )
+
+
+def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int | None:
+    """Where the records end, None where the mark needs no closer look (or the file has gone meanwhile)."""
+    try:
+        file = SteadyFile(exam.filesystem.open(journal.path))
+    except NotFoundError:
+        return None
+    try:
+        if mark.offset > file.size_bytes:
+            return file.size_bytes
+        last_byte = file.end_of_data(0)
+    finally:
+        file.close()
+    if mark.offset <= last_byte + _PADDING_BYTES_MAX:
+        return None
+    end = last_byte
+    with JournalScan(exam.filesystem, journal.path) as scan:
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                last = len(item) - 1
+                end = max(end, item.offset(last) + 4 + item.sizes[last])
+            elif isinstance(item, MarkedRecord | Damage):
+                end = max(end, item.end)
+    return end
+
+
+def check_journals(exam: Examination) -> Iterator[Finding]:
+    """Every record of every journal, with the digests that can be checked.
+
+    Damage in front of the last mark is a warning: nothing there is replayed.
+    """
+    marks = _marks(exam)
+    for number, place in enumerate(exam.subject.journals):
+        if place.found is None:
+            continue
+        mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1) or ZERO_MARK
+        ids = {journal.path: journal.journal_id for journal in place.found.journals}
+        journals = list(place.found.journals)
+        # A book of its own: what one directory's entries teach of digest types is settled before the next.
+        book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
+        for verdict in verify_journals(exam.filesystem, journals, book, advance=exam.advance):
+            yield from _judged(verdict, ids[verdict.path], mark)
+
+
+def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[Finding]:
+    following = bkctl_line("journal", "verify", verdict.path)
+    if verdict.verdict is Verdict.UNSYNCED_TAIL:
+        yield Finding(
+            "journals",
+            Severity.NOTE,
+            "holes behind the last mark, in front of good records: what a power cut leaves; they were never "
+            "acknowledged, and the next start replays what is there",
+            "records up to the end",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            journal_id=journal_id,
+            offset=verdict.first_bad_offset,
+            count=max(1, verdict.damages),
+        )
+    if verdict.verdict is not Verdict.DAMAGED:
+        return
+    ends = {damage.offset: LastMark(journal_id, damage.end) for damage in verdict.damage}
+    for finding in damages("journals", verdict, following):
+        numbered = replace(finding, journal_id=journal_id)
+        if finding.offset is not None and ends[finding.offset] <= mark:
+            text = "it is in front of the last mark: what was there is in the entry logs already"
+            numbered = replace(numbered, severity=Severity.WARNING, found=f"{finding.found}; {text}")
+        yield numbered
+
+
+def damages(check: str, verdict: FileVerdict, following: str, log_id: int | None = None) -> Iterator[Finding]:
+    """The damages of a file, the first of them one by one, the others counted."""
+    real = [damage for damage in verdict.damage if not damage.unsynced]
+    for damage in real[:DAMAGES_TOLD]:
+        lost = {gap.ledger for gap in damage.missing}
+        yield Finding(
+            check,
+            Severity.ERROR,
+            f"{damage.size_bytes} bytes that cannot be read as records: {damage.reason}"
+            + (f", found {damage.found}" if damage.found else "")
+            + (f"; entries of {len(lost)} ledgers are lost" if len(lost) > 1 else "")
+            + (f"; entries of ledger {next(iter(lost))} are lost" if len(lost) == 1 else ""),
+            damage.expected or "records one behind the other",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            ledger=next(iter(lost)) if len(lost) == 1 else None,
+            log_id=log_id,
+            offset=damage.offset,
+        )
+    if verdict.damages > DAMAGES_TOLD and real:
+        yield Finding(
+            check,
+            Severity.ERROR,
+            f"{verdict.damages - DAMAGES_TOLD} more damaged ranges",
+            "records one behind the other",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            log_id=log_id,
+            count=verdict.damages - DAMAGES_TOLD,
+        )

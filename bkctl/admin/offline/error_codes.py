@@ -1,0 +1,443 @@
+"""What BookKeeper's numbers mean: of its client, its wire protocol, a bookie, and a bookie's process.
+
+The same number means different things in different places (-102 is a wrong password in the client and a wrong
+cookie in a bookie), so a number is answered with everything it can be.
+
+Sources: ``org.apache.bookkeeper.client.api.BKException.Code``, ``BookkeeperProtocol.StatusCode``,
+``BookieProtocol``, and of ``org.apache.bookkeeper.bookie`` ``BookieException.Code`` and ``ExitCode``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bkctl.errors import NotFoundError
+from bkctl.protocol.codes import V2_NUMBERS, V3_NUMBERS
+from bkctl.types import ResultCode
+
+
+class Place(enum.Enum):
+    """Where a number is seen; the value is its JSON form."""
+
+    CLIENT = "client"
+    WIRE_V2 = "wire_v2"
+    WIRE_V3 = "wire_v3"
+    BOOKIE = "bookie"
+    PROCESS = "bookie_exit"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One meaning of one number: what happened, and what an operator does about it."""
+
+    place: Place
+    code: int
+    name: str
+    meaning: str
+    next: str
+
+
+def every_code() -> Iterator[ErrorCode]:
+    """All of them, by place, then as upstream numbers them."""
+    yield from (ErrorCode(Place.CLIENT, *row) for row in _CLIENT)
+    for place, numbers in ((Place.WIRE_V2, V2_NUMBERS), (Place.WIRE_V3, V3_NUMBERS)):
+        for number, code in numbers.items():
+            yield ErrorCode(place, number, code.value, *_WIRE[code])
+    yield from (ErrorCode(Place.BOOKIE, *row) for row in _BOOKIE)
+    yield from (ErrorCode(Place.PROCESS, *row) for row in _PROCESS)
+
+
+def explain(wanted: str) -> list[ErrorCode]:
+    """Every meaning of a number or a name: ``-101``, ``EFENCED``, ``BKLedgerFencedException``.
+
+    Raises NotFoundError, with names that are like it.
+    """
+    try:
+        number = int(wanted)
+    except ValueError:
+        found = [code for code in every_code() if _bare(code.name) == _bare(wanted)]
+    else:
+        found = [code for code in every_code() if code.code == number]
+    if not found:
+        raise NotFoundError(f"{wanted}: no code of BookKeeper's has this number or name{_like(wanted)}")
+    return found
+
+
+def _bare(name: str) -> str:
+    """A name without what Java's class names put around it."""
+    last = name.strip().rpartition(".")[2].rpartition("$")[2].lower()
+    return last.removeprefix("bk").removesuffix("exception")
+
+
+def _like(wanted: str) -> str:
+    part = _bare(wanted)
+    names = sorted({code.name for code in every_code() if len(part) >= 3 and part in _bare(code.name)})
+    return f"; did you mean {' or '.join(names[:5])}?" if names else "; `bkctl explain` lists them all"
+
+
+_ASK_DOCTOR = "bkctl ledger doctor LEDGER tells which bookie lacks what."
+_BOOKIES = "bkctl bookies list shows who is up; bkctl bookies probe asks each."
+
+#: code, name, meaning, what to do.
+_CLIENT: tuple[tuple[int, str, str, str], ...] = (
+    (0, "OK", "It worked.", "Nothing."),
+    (
+        1,
+        "UNINITIALIZED",
+        "No answer was recorded yet; seen only inside the client.",
+        "Report it as a bug of the client.",
+    ),
+    (
+        -1,
+        "ReadException",
+        "A read failed on every bookie of the write set, or a bookie answered with an error that has no code "
+        "of its own (EIO, EBADREQ).",
+        f"{_ASK_DOCTOR} The bookies' logs name the file.",
+    ),
+    (
+        -2,
+        "QuorumException",
+        "Ensemble, write quorum and ack quorum do not fit each other.",
+        "Ack <= write <= ensemble.",
+    ),
+    (-3, "NoBookieAvailableException", "There was no bookie to talk to.", _BOOKIES),
+    (
+        -4,
+        "DigestNotInitializedException",
+        "The digest could not be set up.",
+        "Check digest type and password against bkctl ledger show LEDGER.",
+    ),
+    (
+        -5,
+        "DigestMatchException",
+        "The bytes of an entry do not fit their digest: damaged on the bookie, or opened with another digest "
+        "type or password.",
+        "bkctl ledger show LEDGER tells the type; bkctl entrylog verify PATH, on the bookie that is named, "
+        "finds damage.",
+    ),
+    (
+        -6,
+        "NotEnoughBookiesException",
+        "Fewer writable bookies than the ensemble needs, or the placement policy refused what is there.",
+        f"{_BOOKIES} Read-only bookies (disks over the threshold) do not count.",
+    ),
+    (
+        -7,
+        "NoSuchLedgerExistsException",
+        "The bookie does not know the ledger.",
+        f"Normal for a bookie that got no entry of it; else its index lost it. {_ASK_DOCTOR}",
+    ),
+    (
+        -8,
+        "BookieHandleNotAvailableException",
+        "No connection to the bookie: down, unreachable, a name that does not resolve, or closed by it.",
+        _BOOKIES,
+    ),
+    (
+        -9,
+        "ZKException",
+        "ZooKeeper failed or its session ended.",
+        "Check the ensemble that the metadata URI names.",
+    ),
+    (
+        -10,
+        "LedgerRecoveryException",
+        "Recovery could not finish: too few bookies answered to know what was acknowledged. The ledger stays "
+        "IN_RECOVERY and nothing is lost.",
+        "bkctl ledger recover LEDGER --dry-run shows who does not answer; bring it back, then recover again.",
+    ),
+    (
+        -11,
+        "LedgerClosedException",
+        "The handle is closed: an append failed before, or the ledger was closed by somebody.",
+        "Open a new ledger; look for the first error before this one.",
+    ),
+    (
+        -12,
+        "WriteException",
+        "A bookie answered a write with an error that has no code of its own (EIO, EBADREQ).",
+        "The log of the bookie names the file; bkctl doctor --url URL asks it.",
+    ),
+    (
+        -13,
+        "NoSuchEntryException",
+        "Every bookie that was asked knows the ledger and does not have the entry.",
+        f"Beyond the last entry that is normal. Within a closed ledger a replica is missing: {_ASK_DOCTOR}",
+    ),
+    (
+        -14,
+        "IncorrectParameterException",
+        "An argument is out of range, such as entry ids beyond the end.",
+        "Check the call.",
+    ),
+    (
+        -15,
+        "InterruptedException",
+        "The waiting thread was interrupted.",
+        "Usually a shutdown; else see who interrupts.",
+    ),
+    (
+        -16,
+        "ProtocolVersionException",
+        "The bookie does not speak this protocol version.",
+        "Check the versions of both.",
+    ),
+    (
+        -17,
+        "MetadataVersionException",
+        "The metadata changed between read and write: somebody else updated the ledger.",
+        "Recovery by another client, mostly. Read the metadata again: bkctl ledger show LEDGER.",
+    ),
+    (-18, "MetaStoreException", "The metadata store failed.", "Check the store that the metadata URI names."),
+    (
+        -19,
+        "ClientClosedException",
+        "The client was closed while the operation ran.",
+        "Keep it open until all is answered.",
+    ),
+    (
+        -20,
+        "LedgerExistException",
+        "A ledger with this id exists.",
+        "Choose another id, or let the client choose.",
+    ),
+    (
+        -21,
+        "AddEntryQuorumTimeoutException",
+        "An append did not get its ack quorum in time (addEntryQuorumTimeoutSec).",
+        "A bookie of the ensemble is slow: bkctl top names the stage.",
+    ),
+    (
+        -22,
+        "DuplicateEntryIdException",
+        "A writer that gives its own entry ids gave one twice.",
+        "Mend the writer.",
+    ),
+    (
+        -23,
+        "TimeoutException",
+        "A bookie did not answer in time.",
+        "bkctl top shows whether journal, ledger disk or processor holds it up.",
+    ),
+    (
+        -24,
+        "SecurityException",
+        "TLS or authentication failed.",
+        "Check certificates and clientAuthProviderFactoryClass.",
+    ),
+    (
+        -25,
+        "NoSuchLedgerExistsOnMetadataServerException",
+        "The metadata store has no such ledger: deleted, never made, or the URI names another cluster.",
+        "bkctl ledger list; after a deletion by mistake bkctl ledger restore FILE.",
+    ),
+    (
+        -100,
+        "IllegalOpException",
+        "The operation is not allowed here, such as force over protocol v2.",
+        "Check the call.",
+    ),
+    (
+        -101,
+        "LedgerFencedException",
+        "Somebody opened the ledger with recovery: this writer must not write any more.",
+        "Normal when a topic moves to another broker. The writer opens a new ledger; nothing is lost.",
+    ),
+    (
+        -102,
+        "UnauthorizedAccessException",
+        "The password is not the ledger's, or the client is not authenticated.",
+        "Give the ledger's password (--password, --password-file); Pulsar's is empty unless configured.",
+    ),
+    (
+        -103,
+        "UnclosedFragmentException",
+        "The fragment is still written to, so it is not copied.",
+        "Close or recover the ledger first: bkctl ledger recover LEDGER.",
+    ),
+    (
+        -104,
+        "WriteOnReadOnlyBookieException",
+        "The bookie is read-only: its disks are over the threshold, or it was told to be.",
+        "bkctl bookie status --url URL; free space (bkctl gc explain), or PUT it back to writable.",
+    ),
+    (
+        -105,
+        "TooManyRequestsException",
+        "The bookie's queues are full and it refused.",
+        "bkctl top names the bottleneck.",
+    ),
+    (
+        -106,
+        "LedgerIdOverflowException",
+        "No more ids in the 31-bit space.",
+        "Use long ledger ids (long-hierarchical).",
+    ),
+    (
+        -107,
+        "MetadataSerializationException",
+        "The ledger's metadata could not be written or read.",
+        "bkctl metadata show PATH shows the bytes.",
+    ),
+    (
+        -108,
+        "DataUnknownException",
+        "The bookie lost data and cannot say whether it ever had the entry (limbo).",
+        "Other replicas answer. bkctl index ledgers PATH lists ledgers in limbo; bkctl index limbo clears.",
+    ),
+    (-200, "ReplicationException", "Re-replication failed.", "The log of the replication worker tells why."),
+    (
+        -999,
+        "UnexpectedConditionException",
+        "Something that cannot be; a bug, or a mixture of versions.",
+        "Report it.",
+    ),
+)
+
+_WIRE: dict[ResultCode, tuple[str, str]] = {
+    ResultCode.OK: ("It worked.", "Nothing."),
+    ResultCode.NO_LEDGER: ("The bookie does not know the ledger.", f"A client says -7. {_ASK_DOCTOR}"),
+    ResultCode.NO_ENTRY: (
+        "The ledger is known, the entry is not there.",
+        f"A client says -13. {_ASK_DOCTOR}",
+    ),
+    ResultCode.BAD_REQUEST: (
+        "The request makes no sense to this bookie.",
+        "Check the versions of client and bookie.",
+    ),
+    ResultCode.IO_ERROR: (
+        "The bookie could not read or write its storage; whether the entry is there is unknown.",
+        "Its log names the file and offset; bkctl doctor PATH examines it.",
+    ),
+    ResultCode.UNAUTHORIZED: (
+        "The master key (the password) is not the ledger's, or no authentication.",
+        "See -102.",
+    ),
+    ResultCode.BAD_VERSION: (
+        "The request is of a protocol version that is not spoken here.",
+        "Check both versions.",
+    ),
+    ResultCode.FENCED: (
+        "The ledger is fenced: somebody recovers it.",
+        "See -101; normal when a topic moves.",
+    ),
+    ResultCode.READ_ONLY: ("The bookie takes no writes.", "See -104."),
+    ResultCode.TOO_MANY_REQUESTS: (
+        "A queue is full, or both write caches were for too long.",
+        "bkctl top names which.",
+    ),
+    ResultCode.UNKNOWN_LEDGER_STATE: (
+        "The ledger is in limbo: data was lost here, a missing entry proves nothing.",
+        "See -108. Over v2 it is sent as EIO by bkctl, because Java's v2 client breaks at 107.",
+    ),
+}
+
+_BOOKIE: tuple[tuple[int, str, str, str], ...] = (
+    (0, "OK", "It worked.", "Nothing."),
+    (
+        -1,
+        "UnauthorizedAccessException",
+        "The master key is not the one the ledger was made with.",
+        "See the client's -102.",
+    ),
+    (
+        -100,
+        "IllegalOpException",
+        "The operation is not allowed, such as one on a special entry id.",
+        "Report it.",
+    ),
+    (-101, "LedgerFencedException", "An add to a fenced ledger.", "Normal when a topic moves."),
+    (
+        -102,
+        "InvalidCookieException",
+        "The bookie refuses to start: cookies in its directories, in the metadata store and its "
+        "configuration do not agree.",
+        "bkctl cookie diff --conf FILE shows the fields: directories added, lost or swapped, or another id.",
+    ),
+    (
+        -103,
+        "UpgradeException",
+        "An upgrade of the file system layout failed.",
+        "Only from layouts before 4.0.",
+    ),
+    (
+        -104,
+        "DiskPartitionDuplicationException",
+        "Two directories lie on one disk while allowMultipleDirsUnderSameDiskPartition is false.",
+        "Give each a disk of its own, or allow it.",
+    ),
+    (
+        -105,
+        "CookieNotFoundException",
+        "The metadata store has no cookie for this bookie, or a directory has none.",
+        "bkctl cookie diff --conf FILE; a new bookie is made by bkctl bookie init.",
+    ),
+    (
+        -106,
+        "MetadataStoreException",
+        "The metadata store failed.",
+        "Check the store that the metadata URI names.",
+    ),
+    (
+        -107,
+        "UnknownBookieIdException",
+        "The bookie could not tell its own id.",
+        "Check advertisedAddress and bookieId.",
+    ),
+    (
+        -108,
+        "OperationRejectedException",
+        "The write cache was full for too long.",
+        "bkctl top: the ledger disk, mostly.",
+    ),
+    (
+        -109,
+        "CookieExistsException",
+        "A cookie is there already.",
+        "bkctl cookie get; update it instead of creating it.",
+    ),
+    (
+        -110,
+        "EntryLogMetadataMapException",
+        "The database of entry-log metadata (gcEntryLogMetadataCacheEnabled) failed.",
+        "It is a cache: stop the bookie and remove metadata-cache.",
+    ),
+    (-111, "DataUnknownException", "The ledger is in limbo.", "See the client's -108."),
+    (
+        -112,
+        "LedgerFencedAndDeletedException",
+        "The ledger was fenced, then deleted.",
+        "Nothing: its garbage goes.",
+    ),
+)
+
+_PROCESS: tuple[tuple[int, str, str, str], ...] = (
+    (0, "OK", "The bookie ended in good order.", "Nothing."),
+    (1, "INVALID_CONF", "bk_server.conf cannot be used.", "bkctl doctor --conf FILE names the keys."),
+    (
+        2,
+        "SERVER_EXCEPTION",
+        "The bookie failed to start or while it ran.",
+        "Its log tells; bkctl doctor --conf FILE.",
+    ),
+    (
+        3,
+        "ZK_EXPIRED",
+        "The ZooKeeper session ended and could not be made anew.",
+        "Look for long pauses and ZooKeeper.",
+    ),
+    (
+        4,
+        "ZK_REG_FAIL",
+        "The bookie could not register itself.",
+        "An old registration may still be there for its timeout.",
+    ),
+    (
+        5,
+        "BOOKIE_EXCEPTION",
+        "The storage failed: journal replay, cookie, or an I/O error.",
+        "bkctl doctor --conf FILE.",
+    ),
+)

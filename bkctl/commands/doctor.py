@@ -1,0 +1,403 @@
+"""``bkctl doctor``: every check on a bookie's directories, or on a live bookie."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.bookie_options import MemoryOption, MetadataUriOption, OverrideOption
+from bkctl.commands.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
+from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.commands.progress import progress
+from bkctl.commands.targets import paths_or_default
+from bkctl.errors import BkctlError, CorruptionError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from bkctl.admin.offline.doctor.configuration import ReadConfiguration
+    from bkctl.admin.offline.doctor.examination import ClusterFacts, Examination
+    from bkctl.admin.offline.doctor.finding import Finding
+    from bkctl.admin.offline.doctor.subject import Subject
+    from bkctl.server.configured_bookie import ConfiguredBookie
+
+app = noun_app("[offline] [online] [reads] Examine a bookie's directories, or a live bookie.")
+
+SCHEMA: Schema = (
+    Key(
+        "bookie",
+        "string or null",
+        "the bookie's id; without one its first directory or URL; or the configuration",
+    ),
+    Key("check", "string", "name of the check, as --list-checks shows it"),
+    Key("severity", "string", "error, warning or note"),
+    Key("dir", "string or null", "directory of the bookie"),
+    Key("path", "string or null", "file or database"),
+    Key("ledger", "int or null", "ledger id"),
+    Key("log_id", "int or null", "entry log, decimal"),
+    Key("journal_id", "int or null", "journal, decimal"),
+    Key("offset", "int or null", "offset in the file"),
+    Key("count", "int", "how many alike this row stands for"),
+    Key("found", "string", "what was found"),
+    Key("expected", "string", "what was expected"),
+    Key("next", "string", "the command to go on with"),
+)
+
+CHECKS_SCHEMA: Schema = (
+    Key("check", "string", "name of the check"),
+    Key("needs", "string", "files (PATH or --conf), configuration (--conf), metadata, or url"),
+    Key("long", "bool", "whether it reads whole files"),
+    Key("summary", "string", "what it looks at"),
+)
+
+
+def _list_checks(ctx: typer.Context, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from bkctl.admin.offline.doctor.doctor import CHECKS
+    from bkctl.admin.online.doctor import LIVE_CHECKS
+
+    rows: list[dict[str, Any]] = [
+        {"check": check.name, "needs": check.needs, "long": check.long, "summary": check.summary}
+        for check in CHECKS
+    ]
+    rows += [
+        {"check": check.name, "needs": "url", "long": False, "summary": check.summary}
+        for check in LIVE_CHECKS
+    ]
+    write_rows(rows, CHECKS_SCHEMA, ctx.params.get("output"))
+    raise typer.Exit
+
+
+@app.command("doctor")
+def doctor_command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH...]",
+            show_default=False,
+            help="Directories of a bookie, or a folder that holds those of several.",
+        ),
+    ] = None,
+    conf: Annotated[
+        str | None, typer.Option("--conf", metavar="FILE", help="The bookie's bk_server.conf.")
+    ] = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="HTTP admin of a live bookie, ours or Java's.")
+    ] = None,
+    ledger_metadata: LedgerMetadataOption = None,
+    memory: MemoryOption = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Check the digest of every entry in the logs.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CHECK[,...]", help="Only these checks.")
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", metavar="CHECK[,...]", help="Not these checks.")
+    ] = None,
+    notes: Annotated[bool, typer.Option("--notes", help="Also show notes, which need nobody.")] = False,
+    list_checks: Annotated[
+        bool, typer.Option("--list-checks", help="List the checks and exit.", callback=_list_checks)
+    ] = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCHEMA)] = False,
+) -> None:
+    """[offline] [online] [reads] Examine a bookie's directories, or a live bookie; say what to do.
+
+    With --conf everything is looked at: configuration, cookies against it and the metadata store, directories
+    and disks, marks, journals, entry logs and the index. With PATH what the files tell by themselves. With
+    --url the live bookie is asked; --metadata-uri adds what the metadata store knows of it. Nothing is
+    written, no lock taken.
+
+    Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
+    command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none.
+
+    Examples:
+
+      bkctl doctor --conf /etc/bookkeeper/bk_server.conf
+
+      bkctl doctor /data/bookie --skip index,journals
+
+      bkctl doctor --url http://bookie-3:8080 --metadata-uri zk://host:2181/ledgers -o json
+    """
+    from bkctl.server.log_lines import quiet_libraries
+
+    quiet_libraries()
+    if override and conf is None:
+        raise UsageError("-X goes with --conf")
+    if not paths and conf is None and url is None:
+        paths = paths_or_default([])
+        metadata_uri = metadata_uri or _default_metadata(paths[0])
+    options = _Options(conf, override or [], metadata_uri, memory, deep, ledger_metadata, _chosen(only, skip))
+    report = _Report()
+    rows = report.watch(_everything(paths or [], url, options, report), notes=notes)
+    if chosen_format(output) is Format.TABLE:
+        for row in rows:
+            sys.stdout.write(_block(row))
+    else:
+        write_rows(rows, SCHEMA, output)
+    report.close(notes=notes)
+
+
+def _default_metadata(data: str) -> str | None:
+    """The embedded metadata of a bookie without a configuration, when it has made some."""
+    from bkctl.config.loader import METADATA_FILE
+
+    path = os.path.abspath(os.path.join(data, METADATA_FILE))
+    return f"embedded://{path}" if os.path.exists(path) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    conf: str | None
+    overrides: list[str]
+    metadata_uri: str | None
+    memory_bytes: int | None
+    deep: bool
+    metadata_file: str | None
+    names: frozenset[str]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options by which another command finds the same bookie and cluster."""
+        words: list[str] = ["--conf", self.conf] if self.conf is not None else []
+        for override in self.overrides:
+            words += ["-X", override]
+        if self.metadata_uri is not None:
+            words += ["--metadata-uri", self.metadata_uri]
+        return tuple(words)
+
+
+def _chosen(only: list[str] | None, skip: list[str] | None) -> frozenset[str]:
+    from bkctl.admin.offline.doctor.doctor import CHECKS
+    from bkctl.admin.online.doctor import LIVE_CHECKS
+
+    known = [check.name for check in CHECKS] + [check.name for check in LIVE_CHECKS]
+
+    def named(words: list[str] | None, option: str) -> frozenset[str]:
+        names = [name.strip() for word in words or () for name in word.split(",") if name.strip()]
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{option} {name}: no such check; there are {', '.join(dict.fromkeys(known))}"
+                )
+        return frozenset(names)
+
+    chosen = named(only, "--only") or frozenset(known)
+    return chosen - named(skip, "--skip")
+
+
+@dataclass(slots=True)
+class _Report:
+    """Counts what passes by."""
+
+    checks: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: {"error": 0, "warning": 0, "note": 0})
+
+    def watch(self, found: Iterable[tuple[str | None, Finding]], *, notes: bool) -> Iterator[dict[str, Any]]:
+        for bookie, finding in found:
+            severity = finding.severity.value
+            self.counts[severity] += 1
+            if severity != "note" or notes:
+                yield _row(bookie, finding)
+
+    def close(self, *, notes: bool) -> None:
+        """The last line on stderr, and the exit code."""
+        errors, warnings, hidden = self.counts["error"], self.counts["warning"], self.counts["note"]
+        if not self.checks:
+            raise UsageError("none of the chosen checks can be done on what was named; see --list-checks")
+        if errors or warnings:
+            text = f"{self.checks} checks: {errors} errors, {warnings} warnings"
+        else:
+            text = f"{self.checks} checks, nothing found"
+        if hidden:
+            text += f"; {hidden} notes" + ("" if notes else " (--notes shows them)")
+        typer.echo(f"bkctl: {text}", err=True)
+        raise typer.Exit(int(bool(errors or warnings)))
+
+
+def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
+    return {
+        "bookie": bookie,
+        "check": finding.check,
+        "severity": finding.severity.value,
+        "dir": finding.dir,
+        "path": finding.path,
+        "ledger": finding.ledger,
+        "log_id": finding.log_id,
+        "journal_id": finding.journal_id,
+        "offset": finding.offset,
+        "count": finding.count,
+        "found": finding.found,
+        "expected": finding.expected,
+        "next": finding.next,
+    }
+
+
+def _block(row: dict[str, Any]) -> str:
+    """A finding for people: in a table's cell the next command could not be copied."""
+    where = row["path"] or row["dir"] or row["bookie"]
+    at = "" if row["offset"] is None else f", offset {row['offset']}"
+    lines = (
+        f"{row['severity'].upper()} {row['check']}: {where}{at}",
+        f"  found:    {row['found']}",
+        f"  expected: {row['expected']}",
+        f"  next:     {row['next']}",
+    )
+    return (
+        "\n".join("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line) for line in lines)
+        + "\n\n"
+    )
+
+
+def _everything(
+    paths: list[str], url: str | None, options: _Options, report: _Report
+) -> Iterator[tuple[str | None, Finding]]:
+    """Findings with the bookie that they are about: files first, then the live bookie."""
+    from bkctl.admin.offline.doctor.doctor import (
+        applicable,
+        bytes_to_read,
+        configuration_findings,
+        run_checks,
+    )
+
+    if paths or options.conf is not None:
+        read = _read_configuration(options)
+        report.checks += int(read is not None and "configuration" in options.names)
+        for finding in configuration_findings(read, options.names):
+            yield options.conf, finding
+        identity = None
+        if read is not None and read.config is not None:
+            identity, problem = _identity(read, options)
+            if problem is not None and "configuration" in options.names:
+                yield options.conf, problem
+        for exam in _examinations(paths, options, read, identity):
+            name = exam.subject.name
+            report.checks += len(applicable(exam, options.names))
+            bytes_total = bytes_to_read(exam, options.names)
+            with progress(f"examining {name}", bytes_total, streams_rows=True) as advance:
+                exam.advance = advance
+                for finding in run_checks(exam, options.names):
+                    yield name, finding
+    if url is not None:
+        yield from _live(url, options, report)
+
+
+def _read_configuration(options: _Options) -> ReadConfiguration | None:
+    from bkctl.admin.offline.doctor.configuration import read_configuration
+
+    if options.conf is None:
+        return None
+    keys: dict[str, str] = {}
+    for override in options.overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"-X {override}: expected KEY=VALUE")
+        keys[key.strip()] = value.strip()
+    if options.metadata_uri is not None:
+        keys.setdefault("metadataServiceUri", options.metadata_uri)
+    return read_configuration(options.conf, keys, os.environ, options.memory_bytes, options.words)
+
+
+def _identity(read: ReadConfiguration, options: _Options) -> tuple[ConfiguredBookie | None, Finding | None]:
+    """Who the configuration says the bookie is, or why that cannot be said."""
+    from bkctl.admin.offline.doctor.configuration import identity_finding
+    from bkctl.server.configured_bookie import configured_bookie
+
+    assert read.config is not None, "it could be read"
+    try:
+        return configured_bookie(read.config), None
+    except CorruptionError:
+        return None, None  # a cookie that does not parse, of which the cookies check tells
+    except (UsageError, RefusedError) as error:
+        return None, identity_finding(error, read.path, options.words)
+
+
+def _examinations(
+    paths: list[str],
+    options: _Options,
+    read: ReadConfiguration | None,
+    identity: ConfiguredBookie | None,
+) -> Iterator[Examination]:
+    from bkctl.admin.offline.doctor.doctor import this_system
+    from bkctl.admin.offline.doctor.examination import Examination
+    from bkctl.admin.offline.doctor.subject import configured_subject, found_subjects
+    from bkctl.scan.metadata_dump import load_metadata_dump
+    from bkctl.vfs import PosixFileSystem
+
+    filesystem, system = PosixFileSystem(), this_system()
+    file = options.metadata_file
+    ledgers = load_metadata_dump(filesystem, file).ledgers if file is not None else None
+    subjects: list[tuple[Subject, ReadConfiguration | None]] = []
+    if read is not None and read.config is not None:
+        subjects.append((configured_subject(filesystem, read.config.directories), read))
+    if paths:
+        subjects += [(subject, None) for subject in found_subjects(filesystem, paths)]
+    for subject, configuration in subjects:
+        config = None if configuration is None else configuration.config
+        yield Examination(
+            filesystem,
+            system,
+            subject,
+            config=config,
+            given=frozenset() if configuration is None else configuration.given,
+            other_storage=configuration is not None and configuration.other_storage,
+            cluster=_cluster(subject, identity if config is not None else None, options),
+            ledgers=ledgers,
+            metadata_file=file,
+            command_options=options.words,
+            deep=options.deep,
+        )
+
+
+def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Options) -> ClusterFacts | None:
+    """What the metadata store says; None when there is none to ask, or no check wants to know."""
+    if not options.names & {"metadata", "cookies"} or (options.conf is None and options.metadata_uri is None):
+        return None
+    if identity is not None:
+        return _ask_cluster(options, identity.bookie, identity.ids)
+    known = {place.cookie.bookie_host for place in subject.places if place.cookie is not None}
+    return _ask_cluster(options, None, tuple(sorted(known)))
+
+
+def _ask_cluster(
+    options: _Options, bookie: str | None, ids: tuple[str, ...], url: str | None = None
+) -> ClusterFacts:
+    """``url`` finds a live bookie that does not tell its id."""
+    from bkctl.admin.offline.doctor.examination import ClusterFacts
+    from bkctl.admin.online.doctor import cluster_facts, registered_at
+    from bkctl.commands.cluster_options import open_cluster
+
+    try:
+        with open_cluster(options.conf, options.overrides, options.metadata_uri) as store:
+            if url is not None and bookie is None and store.layout.cluster_exists():
+                bookie = registered_at(store, url)
+                ids = () if bookie is None else (bookie,)
+            return cluster_facts(store, bookie, ids)
+    except BkctlError as error:
+        named = options.metadata_uri or f"the metadata store that {options.conf} names"
+        return ClusterFacts(named, bookie, error=str(error))
+
+
+def _live(url: str, options: _Options, report: _Report) -> Iterator[tuple[str | None, Finding]]:
+    from bkctl.admin.online.doctor import LIVE_CHECKS, ask_bookie, run_live_checks
+    from bkctl.clock import SystemClock
+
+    def find(bookie: str | None) -> ClusterFacts:
+        return _ask_cluster(options, bookie, () if bookie is None else (bookie,), url)
+
+    has_store = options.conf is not None or options.metadata_uri is not None
+    asked = has_store and "registration" in options.names
+    bookie = ask_bookie(url, find if asked else None, SystemClock(), options.words)
+    report.checks += sum(
+        check.name in options.names and (check.name != "registration" or bookie.cluster is not None)
+        for check in LIVE_CHECKS
+    )
+    for finding in run_live_checks(bookie, options.names):
+        yield bookie.status.bookie or bookie.url, finding

@@ -1,0 +1,273 @@
+"""``bkctl cookie diff | generate | create | update | delete``: in directories and in the metadata store."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.codec.cookie import decode_cookie, encode_cookie
+from bkctl.metadata.api import RegistrationMode
+from bkctl.metadata.uri import open_metadata_store
+from tests.support.doctored_bookie import DoctoredBookie
+from tests.support.rows import from_csv, from_ndjson
+
+DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
+BOOKIE = "127.0.0.1:4100"
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DoctoredBookie:
+    monkeypatch.delenv("BKCTL_METADATA_URI", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return DoctoredBookie.of(DEMO, tmp_path / "bookie1")
+
+
+def stored(bookie: DoctoredBookie, name: str = BOOKIE) -> bytes | None:
+    with open_metadata_store(bookie.uri) as store:
+        found = store.cookies.read_cookie(name)
+    return None if found is None else found.data
+
+
+def written(tmp_path: Path, bookie: DoctoredBookie, **fields: str) -> Path:
+    path = tmp_path / "a-cookie"
+    path.write_bytes(encode_cookie(replace(bookie.cookie, **fields)))  # type: ignore[arg-type]
+    return path
+
+
+def test_get_from_the_store(run_cli: Run, bookie: DoctoredBookie) -> None:
+    (row,) = from_ndjson(run_cli("cookie", "get", BOOKIE, "--metadata-uri", bookie.uri).stdout)
+    assert (row["path"], row["source"]) == (f"/ledgers/cookies/{BOOKIE}", "znode")
+    assert row["ledger_dirs"] == [str(bookie.root / "ledgers")]
+    assert [row] == from_ndjson(run_cli("cookie", "get", "--conf", bookie.conf).stdout)
+    result = run_cli("cookie", "get", "bookie-9", "--metadata-uri", bookie.uri)
+    assert (result.exit_code, "bookie bookie-9 has no cookie" in result.stderr) == (6, True)
+    both = from_ndjson(run_cli("cookie", "get", bookie.root, BOOKIE, "--conf", bookie.conf).stdout)
+    assert [row["source"] for row in both] == ["file", "file", "znode"]
+
+
+def test_diff_of_what_agrees(run_cli: Run, bookie: DoctoredBookie) -> None:
+    for words in (
+        ("--conf", bookie.conf),
+        ("--conf", bookie.conf, "--no-metadata"),
+        (bookie.journal, bookie.ledgers),
+        (BOOKIE, bookie.root, "--metadata-uri", bookie.uri),
+    ):
+        result = run_cli("cookie", "diff", *words)
+        assert (result.exit_code, result.stdout) == (0, ""), words
+
+
+def test_diff_explains_every_field(run_cli: Run, bookie: DoctoredBookie) -> None:
+    changed = replace(
+        bookie.cookie,
+        bookie_host="10.1.2.3:4100",
+        journal_dirs="/elsewhere/journal",
+        ledger_dirs="2\t/a\t/b",
+        index_dirs="1\t/i",
+        instance_id="other",
+    )
+    bookie.stamp("ledgers", changed)
+    result = run_cli("cookie", "diff", "--conf", bookie.conf)
+    assert result.exit_code == 1
+    rows = {row["field"]: row for row in from_ndjson(result.stdout)}
+    assert list(rows) == ["bookie_host", "journal_dirs", "ledger_dirs", "index_dirs", "instance_id"]
+    assert {row["path"] for row in rows.values()} == {f"{bookie.ledgers}/VERSION"}
+    assert rows["bookie_host"]["cause"].startswith("the address changed")
+    assert rows["journal_dirs"]["cause"].startswith("moved or mounted elsewhere")
+    assert (rows["ledger_dirs"]["expected"], rows["ledger_dirs"]["found"]) == (
+        str(bookie.root / "ledgers"),
+        "/a,/b",
+    )
+    assert rows["instance_id"]["cause"].startswith("the cluster was formatted since")
+
+
+def test_diff_tells_of_missing_cookies(run_cli: Run, bookie: DoctoredBookie) -> None:
+    (bookie.ledgers / "VERSION").unlink()
+    bookie.change_store(lambda _: None)
+    rows = from_ndjson(run_cli("cookie", "diff", "--conf", bookie.conf).stdout)
+    assert [(row["source"], row["field"], row["found"]) for row in rows] == [
+        ("file", "cookie", None),
+        ("znode", "cookie", None),
+    ]
+    result = run_cli("cookie", "diff", bookie.journal)
+    assert (result.exit_code, "one cookie alone" in result.stderr) == (2, True)
+
+
+def test_generate_of_a_configuration_and_of_options(run_cli: Run, bookie: DoctoredBookie) -> None:
+    expected = encode_cookie(bookie.cookie).decode()
+    result = run_cli("cookie", "generate", "--conf", bookie.conf)
+    assert (result.exit_code, result.stdout) == (0, expected)
+    dirs = ("--journal-dir", bookie.root / "journal", "--ledger-dir", bookie.root / "ledgers")
+    result = run_cli("cookie", "generate", BOOKIE, *dirs, "--metadata-uri", bookie.uri)
+    assert result.stdout == expected
+    result = run_cli("cookie", "generate", "my.bookie-7", *dirs, "--instance-id", "abc")
+    cookie = decode_cookie(result.stdout.encode())
+    assert (cookie.bookie_host, cookie.instance_id) == ("my.bookie-7", "abc")
+    result = run_cli("cookie", "generate", "my.bookie-7", *dirs)
+    assert "no instance id" in result.stderr
+    assert decode_cookie(result.stdout.encode()).instance_id is None
+
+
+def test_generate_into_a_new_file(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:
+    out = tmp_path / "made"
+    result = run_cli("cookie", "generate", "--conf", bookie.conf, "--out", out, "-o", "ndjson")
+    assert [row["path"] for row in from_ndjson(result.stdout)] == [str(out)]
+    assert out.read_bytes() == encode_cookie(bookie.cookie)
+    assert run_cli("cookie", "generate", "--conf", bookie.conf, "--out", out).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("b:1",),
+        ("b:1", "--journal-dir", "/j"),
+        ("b:1", "--journal-dir", "j", "--ledger-dir", "/l"),
+        ("no blanks", "--journal-dir", "/j", "--ledger-dir", "/l"),
+        ("b:1", "--conf", "x"),
+    ],
+)
+def test_generate_needs_who_and_where(run_cli: Run, bookie: DoctoredBookie, words: tuple[str, ...]) -> None:
+    assert run_cli("cookie", "generate", *words).exit_code == 2
+
+
+def test_a_lost_cookie_is_created_again(run_cli: Run, bookie: DoctoredBookie) -> None:
+    (bookie.ledgers / "VERSION").unlink()
+    bookie.change_store(lambda _: None)
+    words = (bookie.root / "ledgers", BOOKIE, "--file", bookie.journal / "VERSION", "--conf", bookie.conf)
+    dry = from_ndjson(run_cli("cookie", "create", *words, "--dry-run").stdout)
+    assert [(row["target"], row["action"], row["done"]) for row in dry] == [
+        (f"{bookie.ledgers}/VERSION", "create", False),
+        (BOOKIE, "create", False),
+    ]
+    assert not (bookie.ledgers / "VERSION").exists()
+    assert run_cli("cookie", "create", *words).exit_code == 4, "nobody can be asked"
+    done = run_cli("cookie", "create", *words, "--yes")
+    assert [row["done"] for row in from_ndjson(done.stdout)] == [True, True]
+    assert (bookie.ledgers / "VERSION").read_bytes() == encode_cookie(bookie.cookie) == stored(bookie)
+    again = from_ndjson(run_cli("cookie", "create", *words, "--yes").stdout)
+    assert [(row["action"], row["done"]) for row in again] == [("keep", True)] * 2
+
+
+def test_create_never_replaces(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:
+    other = written(tmp_path, bookie, instance_id="other")
+    for target in (bookie.ledgers, BOOKIE):
+        result = run_cli(
+            "cookie", "create", target, "--file", other, "--conf", bookie.conf, "--yes", "--force"
+        )
+        assert (result.exit_code, "there is a cookie already" in result.stderr) == (4, True)
+
+
+def test_update_keeps_what_was_there(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:
+    before = encode_cookie(bookie.cookie)
+    new = written(tmp_path, bookie, ledger_dirs=f"2\t{bookie.root}/ledgers\t{bookie.root}/ledgers2")
+    targets = (bookie.root / "journal", bookie.root / "ledgers", BOOKIE)
+    keep = tmp_path / "kept"
+    keep.mkdir()
+    words = (*targets, "--file", new, "--conf", bookie.conf, "--yes", "--backup-dir", keep)
+    rows = from_ndjson(run_cli("cookie", "update", *words).stdout)
+    assert [row["action"] for row in rows] == ["update"] * 3
+    assert stored(bookie) == new.read_bytes() == (bookie.ledgers / "VERSION").read_bytes()
+    backups = [Path(row["backup"]) for row in rows]
+    assert len(set(backups)) == 3
+    for backup in backups:
+        assert backup.parent == keep
+        assert backup.read_bytes() == before
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    result = run_cli("cookie", "update", tmp_path / "bookie1/nothing", *words[1:])
+    assert result.exit_code == 6
+
+
+def test_delete_keeps_what_was_there(run_cli: Run, bookie: DoctoredBookie) -> None:
+    words = (bookie.root / "ledgers", BOOKIE, "--conf", bookie.conf)
+    dry = from_ndjson(run_cli("cookie", "delete", *words, "--dry-run").stdout)
+    assert [(row["action"], row["backup"]) for row in dry] == [("delete", None)] * 2
+    assert stored(bookie) is not None
+    rows = from_ndjson(run_cli("cookie", "delete", *words, "--yes").stdout)
+    assert all(Path(row["backup"]).read_bytes() == encode_cookie(bookie.cookie) for row in rows)
+    assert stored(bookie) is None
+    assert not (bookie.ledgers / "VERSION").exists()
+    result = run_cli("cookie", "delete", BOOKIE, "--conf", bookie.conf, "--yes")
+    assert (result.exit_code, "no cookie" in result.stderr) == (6, True)
+    restored = run_cli(
+        "cookie", "create", BOOKIE, "--file", rows[1]["backup"], "--conf", bookie.conf, "--yes"
+    )
+    assert restored.exit_code == 0
+    assert stored(bookie) == encode_cookie(bookie.cookie)
+
+
+def test_a_name_that_is_a_directory_and_a_bookie_is_asked_about(
+    run_cli: Run, bookie: DoctoredBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bookie.root)
+    result = run_cli("cookie", "delete", "ledgers", "--conf", bookie.conf, "--yes")
+    assert (result.exit_code, "say ./ledgers" in result.stderr) == (2, True)
+    assert (bookie.ledgers / "VERSION").exists()
+    assert run_cli("cookie", "delete", "./ledgers", "--conf", bookie.conf, "--yes").exit_code == 0
+    assert run_cli("cookie", "delete", "journal", "--yes").exit_code == 0, "no store is named: a path"
+    assert stored(bookie) is not None
+
+
+def test_a_registered_bookie_is_left_alone(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:
+    new = written(tmp_path, bookie, journal_dirs="/x")
+    with open_metadata_store(bookie.uri) as store:
+        store.registration.register(BOOKIE, RegistrationMode.WRITABLE, b"")
+        for words in (("delete", BOOKIE), ("update", BOOKIE, "--file", new)):
+            result = run_cli("cookie", *words, "--conf", bookie.conf, "--yes")
+            assert (result.exit_code, "is registered: it runs" in result.stderr) == (4, True)
+        forced = run_cli("cookie", "update", BOOKIE, "--file", new, "--conf", bookie.conf, "--yes", "--force")
+        assert forced.exit_code == 0
+    assert stored(bookie) == new.read_bytes()
+
+
+def test_a_directory_in_use_is_left_alone(run_cli: Run, bookie: DoctoredBookie) -> None:
+    with DirectoryLock(str(bookie.ledgers)):
+        result = run_cli("cookie", "delete", bookie.root / "ledgers", "--yes")
+        assert (result.exit_code, "in use by" in result.stderr) == (4, True)
+        assert (bookie.ledgers / "VERSION").exists()
+        assert run_cli("cookie", "delete", bookie.root / "ledgers", "--yes", "--force").exit_code == 0
+
+
+def test_a_cookie_that_does_not_fit_is_refused(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:
+    for fields, target, text in (
+        ({"bookie_host": "other:1"}, bookie.ledgers, "is the cookie of bookie 127.0.0.1:4100"),
+        ({"bookie_host": "other:1"}, BOOKIE, "is that of bookie other:1, not of"),
+        ({"instance_id": "other"}, BOOKIE, "is of cluster instance other"),
+        ({"ledger_dirs": "1\t/elsewhere"}, bookie.ledgers, "does not name"),
+    ):
+        new = written(tmp_path, bookie, **fields)
+        result = run_cli("cookie", "update", target, "--file", new, "--conf", bookie.conf, "--yes")
+        assert (result.exit_code, text in result.stderr) == (4, True), result.stderr
+    (tmp_path / "junk").write_text("no cookie")
+    for target in (bookie.ledgers, BOOKIE):
+        words = (target, "--file", tmp_path / "junk", "--conf", bookie.conf, "--yes", "--force")
+        result = run_cli("cookie", "update", *words)
+        assert (result.exit_code, f"{tmp_path}/junk" in result.stderr) == (1, True), result.stderr
+    assert stored(bookie) == encode_cookie(bookie.cookie)
+
+
+def test_an_emptied_directory_gets_no_cookie(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """It would pass for one that has its data."""
+    shutil.rmtree(bookie.ledgers)
+    words = (bookie.root / "ledgers", "--file", bookie.journal / "VERSION", "--yes")
+    result = run_cli("cookie", "create", *words)
+    assert (result.exit_code, "a lost disk would pass" in result.stderr) == (4, True)
+    assert run_cli("cookie", "create", *words, "--force").exit_code == 0
+    assert (bookie.ledgers / "VERSION").read_bytes() == encode_cookie(bookie.cookie)
+
+
+def test_schemas(run_cli: Run) -> None:
+    for verb in ("create", "update", "delete"):
+        keys = [row["key"] for row in from_csv(run_cli("cookie", verb, "--schema", "-o", "csv").stdout)]
+        assert keys == ["target", "source", "action", "bookie_host", "backup", "done"]
+    keys = [row["key"] for row in from_csv(run_cli("cookie", "diff", "--schema", "-o", "csv").stdout)]
+    assert keys == ["path", "source", "field", "expected", "found", "cause"]

@@ -1,0 +1,39 @@
+"""``doctor`` on real bookies, configuration and cookies adapted to where they lie: silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.doctored_bookie import DoctoredBookie
+
+pytestmark = pytest.mark.corpora
+
+CORPORA = ("db", "sorted", "perledger", "interleaved")
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_a_clean_bookie_is_silent(
+    corpora: Callable[[str], Path], run_cli: Any, tmp_path: Path, corpus: str
+) -> None:
+    root = corpora(corpus)
+    for source in sorted((root / "clean").iterdir()):
+        bookie = DoctoredBookie.of(source, tmp_path / source.name)
+        dump = ("--ledger-metadata", root / "zk-clean.json")
+        for words in (("--conf", bookie.conf, "--deep", *dump), (bookie.root,)):
+            result = run_cli("doctor", *words, env={"BKCTL_METADATA_URI": None})
+            assert (result.exit_code, result.stdout) == (0, ""), result.stderr
+            assert "checks, nothing found" in result.stderr
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("state", ["clean", "crash"])
+def test_copies_are_silent_where_they_lie(
+    corpora: Callable[[str], Path], run_cli: Any, corpus: str, state: str
+) -> None:
+    """What a kill leaves is natural, and so is a copy whose cookies name other places: notes at most."""
+    result = run_cli("doctor", corpora(corpus) / state, env={"BKCTL_METADATA_URI": None})
+    assert (result.exit_code, result.stdout) == (0, ""), result.stdout
