@@ -187,6 +187,11 @@ class DigestBook:
             if tally.checks[best] and 2 * tally.checks[best] >= tally.tried:
                 self._settled[ledger] = self._candidates[best]
 
+    def is_strange(self, ledger: int) -> bool:
+        """Whether so few entries name the ledger, none with a checking digest, that its id may be damage."""
+        tally = self._tallies.get(ledger)
+        return ledger not in self._settled and tally is not None and tally.tried <= STRANGER_ENTRIES_MAX
+
     def check(self, batch: EntryBatch, siblings: Collection[int] = ()) -> BatchCheck:
         """Check every entry of the batch; ``siblings`` are ledgers that a stranger may belong to."""
         digesters: dict[int, Digester] = {}
@@ -195,7 +200,7 @@ class DigestBook:
             digester = self.digester(ledger)
             if digester is not None:
                 digesters[ledger] = digester
-            elif ledger in self._tallies and self._tallies[ledger].tried <= STRANGER_ENTRIES_MAX:
+            elif self.is_strange(ledger):
                 strange.add(ledger)
         if not self.enabled:
             return BatchCheck(digesters, frozenset(), {}, checked=False)

@@ -32,6 +32,9 @@ FOLDERS_MAX = 10_000
 SMALL_FILE_BYTES_MAX = 1 << 20
 
 COOKIE_NAME = "VERSION"
+#: Copies of a compaction by way of another disk: below a scratch directory, in one directory for each ledger
+#: directory, whose logs link to them.
+SCRATCH_NAME = "compaction-scratch"
 CURRENT = "current"
 _LAST_MARK = re.compile(r"lastMark(\.[0-9]+)?")
 _COMPACTION_LOG = re.compile(r"([0-9a-f]+)\.log\.(?:compacting|(?:[0-9a-f]+)\.compacted)")
@@ -224,6 +227,7 @@ def _search(
             facts is not None
             and facts.is_dir
             and not name.startswith(".")
+            and name != SCRATCH_NAME
             and not is_key_value_store(filesystem, below)
         ):
             _search(filesystem, below, depth - 1, found, budget)

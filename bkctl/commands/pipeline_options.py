@@ -1,0 +1,86 @@
+"""Where a job of the pipeline runs, as its command line says."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.pipeline.engine import Engine
+    from bkctl.pipeline.survey import Survey
+
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class EngineName(enum.StrEnum):
+    """Values of ``--engine``."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a command line says that does not belong to one job."""
+
+    paths: tuple[str, ...]
+    out: str
+    metadata: str | None
+    metadata_after: str | None
+    engine: EngineName
+    master: str | None
+    digest: str
+    password: bytes | None = field(repr=False)
+    bookie: str | None
+    jobs: int | None
+    memory_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise UsageError("--jobs: at least 1")
+        if self.master is not None and self.engine is EngineName.LOCAL:
+            raise UsageError("--master is Spark's: leave --engine local away")
+
+    def on_spark(self, bytes_total: int) -> bool:
+        """Whether the work goes to Spark."""
+        from bkctl.pipeline.run import worth_spark
+
+        if self.engine is not EngineName.AUTO:
+            return self.engine is EngineName.SPARK
+        return self.master is not None or worth_spark(bytes_total)
+
+    @property
+    def spark_master(self) -> str:
+        """The master in effect."""
+        return self.master or f"local[{self.jobs or '*'}]"
+
+
+def parse_size(text: str) -> int:
+    """``512``, ``64k``, ``256M``, ``1GiB``: bytes. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 256M or 1GiB.")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+@contextmanager
+def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
+    """The engine that the options, or the size of the data, choose. A Spark session ends with it."""
+    if chosen.on_spark(surveyed.bytes):
+        from bkctl.spark.engine import open_spark_engine
+
+        with open_spark_engine(chosen.spark_master, chosen.out, chosen.memory_bytes) as spark:
+            yield spark
+        return
+    from bkctl.pipeline.local_engine import LocalEngine
+
+    with LocalEngine(jobs=chosen.jobs, memory_bytes=chosen.memory_bytes) as local:
+        yield local

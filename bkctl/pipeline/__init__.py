@@ -1,0 +1,1 @@
+"""Canonical tables over what bookies have on disk, and the fleet jobs over them."""

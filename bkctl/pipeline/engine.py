@@ -1,0 +1,78 @@
+"""What runs a job's SQL and reads tables for it: DuckDB in this process, or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from bkctl.admin.offline.reporting import Advance
+from bkctl.pipeline.job import Input
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.schemas import default_columns
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """One input to be read from ``paths`` into Parquet files in ``folder``, which is there and empty.
+
+    Without paths the table is empty: nothing of the kind was given.
+    """
+
+    input: Input
+    paths: tuple[str, ...]
+    options: TableOptions
+    folder: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read from the source."""
+        return list(self.input.columns) or default_columns(table_named(self.input.source).schema)
+
+    @property
+    def source_schema(self) -> pa.Schema:
+        """The schema of these."""
+        schema = table_named(self.input.source).schema
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self.paths and self.options.metadata is None
+
+
+class Engine(Protocol):
+    """A place where tables are read and SQL is run. Names live as long as the engine; a context manager.
+
+    Every method raises StorageError when files cannot be written, and what reading tables raises.
+    """
+
+    @property
+    def name(self) -> str:
+        """``local`` or ``spark``."""
+
+    def extract(self, work: Extraction, advance: Advance) -> None:
+        """Read a table into Parquet files; there is at least one, so that columns are known."""
+
+    def load(self, name: str, folders: Sequence[str]) -> None:
+        """Give Parquet files a name, all that are directly in the folders."""
+
+    def view(self, name: str, query: str) -> None:
+        """Give a query a name."""
+
+    def step(self, name: str, query: str) -> None:
+        """Run a query and keep what it gives under a name, for the queries after it."""
+
+    def write(self, name: str, query: str, folder: str) -> None:
+        """Run a query into Parquet files in ``folder``, which is there and empty, and give it a name."""
+
+    def rows(self, query: str) -> list[Row]:
+        """The rows of a query that gives few."""
+
+    def close(self) -> None:
+        """Forget all names and give back what was held."""

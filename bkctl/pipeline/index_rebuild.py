@@ -1,0 +1,147 @@
+"""``index-rebuild``: the indexes of many bookies' directories, anew from their logs.
+
+Unlike the other jobs it writes into the directories. What is done is what ``bkctl index rebuild`` does to one
+bookie: the old index is kept beside the new one. Here the bookies are done one after the other, each with all
+processes; ``bkctl.spark.index_rebuild`` does them at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.offline.rebuild.placement import Placement, find_placement
+from bkctl.admin.offline.rebuild.rebuild import rebuild_index
+from bkctl.errors import StorageError, UsageError
+from bkctl.pipeline.job import Parameters
+from bkctl.pipeline.out_directory import put
+from bkctl.pipeline.results import CLEAN, FOUND, Outcome, WrittenTable
+from bkctl.pipeline.tables.ledger_source import is_uri
+from bkctl.pipeline.tables.places import bookie_folders
+from bkctl.scan.metadata_dump import load_metadata_dump
+from bkctl.vfs import FileSystem
+
+REBUILD_NAME = "index-rebuild"
+REBUILD_SUMMARY = "Build the indexes of many bookies anew from their logs, and swap them in."
+REBUILD_TABLE = "rebuilt_indexes"
+
+REBUILT = pa.schema(
+    [
+        ("dir", pa.string()),
+        ("rows", pa.int64()),
+        ("ledgers", pa.int64()),
+        ("seconds", pa.float64()),
+        ("backups", pa.list_(pa.string())),
+        ("differences", pa.string()),
+        ("lossy", pa.bool_()),
+    ]
+)
+
+
+def placements(filesystem: FileSystem, paths: Sequence[str]) -> list[Placement]:
+    """The bookies in ``paths`` and which index serves which of their logs.
+
+    Raises UsageError when there is none, NotFoundError, StorageError.
+    """
+    folders = bookie_folders(filesystem, paths)
+    if not folders:
+        raise UsageError(f"{', '.join(paths)}: no ledger directory in it")
+    return [find_placement(filesystem, folder) for folder in folders]
+
+
+def with_metadata(filesystem: FileSystem, options: RebuildOptions, metadata: str | None) -> RebuildOptions:
+    """The options with what a metadata dump tells. Raises UsageError for a URI, CorruptionError."""
+    if metadata is None:
+        return options
+    if is_uri(metadata):
+        raise UsageError(
+            f"--metadata {metadata}: {REBUILD_NAME} takes a dump ('bkctl metadata dump'), so that all "
+            "bookies are rebuilt by the same one"
+        )
+    book = digest_book(filesystem, metadata_file=metadata)
+    return replace(
+        options, metadata=load_metadata_dump(filesystem, metadata).ledgers, digesters=dict(book.digesters)
+    )
+
+
+def rebuild_locally(
+    found: Sequence[Placement], options: RebuildOptions, jobs: int | None
+) -> list[RebuildResult]:
+    """Rebuild one bookie after the other; raises what ``rebuild_index`` raises for the first that fails,
+    which
+    has its old index then, as have those after it."""
+    return [result for placement in found for result in rebuild_index(placement, options, jobs)]
+
+
+def rebuild_outcome(
+    results: Sequence[RebuildResult],
+    out: str,
+    work_dir: str,
+    paths: tuple[str, ...],
+    engine: str,
+    started_s: float,
+) -> Outcome:
+    """Write the table of what was rebuilt into ``out``, a claimed directory, and say what came of it.
+
+    Raises StorageError.
+    """
+    lossy = sum(result.lossy for result in results)
+    return Outcome(
+        job=REBUILD_NAME,
+        engine=engine,
+        out=out,
+        paths=paths,
+        metadata=None,
+        metadata_after=None,
+        started_ms=int(started_s * 1000),
+        seconds=round(time.time() - started_s, 3),
+        parameters=Parameters(),
+        counts={
+            "indexes": len(results),
+            "rows": sum(result.rows or 0 for result in results),
+            "ledgers": sum(result.ledgers for result in results),
+            "lossy": lossy,
+            "differences": sum(len(result.differences) for result in results),
+        },
+        tables=(_write(results, out, work_dir),),
+        guards=(),
+        verdict=FOUND if lossy else CLEAN,
+        exit_code=1 if lossy else 0,
+        found=("lossy",) if lossy else (),
+    )
+
+
+def _write(results: Sequence[RebuildResult], out: str, work_dir: str) -> WrittenTable:
+    rows = [
+        {
+            "dir": result.dir,
+            "rows": result.rows,
+            "ledgers": result.ledgers,
+            "seconds": result.seconds,
+            "backups": list(result.backups),
+            "differences": json.dumps(
+                [
+                    {"kind": found.kind, "ledger": found.ledger, "detail": found.detail}
+                    for found in result.differences
+                ]
+            ),
+            "lossy": result.lossy,
+        }
+        for result in results
+    ]
+    folder, making = os.path.join(out, REBUILD_TABLE), os.path.join(work_dir, REBUILD_TABLE)
+    try:
+        os.makedirs(making)
+        pq.write_table(pa.Table.from_pylist(rows, REBUILT), os.path.join(making, "part-00000.parquet"))
+    except OSError as error:
+        raise StorageError(f"{making}: {error.strerror}", path=making) from error
+    put(making, folder)
+    return WrittenTable.of(REBUILD_TABLE, "result", folder)

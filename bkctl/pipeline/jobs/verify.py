@@ -1,0 +1,145 @@
+"""``verify``: the digest of every entry, and every place of a log that cannot be read."""
+
+from __future__ import annotations
+
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+
+VERIFY = Job(
+    name="verify",
+    summary="Check the digest of every entry in the entry logs.",
+    inputs=(
+        Input(
+            "checks",
+            "entries",
+            ("bookie", "dir", "log_id", "offset", "size", "ledger", "entry", "digest", "digest_ok"),
+            digest=True,
+            # One row for what is well of a ledger in a log, one for each entry that is not.
+            reduce="""
+                SELECT e.bookie AS bookie, e.dir AS dir, e.log_id AS log_id, e.ledger AS ledger,
+                       e.digest AS digest,
+                       e.digest_ok AS digest_ok,
+                       CASE WHEN e.digest_ok = FALSE THEN e.entry END AS bad_entry,
+                       CASE WHEN e.digest_ok = FALSE THEN e.offset END AS bad_offset,
+                       count(*) AS entries, CAST(sum(e.size) AS BIGINT) AS bytes
+                FROM entries e
+                GROUP BY e.bookie, e.dir, e.log_id, e.ledger, e.digest, e.digest_ok,
+                         CASE WHEN e.digest_ok = FALSE THEN e.entry END,
+                         CASE WHEN e.digest_ok = FALSE THEN e.offset END
+            """,
+        ),
+        Input("damage", "damage"),
+    ),
+    sql="""
+-- table bad_entries
+SELECT coalesce(c.bookie, '') AS bookie, c.dir, c.log_id, c.bad_offset AS bad_offset, c.ledger,
+       c.bad_entry AS entry,
+       c.digest, c.bytes AS bytes
+FROM checks c WHERE c.digest_ok = FALSE
+
+-- table log_checks
+SELECT coalesce(c.bookie, '') AS bookie, c.dir, c.log_id, sum(c.entries) AS entries,
+       sum(CASE WHEN c.digest_ok THEN c.entries ELSE 0 END) AS well,
+       sum(CASE WHEN c.digest_ok = FALSE THEN c.entries ELSE 0 END) AS bad,
+       sum(CASE WHEN c.digest_ok IS NULL THEN c.entries ELSE 0 END) AS unchecked, sum(c.bytes) AS bytes
+FROM checks c GROUP BY coalesce(c.bookie, ''), c.dir, c.log_id
+
+-- table unchecked_ledgers
+SELECT c.ledger, sum(c.entries) AS entries, count(DISTINCT c.bookie) AS bookies
+FROM checks c WHERE c.digest_ok IS NULL GROUP BY c.ledger
+
+-- table damages
+SELECT d.kind, coalesce(d.bookie, '') AS bookie, d.dir, d.path, d.offset AS damage_offset, d.bytes, d.reason
+FROM damage d
+
+-- view damage_count
+SELECT count(*) AS damages FROM damages
+
+-- view totals
+SELECT count(*) AS logs, coalesce(sum(l.entries), 0) AS entries, coalesce(sum(l.well), 0) AS well,
+       coalesce(sum(l.bad), 0) AS bad_entries, coalesce(sum(l.unchecked), 0) AS unchecked,
+       coalesce(sum(l.bytes), 0) AS bytes
+FROM log_checks l
+
+-- table summary
+SELECT t.logs, t.entries, t.bytes, t.well, t.bad_entries, t.unchecked, d.damages
+FROM totals t CROSS JOIN damage_count d
+""",
+    results=(
+        ResultTable(
+            "bad_entries",
+            "entries whose digest fails",
+            (
+                Column("bookie", "STRING", "bookie"),
+                Column("dir", "STRING", "ledger directory"),
+                Column("log_id", "BIGINT", "entry log"),
+                Column("bad_offset", "BIGINT", "offset of the body, as the index has it"),
+                Column("ledger", "BIGINT", "ledger"),
+                Column("entry", "BIGINT", "entry"),
+                Column("digest", "STRING", "type of the digest"),
+                Column("bytes", "BIGINT", "size of the body"),
+            ),
+            order="ledger, entry, bookie",
+            shown=True,
+        ),
+        ResultTable(
+            "damages",
+            "stretches of entry logs, journals and indexes that cannot be read",
+            (
+                Column("kind", "STRING", "entry_log, journal, index"),
+                Column("bookie", "STRING", "bookie"),
+                Column("dir", "STRING", "directory"),
+                Column("path", "STRING", "file"),
+                Column("damage_offset", "BIGINT", "where it begins; null in a database"),
+                Column("bytes", "BIGINT", "how long it is"),
+                Column("reason", "STRING", "what is wrong"),
+            ),
+            order="path, damage_offset",
+            shown=True,
+        ),
+        ResultTable(
+            "log_checks",
+            "entries checked, by log",
+            (
+                Column("bookie", "STRING", "bookie"),
+                Column("dir", "STRING", "ledger directory"),
+                Column("log_id", "BIGINT", "entry log"),
+                Column("entries", "BIGINT", "entries in it"),
+                Column("well", "BIGINT", "digest agrees"),
+                Column("bad", "BIGINT", "digest fails"),
+                Column("unchecked", "BIGINT", "type or password of the digest is not known"),
+                Column("bytes", "BIGINT", "bytes of the bodies"),
+            ),
+            order="bad DESC, bookie, dir, log_id",
+        ),
+        ResultTable(
+            "unchecked_ledgers",
+            "ledgers whose digest is not known",
+            (
+                Column("ledger", "BIGINT", "ledger"),
+                Column("entries", "BIGINT", "entries that were not checked"),
+                Column("bookies", "BIGINT", "bookies that hold them"),
+            ),
+            order="entries DESC, ledger",
+        ),
+        ResultTable(
+            "summary",
+            "counts",
+            (
+                Column("logs", "BIGINT", "entry logs with entries"),
+                Column("entries", "BIGINT", "entries read"),
+                Column("bytes", "BIGINT", "bytes of their bodies"),
+                Column("well", "BIGINT", "digest agrees"),
+                Column("bad_entries", "BIGINT", "digest fails"),
+                Column("unchecked", "BIGINT", "digest not known: neither well nor bad"),
+                Column("damages", "BIGINT", "places of logs, journals and indexes that cannot be read"),
+            ),
+            order="logs",
+        ),
+    ),
+    found=("bad_entries", "damages"),
+    needs_metadata=False,
+    notes=(
+        "without metadata digest types are learnt from the entries; those of MAC ledgers need the password",
+    ),
+    plots=(Plot("Entries by log", "log_checks", "log_id", ("well", "bad", "unchecked"), "bad DESC, log_id"),),
+)

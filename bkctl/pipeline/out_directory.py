@@ -1,0 +1,59 @@
+"""The directory that a run writes: whose it is, and what in it is finished.
+
+::
+
+    .bkctl-pipeline      it was made by a run, which may write over its tables
+    .work/               what is not finished yet; taken away before a run and after it
+    <table>/*.parquet    a table; it appears as a whole
+    summary.json         the last run, once it is finished
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from bkctl.errors import RefusedError, StorageError
+
+SUMMARY_NAME = "summary.json"
+MARK_NAME = ".bkctl-pipeline"
+_WORK_NAME = ".work"
+
+
+@contextmanager
+def claimed(path: str) -> Iterator[str]:
+    """Make the directory, or take that of an earlier run; gives the path of its ``.work``.
+
+    The summary of the earlier run goes at once, since its tables are about to be replaced. Raises
+    RefusedError when the directory holds something that no run wrote, StorageError.
+    """
+    work_dir = os.path.join(path, _WORK_NAME)
+    try:
+        os.makedirs(path, exist_ok=True)
+        names = os.listdir(path)
+        if names and not {MARK_NAME, SUMMARY_NAME} & set(names):
+            raise RefusedError(f"--out {path}: holds files that no run wrote; choose another directory")
+        with open(os.path.join(path, MARK_NAME), "a"):
+            pass
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(path, SUMMARY_NAME))
+        shutil.rmtree(work_dir, ignore_errors=True)
+        os.makedirs(work_dir)
+    except OSError as error:
+        raise StorageError(f"--out {path}: {error.strerror}", path=path) from error
+    try:
+        yield work_dir
+    finally:
+        shutil.rmtree(work_dir, ignore_errors=True)
+
+
+def put(making: str, folder: str) -> None:
+    """Put a finished table in its place. Raises StorageError."""
+    try:
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)
+        os.rename(making, folder)
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror}", path=folder) from error

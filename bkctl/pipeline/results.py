@@ -1,0 +1,127 @@
+"""What a run came to: counts, tables, what is to be told with them, and ``summary.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bkctl import __version__
+from bkctl.errors import StorageError
+from bkctl.pipeline.job import Job, Parameters, ResultTable
+from bkctl.pipeline.out_directory import SUMMARY_NAME
+
+CLEAN, FOUND, UNEXAMINED = "clean", "found", "unexamined"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """A table of Parquet files: ``role`` is ``input`` or ``result``."""
+
+    name: str
+    role: str
+    path: str
+    rows: int
+    bytes: int
+
+    @classmethod
+    def of(cls, name: str, role: str, folder: str) -> WrittenTable:
+        """The table in a folder, counted by its files' footers. Raises StorageError."""
+        rows = size = 0
+        try:
+            for path in parquet_files(folder):
+                rows += pq.read_metadata(path).num_rows
+                size += os.path.getsize(path)
+        except OSError as error:
+            raise StorageError(f"{folder}: {error}", path=folder) from error
+        return cls(name, role, folder, rows, size)
+
+
+def parquet_files(folder: str) -> list[str]:
+    """The Parquet files that are directly in a folder."""
+    return sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".parquet"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
+
+    ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
+    the
+    rest) and ``exit_code`` 0, 1 or 3.
+    """
+
+    job: str
+    engine: str
+    out: str
+    paths: tuple[str, ...]
+    metadata: str | None
+    metadata_after: str | None
+    started_ms: int
+    seconds: float
+    parameters: Parameters
+    counts: Mapping[str, Any]
+    tables: tuple[WrittenTable, ...]
+    guards: tuple[str, ...]
+    verdict: str = CLEAN
+    exit_code: int = 0
+    found: tuple[str, ...] = ()
+
+    def as_row(self) -> dict[str, Any]:
+        """As it stands in ``summary.json``."""
+        row = asdict(self)
+        row["version"] = __version__
+        return row
+
+    def table(self, name: str) -> WrittenTable:
+        """A table by its name."""
+        return next(table for table in self.tables if table.name == name)
+
+
+def judged(outcome: Outcome, job: Job) -> Outcome:
+    """The outcome with its verdict by the job's rule; ``found`` names the counts that decided it."""
+    found = tuple(name for name in job.found if outcome.counts.get(name))
+    unexamined = tuple(name for name in job.unexamined if outcome.counts.get(name))
+    if unexamined:
+        return replace(outcome, verdict=UNEXAMINED, exit_code=3, found=(*found, *unexamined))
+    if found:
+        return replace(outcome, verdict=FOUND, exit_code=1, found=found)
+    return outcome
+
+
+def write_summary(outcome: Outcome) -> str:
+    """Write ``summary.json`` into the run's directory, whole or not at all; its path. Raises StorageError."""
+    path = os.path.join(outcome.out, SUMMARY_NAME)
+    write_whole(path, json.dumps(outcome.as_row(), indent=2) + "\n")
+    return path
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a text file beside and put it in its place. Raises StorageError."""
+    beside = f"{path}.writing"
+    try:
+        with open(beside, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.replace(beside, path)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def first_rows(outcome: Outcome, result: ResultTable, order: str, limit: int) -> list[dict[str, Any]]:
+    """The first rows of a result in an order (SQL)."""
+    import duckdb
+
+    files = parquet_files(outcome.table(result.name).path)
+    names = [column.name for column in result.columns]
+    with duckdb.connect() as connection:
+        relation = connection.from_parquet([_literal(path) for path in files]).order(order).limit(limit)
+        rows: Iterable[tuple[Any, ...]] = relation.select(*names).fetchall()
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _literal(path: str) -> str:
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

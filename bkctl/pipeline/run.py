@@ -1,0 +1,316 @@
+"""One run of a job: read the tables it needs, run its queries, say what came of it.
+
+Metadata is read before the bookies' files and, from a store, again after them, so that what changed
+meanwhile is
+told from what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import pyarrow.parquet as pq
+
+from bkctl.admin.offline.rebuild.options import Phase, silent_phase
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.pipeline.engine import Engine, Extraction
+from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
+from bkctl.pipeline.out_directory import claimed, put
+from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
+from bkctl.pipeline.survey import KIND_OF, Survey, bookies_table, folded_ranges, survey
+from bkctl.pipeline.tables.ledger_source import is_uri
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.vfs import FileSystem
+
+BOOKIES_TABLE = "bookies"
+_SPARK_FROM_BYTES = 50 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run on what. ``metadata`` is a URI, a dump, or a directory with tables ``ledgers`` and
+    ``fragments``;
+    ``metadata_after`` is a second one, of after the files.
+
+    ``options`` say how tables are read: a bookie's name, digests, a password, damage. ``out`` is a directory
+    that is made, is empty, or was written by an earlier run, whose tables of the same names are replaced.
+    """
+
+    job: Job
+    paths: tuple[str, ...]
+    out: str
+    metadata: str | None = None
+    metadata_after: str | None = None
+    parameters: Parameters = field(default_factory=Parameters)
+    options: TableOptions = field(default_factory=lambda: TableOptions(damage="rows"))
+
+    @property
+    def digest_metadata(self) -> str | None:
+        """Where digests can be learnt from: tables do not hold ledgers' passwords."""
+        return None if self.metadata is None or os.path.isdir(self.metadata) else self.metadata
+
+    @property
+    def two_snapshots(self) -> bool:
+        """Whether metadata is known from before the files were read and from after."""
+        return self.metadata_after is not None or (self.metadata is not None and is_uri(self.metadata))
+
+
+def run_job(
+    filesystem: FileSystem,
+    engine: Engine,
+    request: Request,
+    surveyed: Survey | None = None,
+    phase: Phase = silent_phase,
+    queries: Phase = silent_phase,
+) -> Outcome:
+    """Run a job, write its tables and then ``summary.json``, which holds what is returned.
+
+    ``phase`` is told of bytes that are read, ``queries`` of queries that are done.
+
+    Raises UsageError for a call without meaning, NotFoundError when what the job needs was not given,
+    RefusedError for an ``out`` that holds something else, and what reading the tables raises.
+    """
+    if request.job.needs_metadata and request.metadata is None:
+        raise UsageError(f"{request.job.name} needs ledger metadata: give --metadata FILE or URI")
+    if request.metadata_after is not None and request.metadata is None:
+        raise UsageError("a second reading of metadata needs a first one: give --metadata too")
+    started = time.time()
+    surveyed = surveyed or survey(filesystem, request.paths)
+    if os.path.normpath(request.out) in surveyed.table_sets:
+        raise UsageError(f"--out {request.out}: is also a PATH to read from; choose another directory")
+    with claimed(request.out) as work_dir:
+        run = _Run(filesystem, engine, request, surveyed, work_dir, phase, queries)
+        run.read_inputs()
+        run.run_statements()
+        outcome = run.outcome(started)
+        write_summary(outcome)
+        return outcome
+
+
+class _Run:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        engine: Engine,
+        request: Request,
+        surveyed: Survey,
+        work_dir: str,
+        phase: Phase,
+        queries: Phase,
+    ) -> None:
+        self._filesystem = filesystem
+        self._engine = engine
+        self._request = request
+        self._surveyed = surveyed
+        self._work_dir = work_dir
+        self._phase = phase
+        self._queries = queries
+        self._guards: list[str] = []
+        self._written: dict[str, WrittenTable] = {}
+        self._parameters = replace(request.parameters, two_snapshots=request.two_snapshots)
+
+    # ------------------------------------------------------------------------------------------ tables in
+
+    def read_inputs(self) -> None:
+        """Metadata first, then files, then metadata again; what waits for a query is read later."""
+        wanted = [
+            item
+            for item in self._request.job.inputs
+            if self._parameters.wants(item.wanted_by) and item.expands is None
+        ]
+        for when in (Snapshot.BEFORE, None, Snapshot.AFTER):
+            for item in wanted:
+                if item.snapshot is when:
+                    self._read(item)
+        for name, query in self._parameters.views().items():
+            self._engine.view(name, query)
+        self._warn_of_twins()
+
+    def _read(self, item: Input, ledgers: Sequence[int] | None = None) -> None:
+        if item.name == BOOKIES_TABLE:
+            self._write_bookies(item)
+            return
+        twin = self._same_snapshot(item)
+        if twin is not None:
+            columns = ", ".join(item.columns) or "*"
+            self._engine.view(item.name, f"SELECT {columns} FROM {twin}")  # noqa: S608 - our names
+            return
+        if item.snapshot is not None:
+            self._read_metadata(item)
+            return
+        paths = self._surveyed.paths_with(item.source)
+        sets = self._sets_with(item)
+        if not paths and not sets:
+            self._tell_lack(item)
+        options = replace(
+            self._request.options,
+            digest=self._request.options.digest if item.digest else "off",
+            metadata=self._request.digest_metadata if item.digest else None,
+        )
+        if ledgers is not None:
+            options = replace(options, ledgers=folded_ranges(ledgers)) if ledgers else options
+            paths = paths if ledgers else ()
+        self._extract(item, paths, options, sets)
+
+    def _same_snapshot(self, item: Input) -> str | None:
+        """With one snapshot only, the table of before that is the one of after as well."""
+        if item.snapshot is not Snapshot.AFTER or self._request.two_snapshots:
+            return None
+        for other in self._request.job.inputs:
+            enough = not other.columns or (item.columns and set(item.columns) <= set(other.columns))
+            if other.snapshot is Snapshot.BEFORE and other.source == item.source and enough:
+                return other.name
+        return None
+
+    def _read_metadata(self, item: Input) -> None:
+        first, second = self._request.metadata, self._request.metadata_after
+        chosen = second if item.snapshot is Snapshot.AFTER and second is not None else first
+        assert chosen is not None
+        if not self._filesystem_has_directory(chosen):
+            options = TableOptions(metadata=chosen, digest="off", damage="fail")
+            self._extract(item, (), options, [])
+            return
+        folder = os.path.join(chosen, item.source)
+        if not os.path.isdir(folder):
+            raise NotFoundError(f"--metadata {chosen}: a directory without table {item.source}")
+        self._engine.load(item.name, [folder])
+
+    def _filesystem_has_directory(self, path: str) -> bool:
+        facts = None if is_uri(path) else self._filesystem.status(path)
+        return facts is not None and facts.is_dir
+
+    def _sets_with(self, item: Input) -> list[str]:
+        """Folders of the table in directories that earlier runs wrote."""
+        folders = []
+        for path in self._surveyed.table_sets:
+            folder = os.path.join(path, item.name)
+            if os.path.isdir(folder):
+                folders.append(folder)
+            elif not item.may_lack:
+                raise NotFoundError(
+                    f"{path}: an earlier run wrote this directory, but not table {item.name}, which "
+                    f"{self._request.job.name} needs; job inventory writes what most jobs need"
+                )
+        return folders
+
+    def _tell_lack(self, item: Input) -> None:
+        kind = KIND_OF.get(item.source, "files")
+        if not item.may_lack:
+            raise NotFoundError(
+                f"{self._request.job.name} needs {kind}: none in {', '.join(self._request.paths)}"
+            )
+        self._guard(f"no {kind} were given: table {item.name} is empty")
+
+    def _extract(self, item: Input, paths: tuple[str, ...], options: TableOptions, sets: list[str]) -> None:
+        folders = list(sets)
+        if paths or not sets:
+            making = self._fresh(item.name)
+            size = sum(path.bytes for path in self._surveyed.paths if path.path in paths)
+            with self._phase(f"reading {item.name}", size if KIND_OF.get(item.source) else 0) as advance:
+                self._engine.extract(Extraction(item, paths, options, making), advance)
+            folders.append(self._keep(item.name, making, "input"))
+        self._engine.load(item.name, folders)
+
+    def _write_bookies(self, item: Input) -> None:
+        folders = self._sets_with(item)
+        if self._surveyed.paths or not folders:
+            making = self._fresh(item.name)
+            table = bookies_table(self._filesystem, self._surveyed, self._request.options.bookie)
+            pq.write_table(table, os.path.join(making, "part-00000.parquet"))
+            folders.append(self._keep(item.name, making, "input"))
+        self._engine.load(item.name, folders)
+
+    def _warn_of_twins(self) -> None:
+        """Two copies of one bookie (two backups, say) would be taken for one that holds both."""
+        table = bookies_table(self._filesystem, self._surveyed, self._request.options.bookie).to_pylist()
+        for bookie in sorted({row["bookie"] for row in table if row["bookie"]}):
+            rows = [row for row in table if row["bookie"] == bookie and row["holds_ledgers"]]
+            expected = max((row["ledger_dirs"] or 0 for row in rows), default=0)
+            if expected and len(rows) > expected:
+                self._guard(
+                    f"bookie {bookie}: {len(rows)} ledger directories were given, its cookie names "
+                    f"{expected}; are there two copies of it?"
+                )
+
+    # ---------------------------------------------------------------------------------------------- queries
+
+    def run_statements(self) -> None:
+        """The job's queries in their order; between them is read what waited for one."""
+        statements = list(self._request.job.statements())
+        for kind, group in groupby(statements, lambda statement: statement.kind == "expand"):
+            if kind:
+                for statement in group:
+                    self._expand(statement.name)
+                continue
+            queries = list(group)
+            with self._queries(f"{self._request.job.name}: queries", len(queries)) as advance:
+                for statement in queries:
+                    self._run(statement)
+                    advance(1)
+
+    def _expand(self, name: str) -> None:
+        found = self._engine.rows(f"SELECT DISTINCT ledger FROM {name}")  # noqa: S608 - a name of ours
+        for item in self._request.job.inputs:
+            if item.expands == name:
+                self._read(item, [int(row["ledger"]) for row in found])
+
+    def _run(self, statement: Statement) -> None:
+        if statement.kind == "view":
+            self._engine.view(statement.name, statement.query)
+        elif statement.kind == "step":
+            self._engine.step(statement.name, statement.query)
+        else:
+            result = self._request.job.result(statement.name)
+            making = self._fresh(statement.name)
+            self._engine.write(statement.name, result_query(result, statement.query), making)
+            self._engine.load(statement.name, [self._keep(statement.name, making, "result")])
+
+    def _fresh(self, name: str) -> str:
+        folder = os.path.join(self._work_dir, name)
+        os.makedirs(folder)
+        return folder
+
+    def _keep(self, name: str, making: str, role: str) -> str:
+        """Put a finished table in its place, and count it."""
+        folder = os.path.join(self._request.out, name)
+        put(making, folder)
+        self._written[name] = WrittenTable.of(name, role, folder)
+        return folder
+
+    def _guard(self, text: str) -> None:
+        if text not in self._guards:
+            self._guards.append(text)
+
+    # ---------------------------------------------------------------------------------------------- outcome
+
+    def outcome(self, started_s: float) -> Outcome:
+        """What came of it."""
+        job, request = self._request.job, self._request
+        (counts,) = self._engine.rows("SELECT * FROM summary")
+        return judged(
+            Outcome(
+                job=job.name,
+                engine=self._engine.name,
+                out=request.out,
+                paths=request.paths,
+                metadata=request.metadata,
+                metadata_after=request.metadata_after
+                or (request.metadata if request.two_snapshots else None),
+                started_ms=int(started_s * 1000),
+                seconds=round(time.time() - started_s, 3),
+                parameters=self._parameters,
+                counts={column.name: counts[column.name] for column in job.result("summary").columns},
+                tables=tuple(self._written.values()),
+                guards=(*self._guards, *job.notes),
+            ),
+            job,
+        )
+
+
+def worth_spark(bytes_total: int) -> bool:
+    """What ``--engine auto`` asks: for fewer bytes of logs, starting Spark takes longer than it gains."""
+    return bytes_total > _SPARK_FROM_BYTES

@@ -1,0 +1,6 @@
+"""What bookies have on disk and what their metadata says, as tables of Arrow batches.
+
+``registry.TABLES`` names them. Every table is planned into :class:`~bkctl.pipeline.tables.split.Split`, which
+can be pickled, and read split by split, in this process, in others, or on other machines that see the same
+paths.
+"""

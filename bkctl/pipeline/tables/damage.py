@@ -1,0 +1,167 @@
+"""Table ``damage``: ranges of entry logs, journals and indexes that cannot be read as what they should be.
+
+Of a log that is not clean the table has what ``entrylog verify`` says, entries whose digest fails among it
+(``reason`` ``digest``). An index row that does not decode has no offset in a database, and 0 bytes. A file
+that cannot be opened at all is a row with the reason. What a power cut explains in a journal is no damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from bkctl.admin.offline.entrylogs import verify_logs
+from bkctl.admin.offline.index import list_index_ledgers
+from bkctl.admin.offline.journals import verify_journals
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.pipeline.tables.arrow_columns import rows_batches
+from bkctl.pipeline.tables.index import location_columns
+from bkctl.pipeline.tables.ledger_source import known_digests
+from bkctl.pipeline.tables.log_reader import LogReader, book_of
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.log_splits import plan_logs
+from bkctl.pipeline.tables.logs import walked_bytes
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import index_directories, journal_files
+from bkctl.pipeline.tables.schemas import DAMAGE
+from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import JournalFile, LogFile
+from bkctl.scan.index import IndexDamage
+from bkctl.vfs import FileSystem, PosixFileSystem
+
+ENTRY_LOG = "entry_log"
+JOURNAL = "journal"
+INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A damage's row without its file."""
+
+    path: str
+    offset: int | None
+    bytes: int
+    reason: str
+
+
+class DamageTable:
+    """One row for each damage; see the module. Option ``damage`` does not matter to it."""
+
+    name = "damage"
+    schema = DAMAGE
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        filesystem = PosixFileSystem()
+        splits: list[Split] = []
+        refusals: list[BkctlError] = []
+        plans: list[Callable[[], list[Split]]] = [
+            lambda: _tagged(plan_logs(paths, options, pieces=False), ENTRY_LOG),
+            lambda: _journal_splits(filesystem, paths, options),
+            lambda: [Split((file,), kind=INDEX) for file in index_directories(filesystem, paths, options)],
+        ]
+        for plan in plans:
+            try:
+                splits += plan()
+            except (UsageError, NotFoundError) as error:
+                refusals.append(error)
+        if len(refusals) == len(plans):
+            raise refusals[0]
+        return splits
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        rows = (row for file in split.files for row in _rows(file, split, options))
+        for batch in rows_batches(DAMAGE, rows, options.batch_rows):
+            yield batch.select(names)
+
+
+def _tagged(splits: list[Split], kind: str) -> list[Split]:
+    return [replace(split, kind=kind) for split in splits]
+
+
+def _journal_splits(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[Split]:
+    files = journal_files(filesystem, paths, options)
+    known = known_digests(filesystem, options)
+    return [Split(group, known, kind=JOURNAL) for group in packed(files, options.split_bytes, options.cores)]
+
+
+def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[tuple[object, ...]]:
+    filesystem = PosixFileSystem()
+    found: Iterator[_Found]
+    if split.kind == ENTRY_LOG:
+        found = _of_log(filesystem, file, split, options)
+    elif split.kind == JOURNAL:
+        found = _of_journal(filesystem, file, split, options)
+    else:
+        found = _of_index(filesystem, file, options)
+    number = None if split.kind == INDEX else file.id
+    try:
+        for item in found:
+            yield (
+                file.bookie, file.dir, item.path, split.kind, number, item.offset, item.bytes, item.reason,
+            )  # fmt: skip
+    except NotFoundError:
+        return  # a running bookie removed it since it was listed
+    except (StorageError, CorruptionError) as error:
+        yield file.bookie, file.dir, file.path, split.kind, number, 0, file.bytes, str(error)
+
+
+def _of_log(filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Found]:
+    if _is_clean(filesystem, file, split, options):
+        return
+    log = LogFile(file.path, file.id, file.bytes)
+    for verdict in verify_logs(filesystem, [log], book_of(split.known, options)):
+        yield from map(_found, verdict.damage)
+
+
+def _is_clean(filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions) -> bool:
+    """Whether the fast reader finds nothing: no damage, no failing digest, no map that disagrees."""
+    everything = replace(options, ledgers=(), entries=(), damage="rows")
+    totals: dict[int, int] = {}
+    with LogReader(filesystem, file, split.known, everything) as reader:
+        for item in reader.items():
+            if isinstance(item, Damage) or not item.results.all():
+                return False
+            _count(totals, item)
+        rolled = reader.head.ledgers_map
+        torn = reader.tail is not None and reader.tail.kind == "torn"
+        return rolled is None or (rolled == totals and not torn)
+
+
+def _count(totals: dict[int, int], rows: LogRows) -> None:
+    for ledger, size in walked_bytes(rows):
+        totals[ledger] = totals.get(ledger, 0) + size
+
+
+def _of_journal(
+    filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions
+) -> Iterator[_Found]:
+    journal = JournalFile(file.path, file.id, file.bytes)
+    for verdict in verify_journals(filesystem, [journal], book_of(split.known, options)):
+        yield from (_found(damage) for damage in verdict.damage if not damage.unsynced)
+
+
+def _of_index(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[_Found]:
+    everything = replace(options, ledgers=(), entries=(), damage="rows")
+    for item in location_columns(file, everything):
+        if isinstance(item, IndexDamage):
+            yield _row_damage(item)
+    for row in list_index_ledgers(filesystem, [file.path]):
+        if isinstance(row, IndexDamage):
+            yield _row_damage(row)
+
+
+def _found(damage: Damage) -> _Found:
+    text = damage.reason
+    if damage.expected:
+        text += f": expected {damage.expected}, found {damage.found}"
+    return _Found(damage.path, damage.offset, damage.size_bytes, text)
+
+
+def _row_damage(damage: IndexDamage) -> _Found:
+    text = f"row {damage.key_hex}: {damage.reason}" if damage.key_hex else damage.reason
+    return _Found(damage.path, damage.offset, 0, text)

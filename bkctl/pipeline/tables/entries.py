@@ -1,0 +1,72 @@
+"""Table ``entries``: one row for each entry of the entry logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from bkctl.pipeline.tables.arrow_columns import ENTRY_MAKERS, batch_of, constant, joined
+from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.log_splits import plan_logs
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.schemas import ENTRIES, chosen
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.vfs import PosixFileSystem
+
+#: Columns for which digest types have to be known.
+_DIGEST_COLUMNS = frozenset({"payload_bytes", "digest", "digest_ok", "payload_crc", "payload"})
+
+
+class Entries:
+    """See the module; ``offset`` is that of the body, as the location index stores it."""
+
+    name = "entries"
+    schema = ENTRIES
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_logs(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        narrowed = digests_as_needed(names, options)
+        batches = (
+            entry_batch(file, rows, names) for file in split.files for rows in _rows(file, split, narrowed)
+        )
+        return joined(batches, options.batch_rows, options.payload_batch_bytes)
+
+
+def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[LogRows]:
+    reader = opened(PosixFileSystem(), file, split, options)
+    if reader is None:
+        return
+    with reader:
+        for item in reader.items():
+            if isinstance(item, LogRows):
+                rows = item.select(item.results == 0) if options.only_bad else item
+                if len(rows):
+                    yield rows
+
+
+def digests_as_needed(columns: Sequence[str], options: TableOptions) -> TableOptions:
+    """The options, without digests when neither a column nor the choice of rows needs them."""
+    if _DIGEST_COLUMNS.isdisjoint(columns) and not options.only_bad and options.damage != "skip":
+        return replace(options, digest="off")
+    return options
+
+
+def entry_batch(file: SplitFile, rows: LogRows, columns: Sequence[str]) -> pa.RecordBatch:
+    """A window's rows with ``columns``."""
+    arrays = []
+    for name in columns:
+        if name in ENTRY_MAKERS:
+            arrays.append(ENTRY_MAKERS[name](rows))
+        elif name == "offset":
+            arrays.append(pa.array(rows.starts + (rows.base + 4)))
+        else:
+            value = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}[name]
+            arrays.append(constant(value, ENTRIES.field(name).type, len(rows)))
+    return batch_of(chosen(ENTRIES, list(columns)), len(rows), arrays)

@@ -1,0 +1,209 @@
+"""Tables ``index_locations``, ``index_runs`` and ``index_ledgers``: what the indexes of directories say.
+
+``index_runs`` is the run-length form of the locations: one row for each ledger, log and stretch of
+consecutive entry ids, with the ``ids_hash`` of table ``runs``. Rows that do not decode are damage.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bkctl.admin.offline.index import LedgerIndexRow, list_index_ledgers
+from bkctl.admin.offline.rebuild.location_runs import Column
+from bkctl.codec.location import LocationColumns
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.pipeline.tables.arrow_columns import batch_of, constant, joined, rows_batches
+from bkctl.pipeline.tables.log_rows import within
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import index_directories
+from bkctl.pipeline.tables.run_lengths import HASH_MASK, location_hash
+from bkctl.pipeline.tables.schemas import INDEX_LEDGERS, INDEX_LOCATIONS, INDEX_RUNS, chosen
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.index import IndexDamage, open_index
+from bkctl.scan.index_rows import LocationSource
+from bkctl.vfs import PosixFileSystem
+
+
+def plan_indexes(paths: Sequence[str], options: TableOptions) -> list[Split]:
+    """A task for each directory with an index."""
+    return [Split((file,)) for file in index_directories(PosixFileSystem(), paths, options)]
+
+
+def index_corruption(damage: IndexDamage) -> CorruptionError:
+    """A damaged row as the error that ends a strict reading."""
+    what = f"row {damage.key_hex}: {damage.reason}" if damage.key_hex else damage.reason
+    return CorruptionError(what, offset=damage.offset or 0, path=damage.path)
+
+
+def location_columns(file: SplitFile, options: TableOptions) -> Iterator[LocationColumns | IndexDamage]:
+    """The wanted locations of a directory. Raises CorruptionError at damage when strict, StorageError."""
+    index = open_index(PosixFileSystem(), file.path)
+    if index is None:
+        raise NotFoundError(f"{file.path}: the index that was here is gone")
+    with index:
+        for item in _rows(index.locations, options):
+            if isinstance(item, IndexDamage) and options.damage == "fail":
+                raise index_corruption(item)
+            yield item
+
+
+def _rows(source: LocationSource, options: TableOptions) -> Iterator[LocationColumns | IndexDamage]:
+    """Single ledgers are looked up; anything wider is read as a whole and chosen from."""
+    if not options.ledgers or any(first != last for first, last in options.ledgers):
+        yield from source.rows()
+        return
+    entries = options.entries[0] if len(options.entries) == 1 else None
+    for ledger, _ in options.ledgers:
+        yield from source.rows(ledger, entries)
+
+
+class IndexLocations:
+    """One row for each entry of an index; see the module."""
+
+    name = "index_locations"
+    schema = INDEX_LOCATIONS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_indexes(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        batches = (
+            _location_batch(file, item, names, options)
+            for file in split.files
+            for item in location_columns(file, options)
+            if not isinstance(item, IndexDamage)
+        )
+        wanted = (batch for batch in batches if batch.num_rows)
+        return joined(wanted, options.batch_rows, options.payload_batch_bytes)
+
+
+def _column(values: array[int], kind: type[np.integer[Any]]) -> Column:
+    return np.frombuffer(values, kind).astype(np.int64)
+
+
+def _columns_of(item: LocationColumns) -> dict[str, Column]:
+    return {
+        "ledger": _column(item.ledgers, np.int64),
+        "entry": _column(item.entries, np.int64),
+        "log_id": _column(item.log_ids, np.int32),
+        "offset": _column(item.offsets, np.uint32),
+    }
+
+
+def _chosen(columns: dict[str, Column], options: TableOptions) -> dict[str, Column]:
+    mask = None
+    if options.ledgers or options.entries:
+        mask = within(columns["ledger"], options.ledgers) & within(columns["entry"], options.entries)
+    if options.log_ids:
+        inside = np.isin(columns["log_id"], np.array(sorted(options.log_ids), np.int64))
+        mask = inside if mask is None else mask & inside
+    return columns if mask is None else {name: values[mask] for name, values in columns.items()}
+
+
+def _location_batch(
+    file: SplitFile, item: LocationColumns, names: list[str], options: TableOptions
+) -> pa.RecordBatch:
+    made = _chosen(_columns_of(item), options)
+    count = len(made["ledger"])
+    arrays = [
+        pa.array(made[name]) if name in made else constant(_of_file(file, name), pa.string(), count)
+        for name in names
+    ]
+    return batch_of(chosen(INDEX_LOCATIONS, names), count, arrays)
+
+
+class IndexRuns:
+    """The run-length form; see the module."""
+
+    name = "index_runs"
+    schema = INDEX_RUNS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_indexes(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        batches = (
+            _run_batch(file, _chosen(_columns_of(item), options), names)
+            for file in split.files
+            for item in location_columns(file, options)
+            if not isinstance(item, IndexDamage)
+        )
+        wanted = (batch for batch in batches if batch.num_rows)
+        return joined(wanted, options.batch_rows, options.payload_batch_bytes)
+
+
+def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa.RecordBatch:
+    ledgers, entries, log_ids = made["ledger"], made["entry"], made["log_id"]
+    count = len(ledgers)
+    if count:
+        breaks = (
+            (ledgers[1:] != ledgers[:-1]) | (log_ids[1:] != log_ids[:-1]) | (entries[1:] != entries[:-1] + 1)
+        )
+        starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+        ends = np.concatenate((starts[1:], [count])) - 1
+        hashes = location_hash(ledgers, entries, log_ids << 32 | made["offset"]).astype(np.uint64)
+        sums = np.add.reduceat(hashes, starts) & np.uint64(HASH_MASK)
+    else:
+        starts = ends = np.zeros(0, np.intp)
+        sums = np.zeros(0, np.uint64)
+    columns = {
+        "ledger": ledgers[starts],
+        "log_id": log_ids[starts],
+        "first": entries[starts],
+        "last": entries[ends],
+        "entries": (ends - starts + 1).astype(np.int64),
+        "ids_hash": sums.astype(np.int64),
+    }
+    arrays = [
+        pa.array(columns[name])
+        if name in columns
+        else constant(_of_file(file, name), pa.string(), len(starts))
+        for name in names
+    ]
+    return batch_of(chosen(INDEX_RUNS, names), len(starts), arrays)
+
+
+class IndexLedgers:
+    """One row for each ledger of an index; master keys only when secrets are asked for."""
+
+    name = "index_ledgers"
+    schema = INDEX_LEDGERS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_indexes(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        rows = (row for file in split.files for row in _ledger_rows(file, options))
+        for batch in rows_batches(INDEX_LEDGERS, rows, options.batch_rows):
+            yield batch.select(names)
+
+
+def _ledger_rows(file: SplitFile, options: TableOptions) -> Iterator[tuple[object, ...]]:
+    for item in list_index_ledgers(PosixFileSystem(), [file.path]):
+        if isinstance(item, LedgerIndexRow):
+            if options.wants_ledger(item.ledger):
+                key = item.master_key.hex() if options.secrets else None
+                yield (
+                    file.bookie,
+                    file.dir,
+                    item.ledger,
+                    item.fenced,
+                    key,
+                    item.explicit_lac,
+                    item.limbo,
+                )
+        elif options.damage == "fail":
+            raise index_corruption(item)
+
+
+def _of_file(file: SplitFile, name: str) -> str | None:
+    return {"bookie": file.bookie, "dir": file.dir}[name]

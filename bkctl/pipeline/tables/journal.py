@@ -1,0 +1,183 @@
+"""Table ``journal``: one row for each record of the journals but padding.
+
+``after_mark`` tells whether a record lies at or behind the last mark, so that a start would replay it; it is
+null where no ledger directory with a mark is found. ``digest_ok`` is null for an entry that a power cut
+explains (``scan.journal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bkctl.admin.offline.journals import JournalMarked, scan_journals
+from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.journal import RecordKind
+from bkctl.codec.last_mark import LastMark
+from bkctl.errors import CorruptionError
+from bkctl.pipeline.tables.arrow_columns import ENTRY_MAKERS, batch_of, constant, joined
+from bkctl.pipeline.tables.checked_rows import CheckedRows
+from bkctl.pipeline.tables.entries import digests_as_needed
+from bkctl.pipeline.tables.ledger_source import known_digests
+from bkctl.pipeline.tables.log_reader import book_of, corruption
+from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import journal_files
+from bkctl.pipeline.tables.schemas import JOURNAL, chosen
+from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
+from bkctl.vfs import FileSystem, PosixFileSystem
+
+_ENTRY_KIND = "entry"
+
+
+class Journal:
+    """See the module; ``offset`` is that of the length word, as the last mark counts."""
+
+    name = "journal"
+    schema = JOURNAL
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        filesystem = PosixFileSystem()
+        known = known_digests(filesystem, options)
+        files = journal_files(filesystem, paths, options)
+        return [Split(group, known) for group in packed(files, options.split_bytes, options.cores)]
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        narrowed = digests_as_needed(names, options)
+        filesystem = PosixFileSystem()
+        marks: dict[str, LastMark | None] = {}
+        batches = (
+            batch
+            for file in split.files
+            for batch in _batches(
+                filesystem, _Journal(file, _mark(filesystem, file, marks)), split, names, narrowed
+            )
+        )
+        return joined(batches, options.batch_rows, options.payload_batch_bytes)
+
+
+class _Journal:
+    """A journal with its place in front of or behind the last mark."""
+
+    def __init__(self, file: SplitFile, mark: LastMark | None) -> None:
+        self.file = file
+        self._mark = mark
+
+    def after_mark(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+        """``after_mark`` of the records at ``offsets``."""
+        mark, journal = self._mark, self.file.id
+        if mark is None:
+            return pa.nulls(len(offsets), pa.bool_())
+        if journal != mark.journal_id:
+            return constant(journal > mark.journal_id, pa.bool_(), len(offsets))
+        return pa.array(offsets >= mark.offset)
+
+
+def _mark(filesystem: FileSystem, file: SplitFile, marks: dict[str, LastMark | None]) -> LastMark | None:
+    if file.dir not in marks:
+        marks[file.dir] = last_mark_of(filesystem, inspect_directory(filesystem, file.dir))
+    return marks[file.dir]
+
+
+def _batches(
+    filesystem: FileSystem, journal: _Journal, split: Split, names: list[str], options: TableOptions
+) -> Iterator[pa.RecordBatch]:
+    """Batches in file order: entries are collected up to the next record that is none, or window."""
+    file = journal.file
+    marked: list[JournalMarked] = []
+    rows = CheckedRows()
+    book = book_of(split.known, options)
+    for item in scan_journals(filesystem, [JournalFile(file.path, file.id, file.bytes)], book):
+        if isinstance(item, Damage):
+            if options.damage == "fail" and not item.unsynced:
+                raise corruption(item)
+        elif isinstance(item, JournalMarked):
+            if item.record.kind is not RecordKind.PADDING:
+                yield from _entry_batches(journal, rows, names, options)
+                marked.append(item)
+        else:
+            if marked:
+                yield _marked_batch(journal, marked, names, options)
+                marked = []
+            if not rows.fits(item.entries):
+                yield from _entry_batches(journal, rows, names, options)
+            rows.add(item.entries)
+    yield from _entry_batches(journal, rows, names, options)
+    if marked:
+        yield _marked_batch(journal, marked, names, options)
+
+
+def _entry_batches(
+    journal: _Journal, collected: CheckedRows, names: list[str], options: TableOptions
+) -> Iterator[pa.RecordBatch]:
+    """What was collected, if anything of it is wanted."""
+    if not len(collected):
+        return
+    rows = wanted_rows(collected.taken(), options)
+    if options.only_bad:
+        rows = rows.select(rows.results == 0)
+    if len(rows):
+        yield _entry_batch(journal, rows, names)
+
+
+def _entry_batch(journal: _Journal, rows: LogRows, names: list[str]) -> pa.RecordBatch:
+    offsets = rows.starts + rows.base
+    arrays = []
+    for name in names:
+        if name in ENTRY_MAKERS:
+            arrays.append(ENTRY_MAKERS[name](rows))
+        elif name == "offset":
+            arrays.append(pa.array(offsets))
+        elif name == "after_mark":
+            arrays.append(journal.after_mark(offsets))
+        else:
+            value = _ENTRY_KIND if name == "kind" else _of_file(journal.file, name)
+            arrays.append(constant(value, JOURNAL.field(name).type, len(rows)))
+    return batch_of(chosen(JOURNAL, names), len(rows), arrays)
+
+
+def _marked_batch(
+    journal: _Journal, found: list[JournalMarked], names: list[str], options: TableOptions
+) -> pa.RecordBatch:
+    """Records that are no entries: they have a ledger, and nothing of an entry."""
+    wanted = [
+        item.record for item in found if options.wants_ledger(item.record.ledger) and not options.entries
+    ]
+    wanted = [] if options.only_bad else wanted
+    offsets = np.array([record.offset for record in wanted], np.int64)
+    made = {
+        "offset": pa.array(offsets),
+        "size": pa.array([len(record.body) for record in wanted], pa.int32()),
+        "kind": pa.array([(record.kind or RecordKind.UNKNOWN).value for record in wanted], pa.string()),
+        "lac": pa.array([_explicit_lac(record) for record in wanted], pa.int64()),
+        "ledger": pa.array([record.ledger for record in wanted], pa.int64()),
+        "entry": pa.array([record.entry for record in wanted], pa.int64()),
+        "after_mark": journal.after_mark(offsets),
+    }
+    arrays = [
+        made[name]
+        if name in made
+        else constant(_of_file(journal.file, name), JOURNAL.field(name).type, len(wanted))
+        for name in names
+    ]
+    return batch_of(chosen(JOURNAL, names), len(wanted), arrays)
+
+
+def _explicit_lac(record: MarkedRecord) -> int | None:
+    if record.kind is not RecordKind.EXPLICIT_LAC:
+        return None
+    try:
+        return decode_explicit_lac(record.body[20:]).lac
+    except CorruptionError:
+        return None
+
+
+def _of_file(file: SplitFile, name: str) -> str | int | None:
+    return {"bookie": file.bookie, "dir": file.dir, "journal_id": file.id, "path": file.path}.get(name)

@@ -1,0 +1,116 @@
+"""Ledger metadata, from a dump file or from a metadata store by its URI.
+
+What reads dumps and stores is imported where it is used: readers of logs run in many processes, without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bkctl.codec.digest import Digester
+from bkctl.codec.ledger_metadata_values import LedgerMetadata
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.pipeline.tables.known_digests import KnownDigests
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.types import DigestType
+from bkctl.vfs import FileSystem
+
+_URI_MARKS = ("://", "metadata-store:")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedLedger:
+    """A ledger and its metadata; ``ctime_ms`` None when neither it nor a node says when it was made."""
+
+    ledger: int
+    metadata: LedgerMetadata
+    version: int
+    ctime_ms: int | None
+
+
+def is_uri(metadata: str) -> bool:
+    """Whether it is the address of a metadata store; otherwise it is the path of a dump."""
+    return any(mark in metadata for mark in _URI_MARKS)
+
+
+def metadata_of(options: TableOptions, paths: Iterable[str]) -> str:
+    """Where ledger metadata is: option ``metadata``, else the only path. Raises UsageError."""
+    if options.metadata is not None:
+        return options.metadata
+    listed = list(paths)
+    if len(listed) != 1:
+        raise UsageError("ledger metadata: name one metadata URI or one dump file, as path or as metadata=")
+    return listed[0]
+
+
+def ledger_ids(metadata: str) -> Iterator[int]:
+    """Ids of all ledgers of a metadata store, ascending. Raises as the store does."""
+    from bkctl.metadata.uri import open_metadata_store
+
+    with open_metadata_store(metadata) as store:
+        yield from store.ledgers.ledgers()
+
+
+def described_ledgers(
+    filesystem: FileSystem, metadata: str, ids: Iterable[int] | None = None
+) -> Iterator[DescribedLedger]:
+    """Ledgers in ascending order, all of them or those of ``ids`` that still exist.
+
+    Raises CorruptionError for metadata that does not decode, and what opening a store or a dump raises.
+    """
+    return _stored(metadata, ids) if is_uri(metadata) else _dumped(filesystem, metadata, ids)
+
+
+def _dumped(filesystem: FileSystem, path: str, ids: Iterable[int] | None) -> Iterator[DescribedLedger]:
+    from bkctl.scan.metadata_dump import load_metadata_dump
+
+    dump = load_metadata_dump(filesystem, path)
+    wanted = None if ids is None else set(ids)
+    for ledger, found in dump.ledgers.items():
+        if wanted is None or ledger in wanted:
+            version = dump.znodes[dump.ledger_paths[ledger]].version
+            yield DescribedLedger(ledger, found, version, _stored_ms(found))
+
+
+def _stored(metadata: str, ids: Iterable[int] | None) -> Iterator[DescribedLedger]:
+    from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, creation_ms, list_ledgers
+    from bkctl.metadata.uri import open_metadata_store
+
+    with open_metadata_store(metadata) as store:
+        if ids is not None:
+            for ledger in ids:
+                try:
+                    stored = store.ledgers.read_ledger(ledger)
+                except NotFoundError:
+                    continue  # deleted since it was listed
+                yield DescribedLedger(ledger, stored.metadata, stored.version, creation_ms(stored))
+            return
+        for item in list_ledgers(store.ledgers, LedgerFilter()):
+            if isinstance(item, UnreadableLedger):
+                raise item.error
+            yield DescribedLedger(item.ledger, item.metadata, item.version, creation_ms(item))
+
+
+def _stored_ms(found: LedgerMetadata) -> int | None:
+    return None if found.ctime_ms is None or found.ctime_ms < 0 else found.ctime_ms
+
+
+def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests:
+    """Digests by the metadata that the options name, nothing without."""
+    if options.metadata is None:
+        return KnownDigests()
+    found: dict[int, Digester] = {}
+    for described in described_ledgers(filesystem, options.metadata):
+        kind = described.metadata.digest_type
+        if kind is not None and options.wants_ledger(described.ledger):
+            secret = described.metadata.password
+            found[described.ledger] = digester_of(kind, options.password if secret is None else secret)
+    return KnownDigests.of(found)
+
+
+def digester_of(kind: DigestType, password: bytes | None) -> Digester:
+    """A digester; that of a MAC ledger without a password has no key and can check nothing."""
+    if kind is DigestType.MAC and password is None:
+        return Digester(kind)
+    return Digester.of(kind, password or b"")

@@ -1,0 +1,268 @@
+"""One entry log, or a piece of one, as windows of columns with digests checked, and its damage.
+
+A clean log is walked and checked in columns (``log_columns``). Where that stops at something that is not
+clean, the reader that knows damage (``scan.records``, ``scan.checked``) takes over one window before, and
+hands back when the log has been clean for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.pipeline.tables.checked_rows import rows_of
+from bkctl.pipeline.tables.known_digests import KnownDigests
+from bkctl.pipeline.tables.ledger_source import digester_of
+from bkctl.pipeline.tables.log_digests import LogDigests
+from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
+from bkctl.scan.checked import CheckedBatch, checked, survey
+from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import LogFile
+from bkctl.scan.entrylog import EntryLogDialect, read_head
+from bkctl.scan.log_anchors import LogAnchors
+from bkctl.scan.proof import Evidence
+from bkctl.scan.records import Item, RecordScan
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.types import DigestType
+from bkctl.vfs import FileSystem
+
+#: Clean bytes behind the last damage after which the fast way is taken again.
+_RESUME_BYTES = 8 << 20
+
+
+def book_of(known: KnownDigests, options: TableOptions) -> DigestBook:
+    """A fresh digest book."""
+    forced = None
+    if options.digest not in ("auto", "off"):
+        forced = digester_of(DigestType(options.digest), options.password)
+    return DigestBook(
+        known.digesters(), forced=forced, password=options.password, enabled=options.digest != "off"
+    )
+
+
+class LogReader:
+    """Reads a log. Closes it at the end of a ``with``. Opening raises NotFoundError, StorageError.
+
+    ``head`` is what header and ledgers map say; ``tail`` how the log ends, once it was read to its end and
+    that was not clean. ``strict`` raises CorruptionError at the first damage instead of delivering it.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        log: SplitFile,
+        known: KnownDigests,
+        options: TableOptions,
+        *,
+        strict: bool | None = None,
+    ) -> None:
+        self._filesystem = filesystem
+        self.log = log
+        self._options = options
+        self._strict = options.damage == "fail" if strict is None else strict
+        self.file = SteadyFile(filesystem.open(log.path))
+        self.head = read_head(self.file)
+        self._stop = self.file.size_bytes if log.stop is None else min(log.stop, self.file.size_bytes)
+        self._digests = LogDigests(book_of(known, options), self._ahead, self._survey)
+        self._anchors = LogAnchors(filesystem, LogFile(log.path, log.id, self.file.size_bytes))
+        self.tail: Tail | None = None
+
+    @property
+    def nothing_wanted(self) -> bool:
+        """Whether the ledgers map shows that no wanted ledger is in the log."""
+        totals = self.head.ledgers_map
+        return totals is not None and not any(map(self._options.wants_ledger, totals))
+
+    def items(self) -> Iterator[LogRows | Damage]:
+        """Windows of wanted entries and damage, in file order; the head's damage first.
+
+        Raises CorruptionError at damage when strict.
+        """
+        if self.log.start == 0:
+            for damage in self.head.damage:
+                yield self._told(damage)
+        if self.head.short:
+            if self.file.size_bytes:
+                self.tail = Tail(0, "torn", f"{self.file.size_bytes} bytes of a header")
+            return
+        if self.nothing_wanted:
+            return
+        position: int | None = max(self.log.start, HEADER_BYTES)
+        while position is not None:
+            position = yield from self._clean(position)
+            if position is not None:
+                position = yield from self._slow(position)
+
+    def _clean(self, position: int) -> Generator[LogRows | Damage, None, int | None]:
+        """Deliver windows as long as all is clean, one window late; where the slow way has to begin."""
+        held: LogRows | None = None
+        try:
+            for columns in clean_columns(self.file, self.head, position, self._stop):
+                rows = self._judged(self._wanted(self._cut(columns)))
+                if held is not None and len(held):
+                    yield held
+                held, position = rows, columns.base
+        except NotCleanError:
+            return position
+        if held is not None and len(held):
+            yield held
+        return None
+
+    def _cut(self, columns: RecordColumns) -> RecordColumns:
+        """The entries in front of where this piece of a log ends."""
+        if self._stop >= self.file.size_bytes or not len(columns):
+            return columns
+        beyond = int(np.searchsorted(columns.starts, self._stop - columns.base))
+        if beyond == len(columns):
+            return columns
+        if columns.starts[beyond] + columns.base != self._stop:
+            raise CorruptionError(
+                "piece of an entry log",
+                offset=int(columns.starts[beyond]) + columns.base,
+                expected=f"a record at {self._stop}, as it proved itself; raise large_log_bytes to read "
+                "the log in one piece",
+                found="a chain of records around it",
+                path=self.log.path,
+            )
+        return _subset(columns, slice(beyond))
+
+    def _wanted(self, columns: RecordColumns) -> RecordColumns:
+        options = self._options
+        if not len(columns) or not (options.ledgers or options.entries):
+            return columns
+        mask = within(columns.ledgers, options.ledgers) & within(columns.entries, options.entries)
+        return columns if mask.all() else _subset(columns, mask)
+
+    def _judged(self, columns: RecordColumns) -> LogRows:
+        if len(columns):
+            kinds, results = self._digests.judge(columns)
+        else:
+            kinds = results = np.zeros(0, np.int8)
+        return LogRows(
+            columns.buffer,
+            columns.base,
+            columns.starts,
+            columns.sizes,
+            columns.ledgers,
+            columns.entries,
+            kinds,
+            results,
+        )
+
+    def _ahead(self, offset: int) -> Iterator[RecordColumns]:
+        for columns in clean_columns(self.file, self.head, offset, self._stop):
+            wanted = self._wanted(self._cut(columns))
+            if len(wanted):
+                yield wanted
+
+    def _survey(self) -> None:
+        """Learn digests from the log, or from this piece of it alone."""
+        if self.head.short:
+            return
+        totals = self.head.ledgers_map
+        until = (
+            None if totals is None else {ledger for ledger in totals if self._options.wants_ledger(ledger)}
+        )
+        records = self._records(max(self.log.start, HEADER_BYTES), Evidence(ledgers=set(totals or ())))
+        survey(self._in_front_of_stop(records), self._digests.book, until=until)
+
+    def _in_front_of_stop(self, records: RecordScan) -> Iterator[Item]:
+        for item in records:
+            if isinstance(item, EntryBatch) and item.offset(0) >= self._stop:
+                return
+            yield item
+
+    def _records(self, position: int, evidence: Evidence) -> RecordScan:
+        return RecordScan(self.file, EntryLogDialect(self.head.header.direct), position, evidence)
+
+    def _slow(self, position: int) -> Generator[LogRows | Damage, None, int | None]:
+        """Read with damage in view from a record on; where the fast way may go on, None at the end."""
+        self._digests.complete()
+        book = self._digests.book
+        ledgers = set(self.head.ledgers_map or ())
+        evidence = Evidence(book.digesters, ledgers, self._anchors.located)
+        records = self._records(position, evidence)
+        trouble = position
+        for item in checked(records, records, book):
+            if isinstance(item, Damage):
+                if item.offset >= self._stop:
+                    return None
+                yield self._told(item)
+                trouble = max(trouble, item.end)
+            elif isinstance(item, Tail):
+                self.tail = item
+            elif isinstance(item, CheckedBatch):
+                rows = rows_of(item)
+                end = int(rows.starts[-1] + rows.sizes[-1]) + 4 + rows.base
+                if end > self._stop:
+                    rows = rows.select(rows.starts + rows.base < self._stop)
+                yield from self._chosen(rows)
+                if end >= self._stop and self._stop < self.file.size_bytes:
+                    return None
+                if item.check.suspicious:
+                    trouble = end
+                if end - trouble > _RESUME_BYTES and not self.head.damage and not self.file.unreadable:
+                    return end
+        return None
+
+    def _chosen(self, rows: LogRows) -> Iterator[LogRows]:
+        wanted = wanted_rows(rows, self._options)
+        if len(wanted):
+            yield wanted
+
+    def _told(self, damage: Damage) -> Damage:
+        if self._strict:
+            raise corruption(damage)
+        return damage
+
+    def close(self) -> None:
+        """Close the log and the index beside it."""
+        self._anchors.close()
+        self.file.close()
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def opened(filesystem: FileSystem, log: SplitFile, split: Split, options: TableOptions) -> LogReader | None:
+    """A reader of one log of a split.
+
+    None for a log that a running bookie removed since it was listed, unless the options (of a stream, its
+    own) say that this is to fail. Raises NotFoundError then, StorageError.
+    """
+    try:
+        return LogReader(filesystem, log, split.known, options)
+    except NotFoundError:
+        if options.fail_on_data_loss if split.kind == STREAM else options.damage == "fail":
+            raise
+        return None
+
+
+def corruption(damage: Damage) -> CorruptionError:
+    """A damage as the error that ends a strict reading."""
+    return CorruptionError(
+        damage.reason, offset=damage.offset, expected=damage.expected, found=damage.found, path=damage.path
+    )
+
+
+def _subset(columns: RecordColumns, which: NDArray[np.bool_] | slice) -> RecordColumns:
+    return RecordColumns(
+        columns.buffer,
+        columns.base,
+        columns.starts[which],
+        columns.sizes[which],
+        columns.ledgers[which],
+        columns.entries[which],
+    )

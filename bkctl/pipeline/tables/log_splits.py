@@ -1,0 +1,99 @@
+"""Planning tasks over entry logs: which logs are wanted, and where large ones may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.errors import NotFoundError, StorageError
+from bkctl.pipeline.tables.ledger_source import known_digests
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import log_files
+from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.scan.entrylog import EntryLogDialect, read_head
+from bkctl.scan.proof import Evidence, Prover
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem, PosixFileSystem
+
+#: How far from where a log should be cut a record is looked for.
+_SEARCHED_BYTES = 64 << 20
+
+
+def plan_logs(
+    paths: Sequence[str], options: TableOptions, *, digests: bool = True, pieces: bool = True
+) -> list[Split]:
+    """Tasks over the entry logs of ``paths``, with the known digests of the ledgers in them.
+
+    Logs whose ledgers map names no wanted ledger are left out. ``digests`` False leaves metadata unread,
+    ``pieces`` False never cuts a log.
+    """
+    filesystem = PosixFileSystem()
+    files = log_files(filesystem, paths, options)
+    ledgers: dict[str, set[int] | None] = {}
+    known = known_digests(filesystem, options) if digests and options.digest != "off" else None
+    if options.ledgers or (known is not None and len(known)):
+        ledgers = {file.path: _mapped(filesystem, file) for file in files}
+        files = [file for file in files if _wanted(ledgers[file.path], options)]
+    if pieces and 0 < len(files) < options.cores:
+        files = [piece for file in files for piece in _cut(filesystem, file, options)]
+    splits = []
+    for group in packed(files, options.split_bytes, options.cores):
+        split = Split(group)
+        if known is not None and len(known):
+            maps = [ledgers[file.path] for file in group]
+            inside = None if None in maps else set().union(*(found for found in maps if found))
+            split = replace(split, known=known if inside is None else known.only(inside))
+        splits.append(split)
+    return splits
+
+
+def _mapped(filesystem: FileSystem, file: SplitFile) -> set[int] | None:
+    """The ledgers of a log by its map; None when it has none, or cannot be read, which its reader tells."""
+    with suppress(NotFoundError, StorageError):
+        log = SteadyFile(filesystem.open(file.path))
+        try:
+            totals = read_head(log).ledgers_map
+        finally:
+            log.close()
+        return None if totals is None else set(totals)
+    return None
+
+
+def _wanted(ledgers: set[int] | None, options: TableOptions) -> bool:
+    return ledgers is None or any(map(options.wants_ledger, ledgers))
+
+
+def _cut(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[SplitFile]:
+    """The file, or pieces of it that begin at records which carry their own proof."""
+    if file.bytes <= options.large_log_bytes:
+        yield file
+        return
+    start = 0
+    for cut in _boundaries(filesystem, file, options):
+        yield replace(file, start=start, stop=cut)
+        start = cut
+    yield replace(file, start=start)
+
+
+def _boundaries(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> list[int]:
+    pieces = max(2, min(options.cores, file.bytes // options.split_bytes))
+    step = file.bytes // pieces
+    found: list[int] = []
+    log = SteadyFile(filesystem.open(file.path))
+    try:
+        head = read_head(log)
+        if head.damage or head.short:
+            return []
+        dialect = EntryLogDialect(head.header.direct)
+        prover = Prover(log, Evidence(ledgers=set(head.ledgers_map or ())), dialect.reserved)
+        end = head.header.map_offset if head.ledgers_map is not None else log.size_bytes
+        for number in range(1, pieces):
+            target = max(HEADER_BYTES, number * step)
+            record = prover.find(target, min(target + min(step, _SEARCHED_BYTES), end))
+            if record is not None and prover.certain and record > (found[-1] if found else 0):
+                found.append(record)
+    finally:
+        log.close()
+    return found

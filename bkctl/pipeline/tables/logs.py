@@ -1,0 +1,139 @@
+"""Tables ``logs`` and ``log_ledgers``: what headers and ledgers maps of entry logs say.
+
+A log without a map, or with one that does not decode, is walked for its ledgers (``source`` ``walk``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from bkctl.errors import NotFoundError
+from bkctl.pipeline.tables.arrow_columns import rows_batches
+from bkctl.pipeline.tables.known_digests import KnownDigests
+from bkctl.pipeline.tables.log_digests import LedgerParts
+from bkctl.pipeline.tables.log_reader import LogReader, corruption
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.log_splits import plan_logs
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.entrylog import EntryLogHead, read_head
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem, PosixFileSystem
+
+#: Heads of logs are small: this many logs make one task.
+_LOGS_PER_SPLIT = 2_000
+
+
+class Logs:
+    """One row for each log; ``damaged`` is what its header and map tell, ``version`` null when unreadable."""
+
+    name = "logs"
+    schema = LOGS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return _many_logs(plan_logs(paths, options, digests=False, pieces=False))
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        filesystem = PosixFileSystem()
+        rows = (row for file in split.files for row in _log_rows(filesystem, file))
+        for batch in rows_batches(LOGS, rows, options.batch_rows):
+            yield batch.select(names)
+
+
+def _many_logs(splits: list[Split]) -> list[Split]:
+    files = [file for split in splits for file in split.files]
+    return [Split(tuple(files[at : at + _LOGS_PER_SPLIT])) for at in range(0, len(files), _LOGS_PER_SPLIT)]
+
+
+def _log_rows(filesystem: FileSystem, file: SplitFile) -> Iterator[tuple[object, ...]]:
+    facts = filesystem.status(file.path)
+    if facts is None:
+        return  # a running bookie's GC removed it since it was listed
+    head = _head_of(filesystem, file)
+    header = head.header
+    known = not head.short and not any(damage.offset < 8 for damage in head.damage)
+    yield (
+        file.bookie,
+        file.dir,
+        file.id,
+        file.path,
+        head.size_bytes,
+        header.version if known else None,
+        header.has_map,
+        header.ledgers if header.has_map else None,
+        int(facts.mtime_s * 1000),
+        bool(head.damage),
+    )
+
+
+def _head_of(filesystem: FileSystem, file: SplitFile) -> EntryLogHead:
+    log = SteadyFile(filesystem.open(file.path))
+    try:
+        return read_head(log)
+    finally:
+        log.close()
+
+
+class LogLedgers:
+    """One row for each ledger in a log; ``bytes`` counts its records with their size words."""
+
+    name = "log_ledgers"
+    schema = LOG_LEDGERS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_logs(paths, options, digests=False, pieces=False)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        filesystem = PosixFileSystem()
+        rows = (row for file in split.files for row in _ledger_rows(filesystem, file, options))
+        for batch in rows_batches(LOG_LEDGERS, rows, options.batch_rows):
+            yield batch.select(names)
+
+
+def _ledger_rows(
+    filesystem: FileSystem, file: SplitFile, options: TableOptions
+) -> Iterator[tuple[object, ...]]:
+    unchecked = replace(options, digest="off")
+    try:
+        reader = LogReader(filesystem, file, KnownDigests(), unchecked)
+    except NotFoundError:
+        return  # as in _log_rows
+    with reader:
+        if reader.head.ledgers_map is not None:
+            totals, source = reader.head.ledgers_map, "map"
+            if options.damage == "fail" and reader.head.damage:
+                raise corruption(reader.head.damage[0])
+        else:
+            totals, source = _walked(reader), "walk"
+    for ledger, size in sorted(totals.items()):
+        if options.wants_ledger(ledger):
+            yield file.bookie, file.dir, file.id, ledger, size, source
+
+
+def _walked(reader: LogReader) -> dict[int, int]:
+    totals: dict[int, int] = {}
+    for item in reader.items():
+        if isinstance(item, LogRows):
+            for ledger, size in walked_bytes(item):
+                totals[ledger] = totals.get(ledger, 0) + size
+    return totals
+
+
+def walked_bytes(rows: LogRows) -> Iterator[tuple[int, int]]:
+    """Ledgers of a window and the bytes of their records, size words included."""
+    parts = LedgerParts.of(rows.ledgers)
+    framed = rows.sizes + 4
+    if parts.which is None:
+        yield parts.ledgers[0], int(framed.sum())
+        return
+    # Sums of doubles are exact below 2^53.
+    sums = np.bincount(parts.which, framed, len(parts.ledgers))
+    yield from zip(parts.ledgers, (int(size) for size in sums.tolist()), strict=True)

@@ -1,0 +1,132 @@
+"""Which files there are, and whose they are.
+
+A directory belongs to the bookie that its cookie (``VERSION``) names. An index directory's rows carry the
+``dir`` of the ledger directory whose logs they point into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from posixpath import dirname, join, normpath
+
+from bkctl.admin.offline.rebuild.placement import find_placement
+from bkctl.admin.offline.targets import directories, entry_logs, journals
+from bkctl.codec.cookie import decode_cookie
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.split import SplitFile
+from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, LogFile, read_small
+from bkctl.vfs import FileSystem
+
+
+class Bookies:
+    """Names of bookies by directory; ``name`` wins over cookies."""
+
+    def __init__(self, filesystem: FileSystem, name: str | None = None) -> None:
+        self._filesystem = filesystem
+        self._name = name
+        self._found: dict[str, str | None] = {}
+
+    def of(self, directory: str) -> str | None:
+        """The bookie of a ``current`` directory, None when nothing names it."""
+        if self._name is not None:
+            return self._name
+        if directory not in self._found:
+            self._found[directory] = self._by_cookie(directory)
+        return self._found[directory]
+
+    def _by_cookie(self, directory: str) -> str | None:
+        try:
+            cookie = decode_cookie(read_small(self._filesystem, join(directory, COOKIE_NAME)))
+        except (NotFoundError, StorageError, CorruptionError):
+            return None
+        return cookie.bookie_host or None
+
+
+def log_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
+    """The entry logs that ``paths`` stand for and the options want. Raises as ``targets.entry_logs``."""
+    bookies = Bookies(filesystem, options.bookie)
+    return [
+        SplitFile(log.path, log.directory, bookies.of(log.directory), log.log_id, log.size_bytes)
+        for log in _logs(filesystem, paths)
+        if not options.log_ids or log.log_id in options.log_ids
+    ]
+
+
+def _logs(filesystem: FileSystem, paths: Iterable[str]) -> list[LogFile]:
+    found: dict[str, LogFile] = {}
+    for path in paths:
+        for log in entry_logs(filesystem, [path]):
+            found.setdefault(normpath(log.path), log)
+    return list(found.values())
+
+
+def journal_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
+    """The journals that ``paths`` stand for; none for no path. Raises as ``targets.journals``."""
+    if not paths:
+        return []
+    bookies = Bookies(filesystem, options.bookie)
+    return [
+        SplitFile(
+            journal.path,
+            journal.directory,
+            bookies.of(journal.directory),
+            journal.journal_id,
+            journal.size_bytes,
+        )
+        for journal in journals(filesystem, paths)
+    ]
+
+
+def index_directories(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
+    """The directories with an index; ``path`` is where it is, ``dir`` the directory of its logs.
+
+    Raises NotFoundError when none of the paths has an index, so that a wrong path is no empty table; without
+    a path there is nothing to read.
+    """
+    if not paths:
+        return []
+    bookies = Bookies(filesystem, options.bookie)
+    found: dict[str, SplitFile] = {}
+    for path in paths:
+        here = [directory for directory in directories(filesystem, [path]) if directory.indexes]
+        beside = _ledger_directories(filesystem, path, here)
+        for directory in here:
+            ledger_dir = beside.get(normpath(directory.path), directory.path)
+            size = sum(log.size_bytes for log in directory.logs) // 64
+            file = SplitFile(directory.path, ledger_dir, bookies.of(directory.path), 0, size)
+            found.setdefault(normpath(directory.path), file)
+    if not found:
+        raise NotFoundError(f"no index (neither locations and ledgers nor .idx files) in {', '.join(paths)}")
+    return list(found.values())
+
+
+def _ledger_directories(
+    filesystem: FileSystem, path: str, found: Sequence[BookieDirectory]
+) -> dict[str, str]:
+    """Ledger directories by index directory, where a bookie keeps them apart and its cookie pairs them."""
+    apart = [directory for directory in found if not directory.holds_logs]
+    paired: dict[str, str] = {}
+    for folder in dict.fromkeys(_bookie_folder(path, directory.path) for directory in apart):
+        with suppress(UsageError, CorruptionError, NotFoundError, StorageError):
+            for pair in find_placement(filesystem, folder).directories:
+                paired[normpath(pair.index_dir)] = pair.ledger_dir
+    return paired
+
+
+def bookie_folders(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
+    """The folders of the bookies that have ledger directories in ``paths``, each once."""
+    folders = [
+        _bookie_folder(path, directory.path)
+        for path in paths
+        for directory in directories(filesystem, [path])
+        if directory.holds_logs
+    ]
+    return list(dict.fromkeys(folders))
+
+
+def _bookie_folder(top: str, current: str) -> str:
+    """The folder that holds a bookie's directories, not above ``top``."""
+    folder = dirname(dirname(normpath(current)))
+    return folder if folder.startswith(normpath(top)) else top

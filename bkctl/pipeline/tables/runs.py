@@ -1,0 +1,108 @@
+"""Table ``runs``: entries of the entry logs in run-length form, without a row for each entry.
+
+One row for each ledger, log and stretch of consecutive entry ids in the order of the file. A run is cut where
+a piece of a large log ends. ``bytes`` counts size words too, as a ledgers map does; ``bad_digests`` is null
+when digests are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bkctl.admin.offline.rebuild.log_columns import gather_i64
+from bkctl.codec.entry import HEADER_BYTES
+from bkctl.pipeline.tables.arrow_columns import batch_of, constant, joined
+from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.log_splits import plan_logs
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.run_lengths import RunJoiner, Runs, location_hash
+from bkctl.pipeline.tables.schemas import RUNS, chosen
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.vfs import PosixFileSystem
+
+_LAC_AT = 20
+
+
+class RunTable:
+    """See the module."""
+
+    name = "runs"
+    schema = RUNS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_logs(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        batches = (
+            run_batch(file, runs, names, checked=options.digest != "off")
+            for file in split.files
+            for runs in _runs(file, split, options)
+        )
+        return joined(batches, options.batch_rows, options.payload_batch_bytes)
+
+
+def _runs(file: SplitFile, split: Split, options: TableOptions) -> Iterator[Runs]:
+    joiner = RunJoiner(options.batch_rows)
+    reader = opened(PosixFileSystem(), file, split, options)
+    if reader is None:
+        return
+    with reader:
+        for item in reader.items():
+            if isinstance(item, LogRows):
+                runs = joiner.add(single_runs(file.id, item))
+                if runs is not None and len(runs):
+                    yield runs
+    rest = joiner.end()
+    if rest is not None:
+        yield rest
+
+
+def single_runs(log_id: int, rows: LogRows) -> Runs:
+    """A window's entries as runs of one, joined as far as they follow each other."""
+    whole = rows.sizes >= HEADER_BYTES
+    lacs = np.zeros(len(rows), np.int64)
+    if whole.all():
+        lacs = gather_i64(rows.buffer, rows.starts + _LAC_AT)
+    elif whole.any():
+        lacs[whole] = gather_i64(rows.buffer, rows.starts[whole] + _LAC_AT)
+    locations = rows.starts + (log_id << 32 | rows.base + 4)
+    return Runs.of_entries(
+        rows.ledgers,
+        rows.entries,
+        rows.sizes + 4,
+        lacs,
+        None if whole.all() else whole,
+        (rows.results == 0).astype(np.int64),
+        location_hash(rows.ledgers, rows.entries, locations),
+    )
+
+
+def run_batch(file: SplitFile, runs: Runs, columns: Sequence[str], *, checked: bool) -> pa.RecordBatch:
+    """Runs with ``columns``."""
+    no_lac = runs.min_lac > runs.max_lac
+    made = {
+        "ledger": runs.ledgers,
+        "first": runs.first,
+        "last": runs.last,
+        "entries": runs.entries,
+        "bytes": runs.bytes,
+        "ids_hash": runs.hashes,
+    }
+    arrays = []
+    for name in columns:
+        if name in made:
+            arrays.append(pa.array(made[name]))
+        elif name in ("min_lac", "max_lac"):
+            arrays.append(pa.array(getattr(runs, name), mask=no_lac))
+        elif name == "bad_digests" and checked:
+            arrays.append(pa.array(runs.bad))
+        else:
+            value = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}.get(name)
+            arrays.append(constant(value, RUNS.field(name).type, len(runs)))
+    return batch_of(chosen(RUNS, list(columns)), len(runs), arrays)

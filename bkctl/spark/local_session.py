@@ -1,0 +1,109 @@
+"""Sessions in which the data source works without further settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import bkctl
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Off by default in Spark, and then a reader that can take filters fails every query.
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
+
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    PUSHDOWN_SETTING: "true",
+}
+
+
+def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> SparkSession:
+    """A session with the data source ``bookkeeper`` registered; one that runs already is used.
+
+    ``master`` is ``local[N]``, the address of a cluster, or ``sc://host:port`` for a Spark Connect server,
+    whose own settings count. ``conf`` are further settings by their full names, ``**{"spark.x": "y"}``, and
+    win.
+
+    Raises NotFoundError when Spark or a Java for it is missing, UsageError for a setting without a dot.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NotFoundError(f"Spark is not installed ({error}): pip install 'bkctl[spark]'") from None
+    strange = [name for name in conf if "." not in name]
+    if strange:
+        raise UsageError(f"setting {strange[0]!r}: full names of Spark's settings have dots")
+    builder = SparkSession.builder.appName(app_name)
+    if master.startswith("sc://"):
+        found = builder.remote(master).getOrCreate()
+        for name, value in {PUSHDOWN_SETTING: "true", **conf}.items():
+            found.conf.set(name, value)
+        register(found)
+        return found
+    builder = builder.master(master)
+    for name, value in {**_local_settings(master), **conf}.items():
+        builder = builder.config(name, value)
+    with _environment(master):
+        found = builder.getOrCreate()
+    register(found)
+    return found
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("bookkeeper")`` known to a session, wherever it came from."""
+    from bkctl.spark.source import BookKeeperSource
+
+    spark.dataSource.register(BookKeeperSource)
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    settings = dict(_SETTINGS)
+    settings["spark.pyspark.python"] = sys.executable
+    if master.startswith("local"):
+        settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * (os.cpu_count() or 1)))
+        settings["spark.local.dir"] = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+        settings["spark.sql.warehouse.dir"] = os.path.join(
+            tempfile.gettempdir(), f"bkctl-spark-warehouse-{os.getuid()}"
+        )
+    return settings
+
+
+@contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """What Spark's launcher and its Python workers take from the environment, while the session starts."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(bkctl.__file__)))
+    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    wanted = {
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()),
+        "JAVA_HOME": java_home(),
+    }
+    if master.startswith("local"):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,64 @@
+"""Reading tables in Spark, in Arrow batches.
+
+There are two classes of readers, because Spark refuses one that can take filters as long as its setting for
+that is off: every query would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.split import Split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SplitPartition(InputPartition):
+    """A task of Spark: one split."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+
+class TableReader(DataSourceReader):
+    """Reads a table's columns. Conditions can only be given as options."""
+
+    def __init__(
+        self, table: str, paths: Sequence[str], columns: Sequence[str], options: TableOptions
+    ) -> None:
+        self.table = table
+        self.paths = list(paths)
+        self.columns = list(columns)
+        self.options: TableOptions | None = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each split; Spark makes a task without a split when there is none."""
+        if self.options is None:
+            return []
+        return [SplitPartition(split) for split in table_named(self.table).plan(self.paths, self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Batches of one split; raises what the table raises."""
+        if not isinstance(partition, SplitPartition) or self.options is None:
+            return iter(())
+        return iter(table_named(self.table).read(partition.split, self.columns, self.options))
+
+
+class PushdownReader(TableReader):
+    """A reader that takes conditions on ids from the query as well."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what can be applied exactly; the others are Spark's."""
+        from bkctl.spark.pushdown import push
+
+        if self.options is None:
+            return []
+        self.options, left = push(self.table, filters, self.options)
+        return left

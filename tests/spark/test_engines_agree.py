@@ -1,0 +1,163 @@
+"""Spark gives the tables that this machine gives: on a bookie's files, on real bookies, on random tables."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from bkctl.admin.offline.reporting import nobody
+from bkctl.pipeline.engine import Engine, Extraction
+from bkctl.pipeline.job import Input, Parameters
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.results import Outcome, parquet_files
+from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.survey import survey
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.vfs import PosixFileSystem
+from tests.support.audit_cases import random_case
+from tests.support.pipeline_tables import run_over, same_results
+from tests.support.random_tables import random_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bkctl.spark.engine import SparkEngine
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+NOW_MS = 1_795_000_000_000
+
+
+@contextmanager
+def quick_engine(spark: SparkSession, work_dir: str) -> Iterator[SparkEngine]:
+    """Without what pays only for large data: compiling each query, planning it again while it runs."""
+    from bkctl.spark.engine import SparkEngine
+
+    switched_off = ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled")
+    before = {name: str(spark.conf.get(name)) for name in switched_off}
+    for name in switched_off:
+        spark.conf.set(name, "false")
+    try:
+        with SparkEngine(spark, work_dir) as found:
+            yield found
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.fixture
+def engine(spark: SparkSession, tmp_path: Path) -> Iterator[SparkEngine]:
+    with quick_engine(spark, str(tmp_path)) as found:
+        yield found
+
+
+def inputs() -> dict[str, Input]:
+    """Every table that a job reads, once, but for the two readings of metadata."""
+    found = {item.name: item for job in JOBS.values() for item in job.inputs if item.name != "bookies"}
+    return {name: item for name, item in found.items() if not name.endswith("_after")}
+
+
+def test_tables_are_read_alike(engine: SparkEngine, tmp_path: Path) -> None:
+    surveyed = survey(PosixFileSystem(), [str(DEMO / "bookie1")])
+    with LocalEngine(jobs=1) as local:
+        for name, item in inputs().items():
+            tables = []
+            for reader in (local, engine):
+                folder = tmp_path / reader.name / name
+                folder.mkdir(parents=True)
+                metadata = str(DEMO / "zk.json") if item.digest or item.snapshot else None
+                options = TableOptions(
+                    damage="rows", digest="auto" if item.digest else "off", metadata=metadata
+                )
+                paths = () if item.snapshot else surveyed.paths_with(item.source)
+                reader.extract(Extraction(item, paths, options, str(folder)), nobody)
+                tables.append([pq.read_table(path) for path in parquet_files(str(folder))])
+            here, there = (pa.concat_tables(parts) for parts in tables)
+            assert (name, here.schema.names, here.schema.types) == (
+                name,
+                there.schema.names,
+                there.schema.types,
+            )
+            assert sorted(here.to_pylist(), key=repr) == sorted(there.to_pylist(), key=repr), name
+
+
+def on_files(job: str, root: Path, metadata: Path, out: Path, engine: Engine) -> Outcome:
+    request = Request(
+        JOBS[job],
+        (str(root),),
+        str(out),
+        str(metadata),
+        str(metadata),
+        Parameters(now_ms=NOW_MS),
+    )
+    return run_job(PosixFileSystem(), engine, request)
+
+
+@pytest.mark.corpora
+@pytest.mark.parametrize("job", ["index-audit", "replication-audit"])
+def test_on_real_bookies(
+    engine: SparkEngine, corpora: Callable[[str], Path], tmp_path: Path, job: str
+) -> None:
+    root = corpora("db")
+    with LocalEngine(jobs=1) as local:
+        here = on_files(job, root / "crash", root / "zk-crash.json", tmp_path / "local", local)
+    there = on_files(job, root / "crash", root / "zk-crash.json", tmp_path / "spark", engine)
+    same_results(here, there)
+    assert {(table.name, table.rows) for table in here.tables} == {
+        (table.name, table.rows) for table in there.tables
+    }
+
+
+@settings(max_examples=2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(seed=st.integers(0, 2**32))
+def test_on_random_clusters(spark: SparkSession, seed: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        case = random_case(random.Random(seed), ledgers=60)
+        tables = case.write(folder / "tables")
+        here = run_over(tables, "replication-audit", folder / "local", bookies_gone=case.gone)
+        with quick_engine(spark, name) as engine:
+            there = run_over(
+                tables, "replication-audit", folder / "spark", bookies_gone=case.gone, engine=engine
+            )
+        same_results(here, there)
+
+
+@pytest.mark.parametrize("job", [name for name in JOBS if name != "inventory"])
+def test_on_random_tables(engine: SparkEngine, tmp_path: Path, job: str) -> None:
+    seed = zlib.crc32(job.encode())
+    tables = random_tables(random.Random(seed), tmp_path / "tables")
+    parameters = {"now_ms": NOW_MS, "budget_bytes": 10**13, "top": 5, "threshold": 0.5}
+    here = run_over(tables, job, tmp_path / "local", **parameters)
+    there = run_over(tables, job, tmp_path / "spark", engine=engine, **parameters)
+    same_results(here, there)
+
+
+def test_a_closed_engine_leaves_no_names_in_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    from bkctl.spark.engine import SparkEngine
+
+    with SparkEngine(spark, str(tmp_path)) as engine:
+        engine.view("mine", "SELECT 1 AS one")
+        engine.step("kept", "SELECT one + 1 AS two FROM mine")
+        assert engine.rows("SELECT two FROM kept") == [{"two": 2}]
+    assert not [table.name for table in spark.catalog.listTables() if table.name in ("mine", "kept")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_runs_a_job_in_a_session_of_its_own_master(tmp_path: Path) -> None:
+    from bkctl.commands.pipeline_options import Chosen, EngineName
+
+    chosen = Chosen((), "o", None, None, EngineName.AUTO, "sc://host:1", "auto", None, None, None, 1 << 30)
+    assert chosen.on_spark(0)
+    assert chosen.spark_master == "sc://host:1"

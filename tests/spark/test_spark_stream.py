@@ -1,0 +1,244 @@
+"""The stream: every entry once, while a bookie writes, over restarts, torn tails and logs that go away."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bkctl.client.sync import BookKeeperSync
+from bkctl.errors import StorageError, UsageError
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.server.embedded import LocalCluster
+from tests.support.log_builder import EntryLogBuilder, entry_body
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from bkctl.spark.stream import EntryStream
+
+SMALL = {
+    "httpServerEnabled": "false",
+    "journalMaxSizeMB": "1",
+    "journalPreAllocSizeMB": "1",
+    "dbStorage_writeCacheMaxSizeMb": "2",
+    "dbStorage_readAheadCacheMaxSizeMb": "4",
+    "logSizeLimit": "65536",
+    "flushInterval": "100",
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.999",
+}
+COLUMNS = ["ledger", "entry", "payload", "digest_ok"]
+
+
+class Folder:
+    """A ledger directory with logs that grow."""
+
+    def __init__(self, path: Path) -> None:
+        self.current = path / "current"
+        self.current.mkdir(parents=True)
+        (self.current / "lastMark").write_bytes(bytes(16))
+
+    def log(self, log_id: int, data: bytes) -> Path:
+        path = self.current / f"{log_id:x}.log"
+        path.write_bytes(data)
+        return path
+
+    def stream(self, **given: str) -> EntryStream:
+        from bkctl.spark.stream import EntryStream, StreamOptions
+
+        return EntryStream([str(self.current)], COLUMNS, TableOptions(), StreamOptions.parse(given))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "ledgers")
+
+
+def log_of(ledger: int, entries: range) -> EntryLogBuilder:
+    log = EntryLogBuilder()
+    for entry in entries:
+        log.add(entry_body(ledger, entry, f"{ledger}:{entry}".encode()))
+    return log
+
+
+def between(stream: EntryStream, start: Any, end: Any) -> list[tuple[int, int]]:
+    """Ids of what the stream delivers between two offsets."""
+    rows = [
+        row
+        for partition in stream.partitions(start, end)
+        for batch in stream.read(partition)
+        for row in batch.to_pylist()
+    ]
+    assert all(row["payload"] == f"{row['ledger']}:{row['entry']}".encode() for row in rows)
+    assert all(row["digest_ok"] for row in rows)
+    return [(row["ledger"], row["entry"]) for row in rows]
+
+
+def test_a_torn_record_waits_until_it_is_whole(folder: Folder) -> None:
+    data = log_of(1, range(10)).build().data
+    folder.log(1, data[:-5])
+    stream = folder.stream()
+    first = stream.latestOffset({})
+    assert between(stream, {}, first) == [(1, entry) for entry in range(9)]
+    assert stream.latestOffset(first) == first
+    assert stream.partitions(first, first) == []
+    folder.log(1, data)
+    second = stream.latestOffset(first)
+    assert between(stream, first, second) == [(1, 9)]
+
+
+def test_logs_that_roll_and_new_logs_are_followed(folder: Folder) -> None:
+    log = log_of(1, range(5))
+    path = folder.log(1, log.build().data)
+    stream = folder.stream()
+    first = stream.latestOffset({})
+    folder.log(1, log.roll().data)
+    folder.log(2, log_of(2, range(3)).build().data)
+    second = stream.latestOffset(first)
+    assert between(stream, first, second) == [(2, 0), (2, 1), (2, 2)]
+    assert second[str(path)]["rolled"]
+    path.unlink()  # compacted away after it was delivered whole
+    third = stream.latestOffset(second)
+    assert list(third) == [str(folder.current / "2.log")]
+    assert between(stream, second, third) == []
+
+
+def test_a_log_that_goes_away_too_early_is_lost_data(folder: Folder) -> None:
+    path = folder.log(1, log_of(1, range(5)).build().data)
+    stream = folder.stream()
+    offset = stream.latestOffset({})
+    path.unlink()
+    with pytest.raises(StorageError, match="failOnDataLoss"):
+        stream.latestOffset(offset)
+    assert folder.stream(failondataloss="false").latestOffset(offset) == {}
+    lenient = folder.stream(failondataloss="false")
+    assert between(lenient, {}, offset) == []
+    folder.log(1, log_of(1, range(2)).build().data)
+    with pytest.raises(StorageError, match="not the log"):
+        folder.stream().latestOffset(offset)
+
+
+def test_a_batch_is_bounded_by_bytes_or_files(folder: Folder) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
+
+    for log_id in (1, 2, 3):
+        folder.log(log_id, log_of(log_id, range(50)).roll().data)
+    stream = folder.stream(maxbytespertrigger="1k")
+    assert stream.getDefaultReadLimit() == ReadMaxBytes(1024)
+    offset: Any = {}
+    seen: list[tuple[int, int]] = []
+    batches = 0
+    while (following := stream.latestOffset(offset, stream.getDefaultReadLimit())) != offset:
+        part = between(stream, offset, following)
+        assert len(part) <= 1024 // 40 + 2
+        seen += part
+        offset, batches = following, batches + 1
+    assert sorted(seen) == [(log_id, entry) for log_id in (1, 2, 3) for entry in range(50)]
+    assert batches > 6
+    by_file = folder.stream(maxfilespertrigger="2")
+    assert by_file.getDefaultReadLimit() == ReadMaxFiles(2)
+    assert len(by_file.latestOffset({}, by_file.getDefaultReadLimit())) == 2
+
+
+def test_a_stream_may_begin_behind_what_is_there(folder: Folder) -> None:
+    log = log_of(1, range(5))
+    folder.log(1, log.build().data)
+    stream = folder.stream(startingoffsets="latest")
+    start = stream.initialOffset()
+    log.add(entry_body(1, 5, b"1:5"))
+    folder.log(1, log.build().data)
+    assert between(stream, start, stream.latestOffset(start)) == [(1, 5)]
+    assert folder.stream().initialOffset() == {}
+    with pytest.raises(UsageError, match="startingOffsets"):
+        folder.stream(startingoffsets="yesterday")
+
+
+def test_a_stream_without_arguments_goes_on_from_its_last_offset(folder: Folder) -> None:
+    """As Spark 4.1 calls it."""
+    log = log_of(1, range(5))
+    folder.log(1, log.build().data)
+    stream = folder.stream()
+    first = stream.latestOffset()
+    log.add(entry_body(1, 5, b"1:5"))
+    folder.log(1, log.build().data)
+    assert between(stream, first, stream.latestOffset()) == [(1, 5)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(1, tmp_path / "cluster", overrides=SMALL) as running:
+        yield running
+
+
+class Query:
+    """A query with a checkpoint that writes what it gets to Parquet files."""
+
+    def __init__(self, spark: SparkSession, source: Path, folder: Path) -> None:
+        self._spark = spark
+        self._source = source
+        self._checkpoint = folder / "checkpoint"
+        self._out = folder / "out"
+
+    def start(self) -> StreamingQuery:
+        data = (
+            self._spark.readStream.format("bookkeeper")
+            .option("table", "entries")
+            .option("payload", "true")
+            .option("maxBytesPerTrigger", "200k")
+            .load(str(self._source))
+        )
+        writer = data.select("ledger", "entry", "payload").writeStream.format("parquet")
+        return (
+            writer.option("checkpointLocation", str(self._checkpoint))
+            .trigger(processingTime="100 milliseconds")
+            .start(str(self._out))
+        )
+
+    def delivered(self) -> Counter[tuple[int, int, bytes]]:
+        rows = self._spark.read.parquet(str(self._out)).collect()
+        return Counter((row.ledger, row.entry, bytes(row.payload)) for row in rows)
+
+
+def test_every_entry_comes_once_while_a_bookie_writes_and_over_a_restart(
+    spark: SparkSession, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    expected: Counter[tuple[int, int, bytes]] = Counter()
+    bookie = cluster.directory / "bookie0"
+    torn = Folder(bookie / "torn")
+    tail = log_of(900, range(30)).build().data
+    torn.log(1, tail[:-7])
+    query = Query(spark, bookie, tmp_path)
+    with BookKeeperSync(cluster.metadata_uri) as client:
+
+        def write(count: int) -> None:
+            with client.create(1, 1, 1) as ledger:
+                payloads = [f"{ledger.ledger}-{entry}-".encode() * 20 for entry in range(count)]
+                ledger.append_all(payloads)
+            expected.update((ledger.ledger, entry, data) for entry, data in enumerate(payloads))
+
+        write(400)
+        running = query.start()
+        writer = threading.Thread(target=lambda: [write(300) for _ in range(4)])
+        writer.start()
+        writer.join(60)
+        assert not writer.is_alive()
+        running.processAllAvailable()
+        running.stop()
+        write(500)
+        torn.log(1, tail)
+        running = query.start()
+        write(200)
+        cluster.stop()  # flushes what is in its caches
+        running.processAllAvailable()
+        running.stop()
+    expected.update((900, entry, f"900:{entry}".encode()) for entry in range(30))
+    assert query.delivered() == expected
+    assert len(list((bookie / "ledgers/current").glob("*.log"))) > 3, "logs were rolled meanwhile"
+    shutil.rmtree(bookie)

@@ -1,0 +1,94 @@
+"""Reading tables into Parquet: processes, empty tables, failures half-way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bkctl.admin.offline.reporting import nobody
+from bkctl.errors import CorruptionError
+from bkctl.pipeline import extraction
+from bkctl.pipeline.engine import Extraction
+from bkctl.pipeline.extraction import extract
+from bkctl.pipeline.job import Input
+from bkctl.pipeline.jobs.verify import VERIFY
+from bkctl.pipeline.results import parquet_files
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.registry import TABLES
+from bkctl.pipeline.tables.split import Split
+
+DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
+RUNS = Input("runs", "runs")
+(CHECKS,) = (item for item in VERIFY.inputs if item.name == "checks")
+MEMORY_BYTES = 256 << 20
+
+
+def work(item: Input, folder: Path, *paths: Path, **options: Any) -> Extraction:
+    folder.mkdir(exist_ok=True)
+    return Extraction(
+        item, tuple(str(path) for path in paths), TableOptions(damage="rows", **options), str(folder)
+    )
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    tables = [pq.read_table(path) for path in parquet_files(str(folder))]
+    return sorted(pa.concat_tables(tables).to_pylist(), key=repr)
+
+
+def test_several_processes_give_what_one_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = sorted(DEMO.glob("ledgers/current/*.log"))
+    told: list[int] = []
+    extract(work(RUNS, tmp_path / "one", *logs, split_bytes=1), 1, MEMORY_BYTES, told.append)
+    monkeypatch.setattr(extraction, "PROCESSES_FROM_BYTES", 0)
+    extract(work(RUNS, tmp_path / "two", *logs, split_bytes=1), 2, MEMORY_BYTES, nobody)
+    assert rows(tmp_path / "one") == rows(tmp_path / "two") != []
+    assert sum(told) == sum(log.stat().st_size for log in logs)
+    assert len(parquet_files(str(tmp_path / "two"))) > 1
+
+
+@pytest.mark.parametrize("item", [RUNS, CHECKS], ids=lambda item: item.name)
+def test_a_table_without_rows_has_its_columns(tmp_path: Path, item: Input) -> None:
+    extract(work(item, tmp_path / "none"), 1, MEMORY_BYTES, nobody)
+    extract(work(item, tmp_path / "some", DEMO), 1, MEMORY_BYTES, nobody)
+    (empty,) = parquet_files(str(tmp_path / "none"))
+    full = parquet_files(str(tmp_path / "some"))[0]
+    assert pq.read_metadata(empty).num_rows == 0
+    assert pq.read_schema(empty).equals(pq.read_schema(full))
+
+
+def test_reducing_counts_every_entry_once(tmp_path: Path) -> None:
+    entries = Input("entries", "entries", ("log_id", "ledger", "entry"))
+    extract(work(CHECKS, tmp_path / "checks", DEMO), 1, MEMORY_BYTES, nobody)
+    extract(work(entries, tmp_path / "entries", DEMO, digest="off"), 1, MEMORY_BYTES, nobody)
+    assert sum(row["entries"] for row in rows(tmp_path / "checks")) == len(rows(tmp_path / "entries")) > 0
+
+
+class _Failing:
+    """A table whose second batch cannot be read."""
+
+    name = "entries"
+    schema = TABLES["entries"].schema
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return [Split()]
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        yield pa.RecordBatch.from_pylist([dict.fromkeys(columns)], schema)
+        raise CorruptionError("entry log record", path="/x/0.log", offset=77)
+
+
+@pytest.mark.parametrize("item", [Input("entries", "entries"), CHECKS], ids=lambda item: item.name)
+def test_a_failure_half_way_is_the_readers_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: Input
+) -> None:
+    monkeypatch.setitem(TABLES, "entries", _Failing())
+    with pytest.raises(CorruptionError, match=r"/x/0\.log.*offset 77"):
+        extract(work(item, tmp_path / "o", DEMO), 1, MEMORY_BYTES, nobody)
+    assert parquet_files(str(tmp_path / "o")) == []
+    assert not list((tmp_path / "o").glob("*.writing"))

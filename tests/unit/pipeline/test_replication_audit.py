@@ -1,0 +1,204 @@
+"""The replication audit over tables written by hand: each guard, each kind of loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pipeline_tables import given, rows_of, run_over, write_tables
+
+LEDGER = {"ledger": 7, "state": "CLOSED"}
+
+
+def fragment(
+    bookies: str = "abc", last: int | None = 9, *, first: int = 0, quorum: int = 2, ledger: int = 7
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "ledger": ledger,
+            "first_entry": first,
+            "last_entry": last,
+            "slot": slot,
+            "bookie": bookie,
+            "ensemble_size": len(bookies),
+            "write_quorum": quorum,
+            "ack_quorum": quorum,
+            "state": "OPEN" if last is None else "CLOSED",
+        }
+        for slot, bookie in enumerate(bookies)
+    ]
+
+
+def holding(bookie: str, *entries: int, ledger: int = 7) -> list[dict[str, Any]]:
+    return [{"bookie": bookie, "ledger": ledger, "first": entry, "last": entry} for entry in entries]
+
+
+def striped(slot: int, last: int = 9, e: int = 3, w: int = 2) -> list[int]:
+    return [entry for entry in range(last + 1) if (slot - entry) % e < w]
+
+
+def full(bookies: str = "abc", last: int = 9) -> list[dict[str, Any]]:
+    return [row for slot, name in enumerate(bookies) for row in holding(name, *striped(slot, last))]
+
+
+def test_a_striped_ledger_that_is_whole_is_clean(tmp_path: Path) -> None:
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=full(), bookies=given("a", "b", "c")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.exit_code) == ("clean", 0)
+    assert outcome.counts["slots_ok"] == outcome.counts["slots"] == 3
+    assert rows_of(outcome, "missing") == []
+
+
+def test_a_missing_entry_is_named_exactly_with_the_copies_left(tmp_path: Path) -> None:
+    runs = [row for row in full() if (row["bookie"], row["first"]) not in {("b", 4), ("b", 6), ("b", 7)}]
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=given("a", "b", "c")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.exit_code, outcome.found) == ("found", 1, ("slots_missing",))
+    # b is slot 1: 0 1 3 4 6 7 9; between 3 and 9 it lacks 4, 6 and 7, and 5 is none of its entries.
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "last_missing", "missing") == [
+        ("b", 4, 7, 3)
+    ]
+    assert rows_of(outcome, "short_entries", "entries", "copies", "missing") == [(3, 1, 1)]
+    assert outcome.counts["entries_below_ack_quorum"] == 3
+    assert outcome.counts["entries_lost"] == 0
+
+
+def test_an_entry_that_both_its_bookies_lack_is_lost(tmp_path: Path) -> None:
+    runs = [row for row in full() if row["first"] != 4]
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=given("a", "b", "c")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert outcome.counts["entries_lost"] == 1
+    assert rows_of(outcome, "short_entries", "first_entry", "last_entry", "entries", "copies") == [
+        (4, 4, 1, 0)
+    ]
+
+
+def test_duplicates_of_one_entry_do_not_stand_in_for_another(tmp_path: Path) -> None:
+    runs = [*(row for row in full() if (row["bookie"], row["first"]) != ("a", 3)), *holding("a", 2, 2, 2)]
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=given("a", "b", "c")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "missing") == [("a", 3, 1)]
+
+
+def test_a_bookie_that_was_not_given_is_not_examined(tmp_path: Path) -> None:
+    runs = [row for row in full() if row["bookie"] != "c"]
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=given("a", "b")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert (outcome.counts["slots_missing"], outcome.counts["bookies_not_examined"]) == (0, 1)
+
+
+@pytest.mark.parametrize("parameters", [{"complete": True}, {"bookies_gone": ("c",)}])
+def test_a_bookie_that_is_gone_lacks_all_it_should_hold(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    runs = [row for row in full() if row["bookie"] != "c"]
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=given("a", "b")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o", **parameters)
+    assert (outcome.verdict, outcome.exit_code) == ("found", 1)
+    expected = striped(2)
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "last_missing", "missing", "why") == [
+        ("c", expected[0], expected[-1], len(expected), "the bookie is gone")
+    ]
+
+
+def test_what_if_takes_a_bookie_away_although_it_was_given(tmp_path: Path) -> None:
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=full(), bookies=given("a", "b", "c")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o", bookies_gone=("a", "b"))
+    lost = [entry for entry in range(10) if {entry % 3, (entry + 1) % 3} == {0, 1}]
+    assert outcome.counts["entries_lost"] == len(lost)
+    assert outcome.counts["entries_short"] == 10
+
+
+def test_the_tail_of_an_open_ledger_is_unknown(tmp_path: Path) -> None:
+    ended = fragment("abc", 4, quorum=3)
+    tail = fragment("abd", None, first=5, quorum=3)
+    runs = [row for name in "abc" for row in holding(name, *range(5))] + holding("a", 5, 6)
+    tables = write_tables(
+        tmp_path / "t",
+        ledgers=[{"ledger": 7, "state": "OPEN"}],
+        fragments=ended + tail,
+        runs=runs,
+        bookies=given("a", "b", "c", "d"),
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert outcome.verdict == "clean"
+    assert (outcome.counts["slots_ok"], outcome.counts["slots_unknown"]) == (3, 3)
+    assert ("a", 2, "unknown", "open tail") in rows_of(outcome, "audit", "bookie", "held", "status", "why")
+
+
+def test_an_ended_fragment_of_an_open_ledger_is_judged(tmp_path: Path) -> None:
+    tables = write_tables(
+        tmp_path / "t",
+        ledgers=[{"ledger": 7, "state": "OPEN"}],
+        fragments=fragment("ab", 4) + fragment("ab", None, first=5),
+        runs=holding("a", *range(5)) + holding("b", *range(4)),
+        bookies=given("a", "b"),
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "last_missing") == [("b", 4, 4)]
+
+
+def test_what_is_only_in_a_journal_after_the_mark_counts_as_held(tmp_path: Path) -> None:
+    runs = [row for row in full() if (row["bookie"], row["first"]) != ("a", 9)]
+    tables = write_tables(
+        tmp_path / "t",
+        ledgers=[LEDGER],
+        fragments=fragment(),
+        runs=runs,
+        unflushed=[{"bookie": "a", "ledger": 7, "entry": 9}],
+        bookies=given("a", "b", "c"),
+    )
+    assert run_over(tables, "replication-audit", tmp_path / "o").verdict == "clean"
+
+
+def test_a_bookie_with_a_directory_lacking_is_not_judged_for_what_is_missing(tmp_path: Path) -> None:
+    runs = [row for row in full() if (row["bookie"], row["first"]) != ("a", 9)]
+    bookies = given("b", "c") + given("a", ledger_dirs=2)
+    tables = write_tables(tmp_path / "t", ledgers=[LEDGER], fragments=fragment(), runs=runs, bookies=bookies)
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["slots_not_examined"]) == ("unexamined", 1)
+    whole = run_over(tables, "replication-audit", tmp_path / "p", complete=True)
+    assert rows_of(whole, "missing", "bookie", "first_missing") == [("a", 9)]
+
+
+def test_a_ledger_deleted_and_a_replica_moved_meanwhile_are_unknown(tmp_path: Path) -> None:
+    before = write_tables(
+        tmp_path / "b",
+        ledgers=[LEDGER, {"ledger": 8, "state": "CLOSED"}],
+        fragments=fragment("ab") + fragment("ab", ledger=8),
+        runs=holding("a", *range(10)),
+        bookies=given("a", "b", "c"),
+    )
+    after = write_tables(tmp_path / "a", ledgers=[LEDGER], fragments=fragment("ac"))
+    outcome = run_over(before, "replication-audit", tmp_path / "o", metadata_after=after)
+    assert outcome.verdict == "clean"
+    assert rows_of(outcome, "audit", "ledger", "bookie", "status", "why") == [
+        (7, "a", "ok", None),
+        (7, "b", "unknown", "replica moved meanwhile"),
+        (8, "a", "unknown", "ledger deleted meanwhile"),
+        (8, "b", "unknown", "ledger deleted meanwhile"),
+    ]
+    assert run_over(before, "replication-audit", tmp_path / "p").counts["slots_missing"] == 3
+
+
+def test_an_empty_closed_ledger_expects_nothing(tmp_path: Path) -> None:
+    tables = write_tables(
+        tmp_path / "t", ledgers=[LEDGER], fragments=fragment(last=-1), runs=[], bookies=given("a", "b")
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["slots_ok"]) == ("clean", 3)

@@ -1,0 +1,66 @@
+"""What paths hold, and the table of bookie directories."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.pipeline.survey import bookies_table, folded_ranges, survey
+from bkctl.vfs import PosixFileSystem
+
+DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
+FILES = PosixFileSystem()
+
+
+def test_each_path_is_known_by_what_is_in_it() -> None:
+    found = survey(FILES, [str(DEMO / "ledgers"), str(DEMO / "journal"), str(DEMO / "journal")])
+    assert len(found.paths) == 2
+    assert found.paths_with("runs") == found.paths_with("index_runs") == (str(DEMO / "ledgers"),)
+    assert found.paths_with("journal") == (str(DEMO / "journal"),)
+    assert len(found.paths_with("damage")) == 2
+    files = [*DEMO.glob("ledgers/current/*.log"), *DEMO.glob("journal/current/*.txn")]
+    assert found.bytes == sum(file.stat().st_size for file in files)
+
+
+def test_a_file_is_its_kind_alone() -> None:
+    log = next(DEMO.glob("ledgers/current/*.log"))
+    found = survey(FILES, [str(log)])
+    assert found.paths_with("entries") == (str(log),)
+    assert found.paths_with("journal") == found.paths_with("index_runs") == ()
+    assert bookies_table(FILES, found).num_rows == 0
+
+
+def test_a_bookie_has_a_row_for_each_directory_and_what_its_cookie_names() -> None:
+    rows = bookies_table(FILES, survey(FILES, [str(DEMO)])).to_pylist()
+    assert sorted((row["holds_ledgers"], row["holds_journals"]) for row in rows) == [
+        (False, True),
+        (True, False),
+    ]
+    assert {(row["ledger_dirs"], row["journal_dirs"]) for row in rows} == {(1, 1)}
+    assert len({row["bookie"] for row in rows}) == 1
+    named = bookies_table(FILES, survey(FILES, [str(DEMO)]), "other:1").to_pylist()
+    assert {row["bookie"] for row in named} == {"other:1"}
+
+
+def test_a_directory_without_a_cookie_belongs_to_nobody(tmp_path: Path) -> None:
+    shutil.copytree(DEMO, tmp_path / "b")
+    for cookie in (tmp_path / "b").rglob("VERSION"):
+        cookie.unlink()
+    rows = bookies_table(FILES, survey(FILES, [str(tmp_path / "b")])).to_pylist()
+    assert {row["bookie"] for row in rows} == {None}
+
+
+def test_what_is_not_there_or_nothing_of_a_bookie_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file"):
+        survey(FILES, [str(tmp_path / "x")])
+    with pytest.raises(UsageError, match="no journal, entry log"):
+        survey(FILES, [str(tmp_path)])
+
+
+def test_ranges_hold_all_ledgers_and_are_few() -> None:
+    assert folded_ranges([7, 5, 6, 6, 9]) == ((5, 7), (9, 9))
+    assert folded_ranges([]) == ()
+    assert folded_ranges(range(0, 1000, 2)) == ((0, 998),)
