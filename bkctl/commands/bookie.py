@@ -21,7 +21,7 @@ from bkctl.commands.bookie_options import (
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
-from bkctl.errors import ConnectionFailedError
+from bkctl.errors import BkctlError, ConnectionFailedError
 
 if TYPE_CHECKING:
     from bkctl.server.bookie_service import StartReport
@@ -110,7 +110,7 @@ def start_command(
       bkctl bookie start -X bookiePort=3182 --metadata-uri zk://localhost:2181/ledgers
     """
     from bkctl.server.foreground import serve
-    from bkctl.server.log_lines import log_to_stderr
+    from bkctl.server.log_lines import log_end_by_error, log_to_stderr
 
     if log_format not in (None, "text", "json"):
         raise typer.BadParameter("expected text or json", param_hint="--log-format")
@@ -122,7 +122,12 @@ def start_command(
         write_one(_started_row(report), START_SCHEMA, output)
         sys.stdout.flush()
 
-    ended_by = serve(config, accept_loss=accept_loss, started=started)
+    try:
+        ended_by = serve(config, accept_loss=accept_loss, started=started)
+    except BkctlError as error:
+        if json_lines:  # whoever reads the log by machine does not read what is said to a person below
+            log_end_by_error(error)
+        raise
     if ended_by is signal.SIGINT:
         raise typer.Exit(130)
 

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from bkctl.admin.offline.cookie_rules import CookieDecision
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
 from bkctl.codec.bookie_status import BookieMode, BookieStatus
@@ -33,12 +34,12 @@ from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationMode
 from bkctl.server import directories, mode_file
 from bkctl.server.bookie_server import BookieServer, bind
-from bkctl.server.cookie_rules import CookieDecision
 from bkctl.server.engine_settings import bookie_settings, server_settings
 from bkctl.server.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.live_ledgers import LiveLedgers
 from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
 from bkctl.server.port_holder import port_holder
+from bkctl.server.statistics_switch import turn_off
 from bkctl.server.tls import server_context
 from bkctl.vfs import PosixFileSystem
 
@@ -124,6 +125,8 @@ class BookieService:
         recovery = await asyncio.to_thread(self._start_engine)
         assert self.bookie is not None
         self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
+        if not config.statistics.enabled:
+            turn_off(self.bookie, self.server)
         await self.server.start(bound)
         self._stack.push_async_callback(self.server.stop)
         http_port = await self._start_http()
@@ -135,6 +138,11 @@ class BookieService:
         return StartReport(
             self.bookie_id, shown_host, port, http_port, unclean, decision.is_new_bookie, recovery
         )
+
+    @property
+    def metadata(self) -> MetadataStore | None:
+        """The cluster's metadata, None before it is open."""
+        return self._metadata
 
     def _listening_host(self) -> str:
         """The address to bind; empty for every interface."""
@@ -221,7 +229,7 @@ class BookieService:
     async def _start_http(self) -> int | None:
         if not self.config.http.enabled:
             return None
-        from bkctl.server.http_admin import HttpAdmin
+        from bkctl.server.http.admin import HttpAdmin
 
         admin = HttpAdmin(self)
         try:
@@ -293,7 +301,11 @@ class BookieService:
 
     def _mode_changed(self, read_only: bool) -> None:
         """The engine, from any thread: the bookie turned read-only or back."""
-        _log.warning("the bookie is %s now", "read-only" if read_only else "writable")
+        _log.warning(
+            "the bookie is %s now",
+            "read-only" if read_only else "writable",
+            extra={"event": "mode_changed", "read_only": read_only},
+        )
         if read_only and not self.config.disks.read_only_allowed and not self._sticky_read_only:
             self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
             return
@@ -310,14 +322,20 @@ class BookieService:
 
     def session_lost(self) -> None:
         """The metadata store: other sessions see this bookie as down."""
-        _log.warning("the metadata session is lost; clients do not choose this bookie until it is back")
+        _log.warning(
+            "the metadata session is lost; clients do not choose this bookie until it is back",
+            extra={"event": "session_lost"},
+        )
 
     def session_restored(self) -> None:
         """The metadata store: registered again."""
-        _log.warning("the metadata session is back, the bookie is registered")
+        _log.warning(
+            "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
+        )
 
     def registration_failed(self, error: BkctlError) -> None:
         """The metadata store: another bookie has this one's id."""
+        _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
         self._failed(error)
 
     def _failed(self, error: BkctlError) -> None:

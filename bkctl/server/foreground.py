@@ -8,12 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from bkctl import __version__
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.event_loop import loop_name, new_event_loop
+from bkctl.server.service_manager import EXTENSION_S, ServiceManager
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +64,9 @@ class _Signals:
     def _signalled(self, number: signal.Signals) -> None:
         if not self.first.done():
             self._first_s = self._loop.time()
-            _log.info("%s: flushing, then leaving", number.name)
+            _log.info(
+                "%s: flushing, then leaving", number.name, extra={"event": "stopping", "signal": number.name}
+            )
             self.first.set_result(number)
         elif self._loop.time() - self._first_s > _SAME_SIGNAL_S:
             _log.warning("%s again: leaving at once; the next start replays the journals", number.name)
@@ -73,20 +78,42 @@ async def _serve(
 ) -> signal.Signals:
     loop = asyncio.get_running_loop()
     signals = _Signals(loop)
+    manager = ServiceManager()
+    _log.info(
+        "bkctl %s starts a bookie", __version__,
+        extra={"event": "starting", "pid": os.getpid(), "version": __version__},
+    )  # fmt: skip
     service = BookieService(config, accept_loss=accept_loss, on_failure=signals.failed)
     starting = asyncio.ensure_future(service.start())
-    either: list[asyncio.Future[Any]] = [starting, signals.first]
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    await _saying(partial(manager.starting, "replaying journals"), manager, starting, signals.first)
     if starting.done():
-        return await _until_the_end(service, starting.result(), signals.first, started)
+        return await _until_the_end(service, starting.result(), signals.first, started, manager)
     # A start is not cut short: what it has replayed is flushed.
+    await _saying(partial(manager.stopping, "ending the start"), manager, starting)
     try:
-        await starting
+        starting.result()
     except BkctlError as error:
         _log.error("the start ended: %s", error)
     else:
-        await service.stop()
+        await _stop(service, manager)
     return signals.first.result()
+
+
+async def _saying(say: Callable[[], None], manager: ServiceManager, *any_of: asyncio.Future[Any]) -> None:
+    """Wait for one of these: a replay and a flush take as long as they take, as long as somebody says so."""
+    while True:
+        say()
+        done, _ = await asyncio.wait(
+            any_of, return_when=asyncio.FIRST_COMPLETED, timeout=EXTENSION_S / 2 if manager.listens else None
+        )
+        if done:
+            return
+
+
+async def _stop(service: BookieService, manager: ServiceManager) -> None:
+    stopping = asyncio.ensure_future(service.stop())
+    await _saying(partial(manager.stopping, "flushing"), manager, stopping)
+    stopping.result()
 
 
 async def _until_the_end(
@@ -94,20 +121,46 @@ async def _until_the_end(
     report: StartReport,
     ended: asyncio.Future[signal.Signals],
     started: Callable[[StartReport], None],
+    manager: ServiceManager,
 ) -> signal.Signals:
+    loop = asyncio.get_running_loop()
+    _log_serving(report, loop_name(loop))
+    try:
+        started(report)
+        manager.ready(f"bookie {report.bookie} serves port {report.port}")
+        return await _until_ended(ended, manager)
+    finally:
+        leaving_s = loop.time()
+        await _stop(service, manager)
+        _log.info("stopped", extra={"event": "stopped", "seconds": round(loop.time() - leaving_s, 3)})
+
+
+async def _until_ended(ended: asyncio.Future[signal.Signals], manager: ServiceManager) -> signal.Signals:
+    while not ended.done():
+        await asyncio.wait([ended], timeout=manager.watchdog_interval_s)
+        manager.alive()
+    return ended.result()
+
+
+def _log_serving(report: StartReport, loop: str) -> None:
     recovery = report.recovery
     _log.info(
         "bookie %s serves port %d (%s loop), replayed %d entries of %d journals in %.2f s",
         report.bookie,
         report.port,
-        loop_name(asyncio.get_running_loop()),
+        loop,
         recovery.entries,
         recovery.journals,
         recovery.seconds,
+        extra={
+            "event": "serving",
+            "bookie": report.bookie,
+            "port": report.port,
+            "http_port": report.http_port,
+            "loop": loop,
+            "replayed_entries": recovery.entries,
+            "replayed_journals": recovery.journals,
+            "seconds": round(recovery.seconds, 3),
+            "unclean": report.unclean,
+        },
     )
-    try:
-        started(report)
-        return await ended
-    finally:
-        await service.stop()
-        _log.info("stopped")

@@ -1,26 +1,108 @@
-"""Log lines: one text line each for a person, one JSON object each for a machine."""
+"""Log lines: one text line each for a person, one JSON object each for a machine.
+
+A JSON line has ``time`` (UTC, ISO 8601), ``level``, ``logger`` and ``message``, and ``trace`` behind an
+exception. The lines of a bookie's life carry ``event`` besides, with fields of their own:
+
+================== ==============================================================================
+event              fields
+================== ==============================================================================
+starting           ``pid``, ``version``
+serving            ``bookie``, ``port``, ``http_port``, ``loop``, ``replayed_entries``,
+                   ``replayed_journals``, ``seconds``, ``unclean``
+ended_by_error     ``error``, ``exit_code``: of the process, whether it had served or not
+mode_changed       ``read_only``
+session_lost, session_back
+repeated           ``count``: lines of one kind that were held back, see :class:`RepeatLimit`
+failed             ``error``: the bookie cannot go on
+stopping           ``signal``
+stopped            ``seconds``
+================== ==============================================================================
+
+Nothing is written for a request that succeeds. One that fails for a reason of this bookie's own (an I/O
+error) is, and because a bad disk fails thousands of them, lines of one kind have a limit.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime
+
+from bkctl.errors import BkctlError
+
+_log = logging.getLogger(__name__)
+
+#: What every record has; the rest of its attributes are a line's own fields.
+_OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+#: Lines of one kind that are written in one period, before they are only counted.
+REPEATS_MAX = 20
+REPEAT_PERIOD_S = 10.0
+#: Kinds that are counted at a time; the one unseen for longest is forgotten for a new one.
+KINDS_MAX = 256
 
 
 class JsonLines(logging.Formatter):
-    """``{"time": ..., "level": ..., "logger": ..., "message": ...}``, with ``trace`` behind an exception."""
+    """``{"time": ..., "level": ..., "logger": ..., "message": ...}`` and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class RepeatLimit(logging.Filter):
+    """Lets ``REPEATS_MAX`` lines of one kind through in ``REPEAT_PERIOD_S``; then counts.
+
+    A kind is a logger and a message before its values are put in. How many were held back is told by a line
+    of its own, with ``event`` ``repeated``, as soon as the next line of that kind passes. Life-cycle events
+    and critical lines are never held back.
+    """
+
+    def __init__(self, tell: Callable[[logging.LogRecord], object]) -> None:
+        super().__init__()
+        self._tell = tell
+        self._lock = threading.Lock()
+        #: For each kind: when its period began, lines in it, lines held back.
+        self._kinds: OrderedDict[tuple[str, str], tuple[float, int, int]] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.CRITICAL or hasattr(record, "event"):
+            return True
+        kind = (record.name, str(record.msg))
+        with self._lock:
+            began_s, lines, held = self._kinds.pop(kind, (record.created, 0, 0))
+            if not 0 <= record.created - began_s < REPEAT_PERIOD_S:
+                began_s, lines = record.created, 0
+            passes = lines < REPEATS_MAX
+            self._kinds[kind] = (began_s, lines + 1, 0 if passes else held + 1)
+            if len(self._kinds) > KINDS_MAX:
+                self._kinds.popitem(last=False)
+        if passes and held:
+            self._tell(_held_back(record, held))
+        return passes
+
+
+def _held_back(record: logging.LogRecord, count: int) -> logging.LogRecord:
+    """The line that says so, in the time and under the name of the one that follows it."""
+    told = logging.LogRecord(
+        record.name, record.levelno, record.pathname, record.lineno,
+        "%d lines like the next one were held back", (count,), None,
+    )  # fmt: skip
+    told.created, told.msecs = record.created, record.msecs
+    vars(told).update(event="repeated", count=count)
+    return told
 
 
 def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
@@ -30,9 +112,17 @@ def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
         handler.setFormatter(JsonLines())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
+    if not verbose:
+        handler.addFilter(RepeatLimit(handler.handle))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
     if not verbose:
         quiet_libraries()
+
+
+def log_end_by_error(error: BkctlError) -> None:
+    """The last line of a bookie that could not start or not go on."""
+    fields = {"event": "ended_by_error", "error": str(error), "exit_code": error.exit_code}
+    _log.critical("%s", error, extra=fields)
 
 
 def quiet_libraries() -> None:

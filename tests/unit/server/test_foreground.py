@@ -72,6 +72,30 @@ def test_a_signal_ends_it_and_says_which(config: BookieConfig) -> None:
     assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
 
 
+def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Manager(ServiceManager):
+        def __init__(self) -> None:
+            super().__init__({"NOTIFY_SOCKET": "@nobody"})
+            self.said = 0
+            self.enough = asyncio.Event()
+
+        def stopping(self, status: str) -> None:
+            assert status == "flushing"
+            self.said += 1
+            if self.said == 3:
+                self.enough.set()
+
+    async def check() -> None:
+        manager = Manager()
+        service = SimpleNamespace(stop=manager.enough.wait)
+        async with asyncio.timeout(20):
+            await foreground._stop(cast("BookieService", service), manager)
+        assert manager.said >= 3
+
+    monkeypatch.setattr(foreground, "EXTENSION_S", 0.02)
+    asyncio.run(check())
+
+
 def test_one_more_signal_leaves_at_once_but_not_when_it_is_the_same_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,7 +23,7 @@ from bkctl.metrics.latency import LatencyHistogram
 from bkctl.server.bookie_server import BookieServer
 from bkctl.server.embedded import EmbeddedBookie
 from bkctl.server.statistics_switch import histograms
-from tests.demo_client import DemoClient
+from tests.demo_client import MASTER_KEY, DemoClient
 from tests.support.admin_requests import ask
 from tests.support.exposition_text import ScrapeText, parse_scrape, scrape
 
@@ -91,6 +91,13 @@ def test_reads_count_where_they_were_answered_from(bookie: EmbeddedBookie) -> No
     assert found.value("bookie_read_entry_count", **GOOD) == 100
     assert found.value("bookie_READ_BYTES") == found.value("bookie_BOOKIE_READ_ENTRY_BYTES_sum", **GOOD)
     assert found.value("bookie_READ_BYTES") == 2 * found.value("bookie_WRITE_BYTES")
+    assert found.value("bookie_write_cache_hits") == 50
+    assert found.value("bookie_read_cache_hits") >= 40
+    # Each of the others was looked for once, and so was the one that is nowhere.
+    assert found.value("bookie_read_cache_hits") + found.value("bookie_read_cache_misses") == 51
+    master_key_record_bytes = 20 + len(MASTER_KEY)
+    written_bytes = found.value("bookie_WRITE_BYTES") + master_key_record_bytes
+    assert found.value("bookie_journal_JOURNAL_WRITE_BYTES") == written_bytes
     assert found.value("bookie_flush_count", **GOOD) >= 1
     assert found.value("bookie_flush_size_sum", **GOOD) == found.value("bookie_WRITE_BYTES")
     assert found.value("bookie_lookup_entry_location_count", **GOOD) >= 2

@@ -1,0 +1,110 @@
+"""``bkctl bookie start`` as systemd and a container start it: readiness, life signs, signals, exit codes."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from bkctl.commands.nouns import EXIT_CODES
+from bkctl.commands.root import app
+from tests.support.bookie_command import FREE_PORTS, WAIT_S, command
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def test_ready_alive_and_stopping_are_told(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(WAIT_S)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        with subprocess.Popen(
+            command(),
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as bookie:
+            try:
+                told = ""
+                while "READY=1" not in told:
+                    told = manager.recv(4096).decode()
+                assert told.startswith("READY=1\nSTATUS=bookie 127.0.0.1:")
+                assert [manager.recv(4096) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+                bookie.send_signal(signal.SIGTERM)
+                while not told.startswith("STOPPING=1"):
+                    told = manager.recv(4096).decode()
+                _, log = bookie.communicate(timeout=WAIT_S)
+            finally:
+                bookie.kill()
+    assert bookie.returncode == 0
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert [line["event"] for line in lines] == ["starting", "serving", "stopping", "stopped"]
+    assert lines[1]["replayed_entries"] == 0
+    assert lines[2]["signal"] == "SIGTERM"
+
+
+def test_a_start_that_fails_tells_its_exit_code_in_json(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(metadataServiceUri="zk+flat://127.0.0.1:1/ledgers", zkTimeout="200"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert done.returncode == 5
+    assert (events[-1]["event"], events[-1]["exit_code"]) == ("ended_by_error", 5)
+    assert done.stderr.splitlines()[-1].startswith("bkctl: error: ")
+
+
+def test_the_unit_file_starts_what_exists_and_knows_our_exit_codes() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(CONF / "systemd" / "bkctl-bookie.service")
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    program, *words = shlex.split(service["ExecStart"])
+    assert program.endswith("/bkctl")
+    # The same words, with a file that is not there: understood, and refused for the file alone.
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code != 0
+    assert "/etc/bookkeeper/bk_server.conf" in refused.stderr
+    told = {code for code, _ in EXIT_CODES}
+    assert {int(code) for code in service["RestartPreventExitStatus"].split()} == {2, 4} <= told
+
+
+def test_the_start_of_a_container_takes_keys_from_the_environment_and_the_signal(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "bkctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m bkctl "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        **{f"BK_{key}": value for key, value in FREE_PORTS.items()},
+        "BK_bookieId": "bookie-of-a-container",
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+    }
+    with subprocess.Popen(
+        [str(CONF / "container" / "bookie"), "-o", "ndjson"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as bookie:  # fmt: skip
+        try:
+            assert bookie.stdout is not None
+            row = json.loads(bookie.stdout.readline())
+            ready = f"http://127.0.0.1:{row['http_port']}/api/v1/bookie/is_ready"
+            with urllib.request.urlopen(ready, timeout=WAIT_S) as answer:
+                assert answer.status == 200
+            bookie.send_signal(signal.SIGTERM)
+            bookie.communicate(timeout=WAIT_S)
+        finally:
+            bookie.kill()
+    assert row["bookie"] == "bookie-of-a-container"
+    assert bookie.returncode == 0
