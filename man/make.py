@@ -1,4 +1,5 @@
-"""Write man/bkctl.1 and man/bkctl-NOUN.1 from the commands themselves.
+"""Write man/bkctl.1 and man/bkctl-NOUN.1 from the commands themselves, and man/bkctl-shell.7 from
+docs/coming-from-bookkeeper-shell.md.
 
     python man/make.py           write the pages
     python man/make.py --check   exit 1 when a committed page is not what would be written
@@ -20,6 +21,7 @@ from bkctl.commands.nouns import ENVIRONMENT, EXIT_CODES, GLOBAL_OPTIONS, NOUNS,
 from bkctl.commands.root import app, load
 
 HERE = Path(__file__).resolve().parent
+SHELL_PAGE = HERE.parent / "docs" / "coming-from-bookkeeper-shell.md"
 
 
 def pages() -> dict[str, str]:
@@ -27,6 +29,7 @@ def pages() -> dict[str, str]:
     made = {"bkctl.1": top_page()}
     for noun in NOUNS.values():
         made[f"bkctl-{noun.name}.1"] = noun_page(noun)
+    made["bkctl-shell.7"] = shell_page(SHELL_PAGE.read_text())
     return made
 
 
@@ -40,7 +43,7 @@ def top_page() -> str:
         *_terms(GLOBAL_OPTIONS),
         ".SH COMMANDS",
         *_terms((noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()),
-        *_tail([f"bkctl-{noun}" for noun in NOUNS]),
+        *_tail([f"bkctl-{noun}" for noun in NOUNS], "bkctl-shell", "bk_server.conf"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -59,6 +62,25 @@ def noun_page(noun: Noun) -> str:
         lines += _verb(" ".join(["bkctl", noun.name, *words]), verb)
     lines += _tail(["bkctl"])
     return "\n".join(lines) + "\n"
+
+
+def shell_page(markdown: str) -> str:
+    """bkctl-shell(7): what each command of ``bookkeeper shell`` is here."""
+    title, *lines = markdown.splitlines()
+    made = [*_head("bkctl-shell", title.removeprefix("# ").replace("`", ""), section=7), ".SH DESCRIPTION"]
+    for line in lines:
+        plain = line.replace("`", "")
+        if line.startswith("## "):
+            made.append(f".SH {_roff(plain.removeprefix('## ').upper())}")
+        elif line.startswith("|"):
+            theirs, ours, note = (cell.strip() for cell in plain.strip("|").split("|"))
+            if theirs != "shell" and set(theirs) != {"-"}:
+                here = "not here" if ours == "-" else f"bkctl {ours.replace(', ', ', bkctl ')}"
+                says = note if note.startswith("not here") else "; ".join(filter(None, (here, note)))
+                made += _terms([(theirs, says)])[:-1]
+        else:
+            made.append(_roff(plain) if plain else ".PP")
+    return "\n".join([*made, *_section("SEE ALSO", [r"\fBbkctl\fR(1)"])]) + "\n"
 
 
 def verbs_of(command: Any) -> list[tuple[list[str], Any]]:
@@ -117,24 +139,26 @@ def _synopsis(line: str, command: Any) -> str:
     return rf"\fB{_roff(line)}\fR {_roff(pieces.replace('{', '').replace('}', ''))}"
 
 
-def _head(name: str, summary: str) -> list[str]:
+def _head(name: str, summary: str, section: int = 1) -> list[str]:
     summary = summary[0].lower() + summary[1:] if summary[:1].isalpha() else summary
     return [
         '.\\" Written by man/make.py from the commands; change those.',
-        f'.TH {name.upper()} 1 "" "bkctl {__version__}" "User Commands"',
+        f'.TH {name.upper()} {section} "" "bkctl {__version__}" "User Commands"',
         ".SH NAME",
         rf"{_roff(name)} \- {_roff(summary)}",
     ]
 
 
-def _tail(see_also: list[str]) -> list[str]:
+def _tail(see_also: list[str], conventions: str = "", file_format: str = "") -> list[str]:
+    pages = [(name, 1) for name in see_also]
+    pages += [(name, section) for name, section in ((conventions, 7), (file_format, 5)) if name]
     return [
         ".SH EXIT STATUS",
         *_terms((str(code), meaning) for code, meaning in EXIT_CODES),
         "Of several, the worst in the order 7, 4, 5, 3, 1.",
         ".SH ENVIRONMENT",
         *_terms(ENVIRONMENT),
-        *_section("SEE ALSO", [", ".join(rf"\fB{_roff(name)}\fR(1)" for name in see_also)]),
+        *_section("SEE ALSO", [", ".join(rf"\fB{_roff(name)}\fR({section})" for name, section in pages)]),
     ]
 
 
@@ -142,10 +166,11 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return [f".SH {title}", *lines]
 
 
-def _terms(rows: Any) -> Iterator[str]:
+def _terms(rows: Any) -> list[str]:
+    lines = []
     for term, meaning in rows:
-        yield from (".TP", rf"\fB{_roff(term)}\fR", _roff(" ".join(meaning.split())))
-    yield ".PP"
+        lines += [".TP", rf"\fB{_roff(term)}\fR", _roff(" ".join(meaning.split()))]
+    return [*lines, ".PP"]
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -165,7 +190,7 @@ def main() -> int:
     """Write the pages, or compare them with --check."""
     wrong = 0
     made = pages()
-    stale = {path.name for path in HERE.glob("*.1")} - made.keys()
+    stale = {path.name for path in HERE.glob("*.[17]")} - made.keys()
     for name in sorted(stale):
         print(f"{name}: no such command any more")
         wrong += 1

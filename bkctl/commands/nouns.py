@@ -55,7 +55,7 @@ NOUNS: dict[str, Noun] = {
         Noun(
             "gc",
             "bkctl.commands.gc",
-            "[offline] [reads] [writes]",
+            "[offline] [online] [reads] [writes]",
             "Explain, plan and reclaim garbage in entry logs.",
         ),
         Noun(
@@ -82,9 +82,41 @@ NOUNS: dict[str, Noun] = {
             "[online] [reads]",
             "Dump and show what the metadata store holds.",
         ),
+        Noun(
+            "top",
+            "bkctl.commands.top",
+            "[online] [reads]",
+            "Watch bookies live: every queue, cache and disk, and the bottleneck.",
+            verbs=False,
+        ),
+        Noun(
+            "doctor",
+            "bkctl.commands.doctor",
+            "[offline] [online] [reads]",
+            "Examine a bookie's directories, or a live bookie.",
+            verbs=False,
+        ),
+        Noun(
+            "pipeline",
+            "bkctl.commands.pipeline",
+            "[offline] [reads] [writes]",
+            "Audit what a fleet of bookies has on disk, here or on Spark.",
+        ),
         Noun("bench", "bkctl.commands.bench", "[online] [reads] [writes]", "Put load on a bookie."),
-        Noun("cookie", "bkctl.commands.cookie", "[offline] [reads]", "Read a bookie's cookie."),
+        Noun(
+            "cookie",
+            "bkctl.commands.cookie",
+            "[offline] [online] [reads] [writes]",
+            "Show, compare, make, store and remove cookies.",
+        ),
         Noun("lastmark", "bkctl.commands.lastmark", "[offline] [reads]", "Read the journals' last mark."),
+        Noun(
+            "explain",
+            "bkctl.commands.explain",
+            "[offline] [reads]",
+            "Say what a BookKeeper error code means, and what to do.",
+            verbs=False,
+        ),
         Noun(
             "version",
             "bkctl.commands.version",
@@ -118,7 +150,13 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
+    ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
+    ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
+    ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who a bookie that asks for SASL (DIGEST-MD5) is told we are."),
+    ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication, USER:PASSWORD."),
+    ("BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD", "ZooKeeper's SASL, with -X zkEnableSecurity=true."),
+    ("TERM, LC_ALL, LC_CTYPE, LANG", "bkctl top: no colour on a dumb terminal; ASCII where it has no UTF-8."),
     ("NO_COLOR", "When set to anything, no colour."),
 )
 

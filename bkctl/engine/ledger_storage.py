@@ -322,6 +322,17 @@ class LedgerStorage:
             flushing is not None and flushing.last_entry(ledger) is not None
         )
 
+    def is_lost(self, key: bytes) -> bool:
+        """Whether the index ought to have an entry that it did not have when it was asked: its ledger is
+        here, and no flush is going to write its row. From any thread. Raises StorageError, CorruptionError.
+
+        A flush that failed half-way leaves entries in a log without rows; the next one writes them again.
+        """
+        if self.ledgers.get(ledger_of_key(key)) is None or self.caches.get(key) is not None:
+            return False
+        # A flush writes the row before it gives the entry up, so this comes second.
+        return self._locations.get_many([key])[0] is None
+
     def _flush_everything(self) -> bool:
         freed = False
         if self.caches.flushing is not None:

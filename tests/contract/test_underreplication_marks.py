@@ -85,6 +85,17 @@ def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore
     assert (known.mark_of(4), known.replicator_of(0xFFFF)) == (None, None)
 
 
+def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore) -> None:
+    """Else an operator would take the rest for replicated."""
+    for ledger in (3, 1 << 40):
+        put(store, mark_path(ledger), encode_mark(MARK))
+    listing = store.underreplication.marked_ledgers()
+    assert next(listing) == (3, MARK)
+    store.layout.nuke_cluster(store.layout.instance_id())
+    with pytest.raises(NoClusterError):
+        list(listing)
+
+
 def test_the_lowest_vote_is_the_auditors_whatever_the_parent_says(store: TreeMetadataStore) -> None:
     put(store, "underreplication/auditorelection", encode_holder("long-gone:3181"))
     assert store.underreplication.auditor() is None

@@ -291,7 +291,13 @@ class Collector:
         for done, log_id in enumerate(log_ids):
             self._progress = done / len(log_ids)
             self._pace.check()
-            if log_id in self._aside or log_id in self._unresolved:
+            if log_id in self._unresolved:
+                continue
+            if log_id in self._aside:
+                # Read once, but not copied: it still goes when all of its ledgers are dead.
+                read = self._usages.remembered(log_id)
+                if read is not None:
+                    usages[log_id] = read
                 continue
             self._log_id = log_id
             try:
@@ -395,7 +401,7 @@ class Collector:
         settings = self._kind_settings(kind)
         started_s = self._clock.monotonic()
         ordered = policy.compaction_order(
-            usages.values(),
+            [usage for usage in usages.values() if usage.log_id not in self._aside],
             settings.threshold,
             log_size_bytes=self._settings.log_size_bytes,
             scarce=self._disk_is_scarce(),

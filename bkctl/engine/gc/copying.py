@@ -73,14 +73,14 @@ def live_pieces(
     dead: Container[int],
     holes: Sequence[tuple[int, int]] = (),
     *,
-    known: Callable[[int], bool],
+    is_lost: Callable[[bytes], bool],
     entries_max: int,
     bytes_max: int,
 ) -> Iterator[Piece]:
     """The entries of a log that the index has in it, except those of ``dead`` ledgers.
 
-    An entry of a ledger that is ``known`` and not dead, and that the index has nowhere, is damage too: the
-    index may have lost its row, and the log is then the only place that has the entry.
+    An entry that the index has nowhere, of a ledger that is not dead, is damage too if it ``is_lost``: the
+    log may then be the only place that has the entry.
 
     ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
 
@@ -96,7 +96,7 @@ def live_pieces(
             if not isinstance(item, EntryBatch):
                 continue
             for part in _parts(item, entries_max, bytes_max):
-                piece.extend(_live(part, path, log_id, locations, dead, known))
+                piece.extend(_live(part, path, log_id, locations, dead, is_lost))
                 if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
                     yield piece
                     piece = Piece()
@@ -142,13 +142,13 @@ def _live(
     log_id: int,
     locations: EntryLocationIndex,
     dead: Container[int],
-    known: Callable[[int], bool],
+    is_lost: Callable[[bytes], bool],
 ) -> Piece:
     keys, places = located(batch, log_id)
     found = locations.get_many(keys)
     for number, there in enumerate(found):
         ledger = batch.ledgers[number]
-        if there is None and ledger not in dead and known(ledger):
+        if there is None and ledger not in dead and is_lost(keys[number]):
             raise CorruptionError(
                 "location index",
                 offset=batch.offset(number),

@@ -133,6 +133,10 @@ class LogUsages:
                 self._remember(usage)
         return usage
 
+    def remembered(self, log_id: int) -> LogUsage | None:
+        """What was put in this run of the bookie and is still in memory."""
+        return self._usages.get(log_id)
+
     def put(self, usage: LogUsage) -> None:
         """Keep what was read of a log, or what is left of it; a log with holes only in memory."""
         self._remember(usage)

@@ -119,7 +119,7 @@ class ScratchCompactor:
                 self._storage.locations,
                 dead,
                 holes,
-                known=lambda ledger: self._storage.ledgers.get(ledger) is not None,
+                is_lost=self._storage.is_lost,
                 entries_max=self._settings.piece_entries_max,
                 bytes_max=self._settings.piece_bytes_max,
             ):

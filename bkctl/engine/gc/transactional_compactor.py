@@ -86,7 +86,7 @@ class TransactionalCompactor:
                 self._storage.locations,
                 dead,
                 holes,
-                known=lambda ledger: self._storage.ledgers.get(ledger) is not None,
+                is_lost=self._storage.is_lost,
                 entries_max=self._settings.piece_entries_max,
                 bytes_max=self._settings.piece_bytes_max,
             ):

@@ -1,0 +1,66 @@
+"""``bkctl explain``: what does this number mean?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.commands.options import OutputOption, noun_app, schema_option
+from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
+
+app = noun_app("[offline] [reads] Say what a BookKeeper error code means, and what to do.")
+
+SCHEMA: Schema = (
+    Key("place", "string", "client, wire_v2, wire_v3, bookie, or bookie_exit (of the bookie's process)"),
+    Key("code", "int", "the number"),
+    Key("name", "string", "BookKeeper's name for it"),
+    Key("meaning", "string", "what happened"),
+    Key("next", "string", "what to do"),
+)
+
+
+# A negative number is an argument here, not an option.
+@app.command(context_settings={"ignore_unknown_options": True})
+def explain_command(
+    codes: Annotated[
+        list[str] | None, typer.Argument(metavar="CODE", help="Numbers or names. Without: all of them.")
+    ] = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Say what a BookKeeper error code means, and what to do.
+
+    Takes numbers and names as clients, bookies, protocol captures and exit codes show them. One number can
+    mean several things in different places; all are told. Exit code 6 for one that does not exist.
+
+    Examples:
+
+      bkctl explain -101
+
+      bkctl explain EFENCED
+
+      bkctl explain BKNoSuchEntryException
+
+      bkctl explain -o json
+    """
+    from bkctl.admin.offline.error_codes import ErrorCode, every_code, explain
+
+    found: list[ErrorCode] = []
+    for code in codes or ():
+        found += [meaning for meaning in explain(code) if meaning not in found]
+    if found and chosen_format(output) is Format.TABLE:
+        for meaning in found:
+            write_one(_row(meaning), SCHEMA, Format.TABLE)
+        return
+    write_rows((_row(code) for code in (found or every_code())), SCHEMA, output)
+
+
+def _row(code: Any) -> dict[str, Any]:
+    return {
+        "place": code.place.value,
+        "code": code.code,
+        "name": code.name,
+        "meaning": code.meaning,
+        "next": code.next,
+    }
