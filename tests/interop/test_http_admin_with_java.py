@@ -262,6 +262,25 @@ def test_details_of_garbage_collection_have_the_same_form(pair: Pair) -> None:
         assert answer.text.strip('"') == f"Triggered GC on BookieServer: {pair.bookies[kind].bookie_id}"
 
 
+@pytest.mark.parametrize(("major", "minor"), [(True, False), (False, True), (True, True)])
+def test_compaction_is_suspended_and_resumed(pair: Pair, major: bool, minor: bool) -> None:
+    for verb in ("suspend", "resume"):
+        body = {f"{verb}Major": major, f"{verb}Minor": minor}
+        answers = pair.ask("PUT", f"{API}/bookie/gc/{verb}_compaction", body, **with_token())
+        # What they say of it differs in words.
+        for kind, answer in answers.items():
+            assert answer.status == 200
+            assert pair.bookies[kind].bookie_id in answer.text
+        theirs, ours = pair.values("/bookie/gc/suspend_compaction")
+        assert ours == theirs
+        assert ours["isMajorGcSuspended"] == str(major and verb == "suspend").lower()
+
+
+def test_suspending_nothing_is_refused(pair: Pair) -> None:
+    answers = pair.ask("PUT", f"{API}/bookie/gc/suspend_compaction", {}, **with_token())
+    assert answers[OURS].status == answers[THEIRS].status == 400
+
+
 def test_read_only_and_back(pair: Pair) -> None:
     for wanted in (True, False):
         answers = pair.ask("PUT", f"{API}/bookie/state/readonly", {"readOnly": wanted}, **with_token())

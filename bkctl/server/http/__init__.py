@@ -49,7 +49,8 @@ Where answers differ from Java's on purpose: a method that a path does not take 
 that does not exist 404 (Java: 500), parameters and bodies that are wrong are 400 with the reason (Java: 404
 or 500), and answers have a Content-Type. Passwords are null unless the token is sent. Entries of an open
 ledger are read up to the last add confirmed, which Java does not ask for. Every page of ``ledger/list`` has
-100 ledgers (Java: the first has 99). ``list_disk_file`` names entry logs, and no files of RocksDB.
+100 ledgers (Java: the first has 99). ``list_disk_file`` names entry logs, and no files of RocksDB. Suspending
+and resuming compaction is told in other words.
 
 Who may do what. With ``bkctlHttpAdminTokenFile``, what changes state, the sanity test (it writes) and what
 shows entries need ``Authorization: Bearer TOKEN``. Without a token that is refused unless the admin listens

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, UsageError
-from bkctl.metadata.api import MetadataStore
-from bkctl.server.http.replies import NotStartedError, as_json, body_object, flag, text
+from bkctl.server.http.replies import as_json, body_object, flag, metadata_of, text
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from bkctl.metadata.api import Underreplication
     from bkctl.server.bookie_service import BookieService
 
 #: Marked ledgers in one answer.
@@ -37,31 +37,28 @@ class AutorecoveryPages:
         router.add_get(f"{base}/lost_bookie_recovery_delay", self._delay)
         router.add_put(f"{base}/lost_bookie_recovery_delay", self._set_delay)
 
-    def _store(self) -> MetadataStore:
-        store = self._service.metadata
-        if store is None or not self._service.ready:
-            raise NotStartedError
-        return store
+    def _recorded(self) -> Underreplication:
+        return metadata_of(self._service).underreplication
 
     async def _status(self, _: web.Request) -> web.Response:
-        return as_json({"enabled": await asyncio.to_thread(self._store().underreplication.enabled)})
+        return as_json({"enabled": await asyncio.to_thread(self._recorded().enabled)})
 
     async def _set_status(self, request: web.Request) -> web.Response:
         given = request.query.get("enabled", "").lower()
         if given not in ("true", "false"):
             raise UsageError("expected the parameter enabled=true or enabled=false")
-        await asyncio.to_thread(self._store().underreplication.set_enabled, given == "true")
+        await asyncio.to_thread(self._recorded().set_enabled, given == "true")
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:
         missing = request.query.get("missingreplica")
         excluded = request.query.get("excludingmissingreplica")
-        store = self._store()
+        recorded = self._recorded()
 
         def found() -> dict[int, tuple[str, ...]]:
             marks = (
                 (ledger, mark.replicas)
-                for ledger, mark in store.underreplication.marked_ledgers()
+                for ledger, mark in recorded.marked_ledgers()
                 if (missing is None or missing in mark.replicas)
                 and (excluded is None or excluded not in mark.replicas)
             )
@@ -79,23 +76,21 @@ class AutorecoveryPages:
         return text(f"Auditor: {await self._elected()}")
 
     async def _elected(self) -> str:
-        auditor = await asyncio.to_thread(self._store().underreplication.auditor)
+        auditor = await asyncio.to_thread(self._recorded().auditor)
         if auditor is None:
             raise NotFoundError("No auditor is elected: no autorecovery runs in this cluster")
         return auditor
 
     async def _trigger(self, _: web.Request) -> web.Response:
         await self._elected()
-        await asyncio.to_thread(
-            self._store().underreplication.set_lost_bookie_recovery_delay, await self._delay_s()
-        )
+        await asyncio.to_thread(self._recorded().set_lost_bookie_recovery_delay, await self._delay_s())
         return text("Success trigger audit.")
 
     async def _delay(self, _: web.Request) -> web.Response:
         return text(f"lostBookieRecoveryDelay value: {await self._delay_s()}")
 
     async def _delay_s(self) -> int:
-        seconds = await asyncio.to_thread(self._store().underreplication.lost_bookie_recovery_delay_s)
+        seconds = await asyncio.to_thread(self._recorded().lost_bookie_recovery_delay_s)
         if seconds is None:
             raise NotFoundError("lostBookieRecoveryDelay is not set: no auditor has run in this cluster")
         return seconds
@@ -105,5 +100,5 @@ class AutorecoveryPages:
         seconds = (await body_object(request, expected)).get("delay_seconds")
         if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= _DELAY_S_MAX:
             raise UsageError(f"expected {expected}")
-        await asyncio.to_thread(self._store().underreplication.set_lost_bookie_recovery_delay, seconds)
+        await asyncio.to_thread(self._recorded().set_lost_bookie_recovery_delay, seconds)
         return text(f"Success set lostBookieRecoveryDelay to {seconds}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bkctl.admin.online.bookies import DiskSpace, KnownBookie, ask_disk_space, list_bookies
 from bkctl.metadata.api import MetadataStore, RegistrationMode
-from bkctl.server.http.replies import NotStartedError, as_json, flag, text
+from bkctl.server.http.replies import as_json, flag, metadata_of, text
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -31,23 +31,17 @@ class ClusterPages:
         router.add_get("/api/v1/bookie/list_bookie_info", self._room)
         router.add_get("/api/v1/bookie/cluster_info", self._cluster)
 
-    def _store(self) -> MetadataStore:
-        store = self._service.metadata
-        if store is None or not self._service.ready:
-            raise NotStartedError
-        return store
-
     async def _list(self, request: web.Request) -> web.Response:
         read_only = request.query.get("type") == "ro"
         wanted = RegistrationMode.READ_ONLY if read_only else RegistrationMode.WRITABLE
-        bookies = await asyncio.to_thread(list_bookies, self._store())
+        bookies = await asyncio.to_thread(list_bookies, metadata_of(self._service))
         hosts = flag(request, "print_hostnames")
         return as_json(
             {bookie.bookie: _host(bookie) if hosts else None for bookie in bookies if bookie.mode is wanted}
         )
 
     async def _room(self, _: web.Request) -> web.Response:
-        store = self._store()
+        store = metadata_of(self._service)
         registered = await asyncio.to_thread(store.registration.bookies)
         ids = sorted({*registered.writable, *registered.read_only})
         rooms = await asyncio.to_thread(ask_disk_space, store, ids, _ASK_TIMEOUT_S)
@@ -62,7 +56,7 @@ class ClusterPages:
         return as_json(values)
 
     async def _cluster(self, _: web.Request) -> web.Response:
-        return as_json(await asyncio.to_thread(cluster_values, self._store()))
+        return as_json(await asyncio.to_thread(cluster_values, metadata_of(self._service)))
 
 
 def cluster_values(store: MetadataStore) -> dict[str, object]:

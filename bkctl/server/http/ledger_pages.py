@@ -14,7 +14,7 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
-from bkctl.server.http.replies import NotStartedError, as_json, flag, ledger_id, number
+from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number
 from bkctl.types import LedgerState
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LedgerPages:
     async def client(self) -> BookKeeper:
         """A ledger client. Raises NotStartedError."""
         if self._client is None:
-            self._client = BookKeeper(self._store())
+            self._client = BookKeeper(metadata_of(self._service))
         return self._client
 
     async def close(self) -> None:
@@ -74,14 +74,8 @@ class LedgerPages:
             # A call of the metadata store that hangs ends by its own timeout.
             _log.warning("the HTTP admin's ledger client does not end; going on without it")
 
-    def _store(self) -> MetadataStore:
-        store = self._service.metadata
-        if store is None or not self._service.ready:
-            raise NotStartedError
-        return store
-
     async def _list(self, request: web.Request) -> web.Response:
-        store = self._store()
+        store = metadata_of(self._service)
         page = number(request, "page")
         if page is not None and not 1 <= page <= PAGE_MAX:
             raise UsageError(f"page: expected a number from 1 to {PAGE_MAX}, found {page}")
@@ -94,7 +88,7 @@ class LedgerPages:
 
     async def _metadata(self, request: web.Request) -> web.Response:
         ledger = ledger_id(request)
-        stored = await asyncio.to_thread(self._store().ledgers.read_ledger, ledger)
+        stored = await asyncio.to_thread(metadata_of(self._service).ledgers.read_ledger, ledger)
         return as_json({str(ledger): metadata_values(stored, secret=self._guard.has_token(request))})
 
     async def _read(self, request: web.Request) -> web.Response:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from bkctl.metadata.api import MetadataStore
+    from bkctl.server.bookie_service import BookieService
+
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Java reads these as true; everything else is false.
@@ -39,6 +42,13 @@ class NotStartedError(BkctlError):
 
     def __init__(self) -> None:
         super().__init__("Bookie is not fully started yet")
+
+
+def metadata_of(service: BookieService) -> MetadataStore:
+    """The cluster's metadata. Raises NotStartedError unless the bookie serves."""
+    if service.metadata is None or not service.ready:
+        raise NotStartedError
+    return service.metadata
 
 
 def text(content: str, status: int = 200) -> web.Response:

@@ -8,6 +8,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,7 @@ from bkctl.errors import StorageError
 from bkctl.server import foreground
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.event_loop import new_event_loop
+from bkctl.server.service_manager import ServiceManager
 
 
 @pytest.fixture(autouse=True)

@@ -96,6 +96,8 @@ def test_reads_count_where_they_were_answered_from(bookie: EmbeddedBookie) -> No
     # Each of the others was looked for once, and so was the one that is nowhere.
     assert found.value("bookie_read_cache_hits") + found.value("bookie_read_cache_misses") == 51
     master_key_record_bytes = 20 + len(MASTER_KEY)
+    for name in ("FORCE_WRITE_BATCH_ENTRIES", "FORCE_WRITE_GROUPING_TOTAL"):
+        assert found.value(f"bookie_journal_JOURNAL_{name}_sum", **GOOD) == 51, name
     written_bytes = found.value("bookie_WRITE_BYTES") + master_key_record_bytes
     assert found.value("bookie_journal_JOURNAL_WRITE_BYTES") == written_bytes
     assert found.value("bookie_flush_count", **GOOD) >= 1

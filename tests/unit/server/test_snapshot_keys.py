@@ -200,6 +200,22 @@ def test_top_goes_down_to_the_logs_of_a_directory(bookie: EmbeddedBookie) -> Non
         assert logs[-1].active, "the newest one is written"
 
 
+def test_the_half_that_is_flushed_is_marked(bookie: EmbeddedBookie) -> None:
+    assert bookie.service is not None
+    engine = bookie.service.bookie
+    assert engine is not None
+    with DemoClient(bookie.port) as client:
+        client.add(4, range(30, 60))
+    storage = engine.storages[0]
+    held = storage.caches.active.size_bytes
+    assert storage.caches.swap(0.0)
+    shown: Any = snapshot_module._storage(storage)
+    engine.checkpoint()
+    flushed: Any = snapshot_module._storage(storage)
+    assert [(half["bytes"], half["flushing"]) for half in shown["write_cache"]] == [(0, False), (held, True)]
+    assert [(half["bytes"], half["flushing"]) for half in flushed["write_cache"]] == [(0, False), (0, False)]
+
+
 def test_adds_and_reads_that_come_by_themselves_count_as_such(bookie: EmbeddedBookie) -> None:
     """Adds with deferred sync, recovery adds and reads that fence are not in runs."""
     before = ask_json(bookie, "GET", "/api/v1/bkctl/snapshot")

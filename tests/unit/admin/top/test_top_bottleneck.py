@@ -262,6 +262,29 @@ CASES: dict[str, tuple[BookieSample, Stage, tuple[str, ...]]] = {
 }
 
 
+#: Cases that do not stand in each other's way, in the order of the rules.
+ORDER = (
+    "a full disk",
+    "slow flush, both caches full",
+    "slow fsync",
+    "thrash",
+    "one core",
+    "reads wait for the disk",
+)
+
+
+def test_the_first_rule_that_applies_names_the_stage() -> None:
+    worse: dict[str, Any] = {}
+    for name in reversed(ORDER):
+        sample, stage, _ = CASES[name]
+        worse |= {
+            field.name: getattr(sample, field.name)
+            for field in dataclasses.fields(sample)
+            if getattr(sample, field.name) != getattr(HEALTHY, field.name)
+        }
+        assert bottleneck(replace(HEALTHY, **worse)).stage is stage
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_stage_and_why(name: str) -> None:
     sample, stage, phrases = CASES[name]
