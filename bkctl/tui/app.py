@@ -152,7 +152,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.draw()
 
     def _end_with_the_terminal(self) -> None:
-        """Leave at once: textual's farewell would go to a terminal that takes nothing. A recording is whole."""
+        """Leave at once: textual's farewell would go to where nobody takes it. A recording is whole."""
         if has_hung_up(sys.__stdin__):
             os._exit(EXIT_CODE)
 
