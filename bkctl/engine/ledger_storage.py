@@ -328,7 +328,8 @@ class LedgerStorage:
 
         A flush that failed half-way leaves entries in a log without rows; the next one writes them again.
         """
-        if self.ledgers.get(ledger_of_key(key)) is None or self.caches.get(key) is not None:
+        ledger, _ = _KEY.unpack(key)
+        if self.ledgers.get(ledger) is None or self.caches.get(key) is not None:
             return False
         # A flush writes the row before it gives the entry up, so this comes second.
         return self._locations.get_many([key])[0] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,21 @@ def test_the_switches(store: TreeMetadataStore) -> None:
     assert node is not None
     # The same value is written again: that is what makes an auditor look.
     assert (node.data, node.version) == (b"0", 2)
+
+
+def test_only_the_delay_is_everybodys(store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Java has it, in a cluster with access control too."""
+    created: dict[str, bool] = {}
+    create = store._tree.create_with_parents
+
+    def seen(path: str, data: bytes, *, open_to_all: bool = False, **how: Any) -> Any:
+        created[path.rpartition("/")[2]] = open_to_all
+        return create(path, data, open_to_all=open_to_all, **how)
+
+    monkeypatch.setattr(store._tree, "create_with_parents", seen)
+    store.underreplication.set_lost_bookie_recovery_delay(1)
+    store.underreplication.set_enabled(False)
+    assert created == {"lostBookieRecoveryDelay": True, "disable": False}
 
 
 def test_damage_names_the_node(store: TreeMetadataStore) -> None:

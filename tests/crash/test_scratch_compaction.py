@@ -9,8 +9,8 @@ import random
 import pytest
 
 from bkctl.engine.gc.reports import PassReport
-from bkctl.engine.gc.scratch_compactor import SCRATCH_NAME
 from bkctl.errors import BkctlError, BookieIOError
+from bkctl.scan.directory import SCRATCH_NAME, find_directories
 from bkctl.vfs import FaultRule, MemoryFileSystem
 from tests.support.storage_rig import DIRECTORY
 from tests.unit.engine.gc.gc_rig import MAJOR
@@ -193,6 +193,17 @@ def waiting(rig: PowerGcRig) -> tuple[str, str]:
     return path, copy
 
 
+def test_a_log_is_home_for_good_before_its_copy_goes() -> None:
+    """The scratch disk remembers the removal, whatever the other disk has forgotten."""
+    rig = filled()
+    # Nothing that comes later in a pass may make the name durable.
+    rig.collector._by_scratch.compact(rig.entry_logger.settled_log_ids()[0], {0, 2}, scratch=SCRATCH)
+    assert links(rig) == scratch_files(rig) == []
+    (tag,) = {path.split("/")[4] for path in rig.disk._durable_names if SCRATCH_NAME in path}
+    rig.disk.sync_directory(f"{SCRATCH}/{SCRATCH_NAME}/{tag}")
+    check_live(rig.cut(None).open_again())
+
+
 def test_a_copy_is_not_removed_before_the_log_that_came_home_is_there_for_good() -> None:
     """A kill after the rename, a pass of the next start, then a power cut."""
     rig = filled()
@@ -223,6 +234,14 @@ def test_a_copy_that_was_linked_by_another_way_to_the_scratch_directory_stays() 
     assert copy in rig.disk.files
 
 
+def test_a_search_for_bookies_finds_the_log_by_its_link_alone() -> None:
+    rig = filled()
+    path, _ = waiting(rig)
+    (found,) = find_directories(rig.disk, "/")
+    assert found.path == DIRECTORY
+    assert [log.compaction for log in found.logs if log.path == path] == [False]
+
+
 def test_a_scratch_disk_that_fails_does_not_stop_the_collection() -> None:
     rig = filled()
     waiting(rig)
@@ -233,8 +252,9 @@ def test_a_scratch_disk_that_fails_does_not_stop_the_collection() -> None:
 
 
 def test_a_link_that_may_not_be_durable_is_not_relied_on() -> None:
-    """The sync of the directory fails once (the first one is lastId's); asked again it would say all is well."""
+    """The sync of the directory fails once; asked again it would say that all is well."""
     rig = filled()
+    # The first one is that of lastId.
     rig.faulty.inject(FaultRule("sync_directory", DIRECTORY, first=2, count=1))
     assert rig.collect(MAJOR).failure
     assert rig.failures
@@ -244,7 +264,7 @@ def test_a_link_that_may_not_be_durable_is_not_relied_on() -> None:
 
 def test_bookies_that_see_the_same_path_never_share_a_place() -> None:
     places = []
-    for cookie in (None, b"4\nbookieHost: \"a:3181\"\n", b"4\nbookieHost: \"b:3181\"\n"):
+    for cookie in (None, b'4\nbookieHost: "a:3181"\n', b'4\nbookieHost: "b:3181"\n'):
         rig = filled()
         if cookie is not None:
             rig.disk.replace(f"{DIRECTORY}/VERSION", cookie)

@@ -5,10 +5,11 @@ Every start begins new logs, at the first append. Which logs records go to is th
 
 A flush is appends and then one :meth:`EntryLogger.force`. Two kinds of failure:
 
-* An append or a write of a force that fails (a full disk, say) voids the flush: the locations that its appends have returned are
-  worth nothing, logs that were begun for it are removed again, and a log that has forced records keeps
-  those but is written no more, because a torn record may stand at its end (where a crash leaves one, too) and
-  a gap of zeros in front of further ones would not be safe to scan. The flush is then tried again as a whole.
+* An append, or a write that belongs to a force, that fails (a full disk, say) voids the flush: the locations
+  that its appends have returned are worth nothing, logs that were begun for it are removed again, and a log
+  that has forced records keeps those but is written no more, because a torn record may stand at its end
+  (where a crash leaves one, too) and a gap of zeros in front of further ones would not be safe to scan. The
+  flush is then tried again as a whole.
 * A sync that fails ends all writing, for good: what is on disk is not known, and asking again would only hide
   it. Reading goes on.
 

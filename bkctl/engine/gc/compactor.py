@@ -46,18 +46,7 @@ class Compactor:
         is still there then, and nothing is lost.
         """
         copied = Copied()
-        logs = self._storage.entry_logger
-        for piece in live_pieces(
-            self._filesystem,
-            logs.path(log_id),
-            log_id,
-            self._storage.locations,
-            dead,
-            holes,
-            is_lost=self._storage.is_lost,
-            entries_max=self._settings.piece_entries_max,
-            bytes_max=self._settings.piece_bytes_max,
-        ):
+        for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
             self._pace(len(piece), piece.size_bytes)
             copied.add(self._storage.while_quiet(partial(self._move, piece)))
         self._remove(log_id)

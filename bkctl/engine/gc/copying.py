@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.engine.gc.log_reading import corruption_of
+from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
@@ -66,28 +68,26 @@ Pace = Callable[[int, int], None]
 
 
 def live_pieces(
+    storage: LedgerStorage,
     filesystem: FileSystem,
-    path: str,
+    settings: GcSettings,
     log_id: int,
-    locations: EntryLocationIndex,
     dead: Container[int],
     holes: Sequence[tuple[int, int]] = (),
-    *,
-    is_lost: Callable[[bytes], bool],
-    entries_max: int,
-    bytes_max: int,
 ) -> Iterator[Piece]:
     """The entries of a log that the index has in it, except those of ``dead`` ledgers.
 
-    An entry that the index has nowhere, of a ledger that is not dead, is damage too if it ``is_lost``: the
-    log may then be the only place that has the entry.
+    An entry that the index has nowhere, of a ledger that is not dead, is damage too if it is lost
+    (``LedgerStorage.is_lost``): the log may then be the only place that has the entry.
 
     ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
 
-    A piece ends when it has ``entries_max`` entries or ``bytes_max`` bytes, and one window of the scan later
-    at most. What the index says may have changed when the piece is used. Raises CorruptionError at the first
-    damage, StorageError, NotFoundError.
+    A piece ends with the ``piece_entries_max`` or ``piece_bytes_max`` of the settings, and one window of the
+    scan later at most. What the index says may have changed when the piece is used. Raises CorruptionError at
+    the first damage, StorageError, NotFoundError.
     """
+    entries_max, bytes_max = settings.piece_entries_max, settings.piece_bytes_max
+    path = storage.entry_logger.path(log_id)
     piece = Piece()
     with EntryLogScan(filesystem, path) as scan:
         for item in scan:
@@ -96,7 +96,7 @@ def live_pieces(
             if not isinstance(item, EntryBatch):
                 continue
             for part in _parts(item, entries_max, bytes_max):
-                piece.extend(_live(part, path, log_id, locations, dead, is_lost))
+                piece.extend(_live(part, path, log_id, storage, dead))
                 if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
                     yield piece
                     piece = Piece()
@@ -136,19 +136,12 @@ def _parts(batch: EntryBatch, entries_max: int, bytes_max: int) -> Iterator[Entr
         yield part
 
 
-def _live(
-    batch: EntryBatch,
-    path: str,
-    log_id: int,
-    locations: EntryLocationIndex,
-    dead: Container[int],
-    is_lost: Callable[[bytes], bool],
-) -> Piece:
+def _live(batch: EntryBatch, path: str, log_id: int, storage: LedgerStorage, dead: Container[int]) -> Piece:
     keys, places = located(batch, log_id)
-    found = locations.get_many(keys)
+    found = storage.locations.get_many(keys)
     for number, there in enumerate(found):
         ledger = batch.ledgers[number]
-        if there is None and ledger not in dead and is_lost(keys[number]):
+        if there is None and ledger not in dead and storage.is_lost(keys[number]):
             raise CorruptionError(
                 "location index",
                 offset=batch.offset(number),

@@ -1,8 +1,9 @@
 """Which ledgers of a directory are gone, and their deletion.
 
 The ledgers are noted before the cluster is asked: one that is created later is in neither. A ledger that the
-index does not know counts as dead only if the cluster does not know it either, or does not keep it here: an
-index that was lost or rebuilt by half must not cost the logs.
+index does not know counts as dead only if the cluster does not know it either, or does not keep it here, and
+a read of its own says so while locations of it are left: an index that was lost or rebuilt by half must not
+cost the logs.
 
 Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector``.
 """
@@ -99,8 +100,8 @@ class LedgerSweep:
             return frozenset()
         in_phase("deleting")
         deleted = self._delete_ledgers(report, gone) | self._delete_surplus(report, surplus)
-        dead = unknown.intersection(missing)
-        dead |= self._not_kept_here(report, sorted(unknown.difference(missing)))
+        dead, found = self._proven_gone(report, sorted(unknown.intersection(missing)))
+        dead |= self._not_kept_here(report, sorted(unknown.difference(missing) | found))
         if deleted:
             self._make_deletions_durable()
         # One that was created anew under the same id since, or whose deletion was not durable, is alive.
@@ -128,17 +129,8 @@ class LedgerSweep:
         """The second proof, and the deletion."""
         deleted: set[int] = set()
         for ledger in gone:
-            self._wait_for_metadata()
-            try:
-                with self._pace.asked():
-                    exists = self._cluster.exists(ledger)
-            except StoppedError:
-                raise
-            except BkctlError as error:
-                # An error is no answer; one more read of a store that is down will not be either.
-                report.listing_failed = str(error)
-                self._meters.listing_failures += 1
-                _log.error("%s: ledger %d is not deleted: %s", self._storage.directory, ledger, error)
+            exists = self._exists(report, ledger)
+            if exists is None:
                 break
             if exists or not self._delete_ledger(ledger):
                 report.spared_ledgers += 1
@@ -147,6 +139,43 @@ class LedgerSweep:
         report.deleted_ledgers += len(deleted)
         self._meters.deleted_ledgers += len(deleted)
         return deleted
+
+    def _proven_gone(self, report: PassReport, missing: Sequence[int]) -> tuple[set[int], set[int]]:
+        """Of ledgers that neither the ledger index nor the listing has: those that are gone, and those that a
+        read finds all the same.
+
+        One that has no location left was deleted here; of any other the row may have been lost.
+        """
+        gone: set[int] = set()
+        found: set[int] = set()
+        for ledger in missing:
+            self._pace.check()
+            if self._storage.locations.last_entry(ledger) is not None:
+                exists = self._exists(report, ledger)
+                if exists is None:
+                    break
+                if exists:
+                    found.add(ledger)
+                    continue
+            gone.add(ledger)
+        return gone, found
+
+    def _exists(self, report: PassReport, ledger: int) -> bool | None:
+        """Whether a read of its own finds the ledger; None for an error, which is no answer.
+
+        One more read of a store that is down will not be one either.
+        """
+        self._wait_for_metadata()
+        try:
+            with self._pace.asked():
+                return self._cluster.exists(ledger)
+        except StoppedError:
+            raise
+        except BkctlError as error:
+            report.listing_failed = str(error)
+            self._meters.listing_failures += 1
+            _log.error("%s: ledger %d is not deleted: %s", self._storage.directory, ledger, error)
+            return None
 
     def _find_surplus(self, report: PassReport, ledgers: Collection[int]) -> list[int]:
         """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""

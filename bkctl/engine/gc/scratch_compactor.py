@@ -112,17 +112,7 @@ class ScratchCompactor:
         target: LogWriter | None = None
         done = False
         try:
-            for piece in live_pieces(
-                self._filesystem,
-                self._path(log_id),
-                log_id,
-                self._storage.locations,
-                dead,
-                holes,
-                is_lost=self._storage.is_lost,
-                entries_max=self._settings.piece_entries_max,
-                bytes_max=self._settings.piece_bytes_max,
-            ):
+            for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
                 self._pace(len(piece), piece.size_bytes)
                 if target is None:
                     target = self._begin(place)
