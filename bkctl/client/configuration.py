@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bkctl.client.settings import ClientSettings
+from bkctl.client.settings import LIMITS, ClientSettings
 from bkctl.config.values import GivenValues
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.digest_md5 import DigestMd5
+from bkctl.net.settings import LIMITS as NET_LIMITS
 from bkctl.net.settings import NetSettings
 from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
@@ -34,8 +35,8 @@ def client_settings(
     """
     standard = ClientSettings()
     return ClientSettings(
-        add_timeout_ms=_milliseconds(values, "addEntryTimeoutSec", standard.add_timeout_ms),
-        read_timeout_ms=_milliseconds(values, "readEntryTimeoutSec", standard.read_timeout_ms),
+        add_timeout_ms=_given(values, "addEntryTimeoutSec", standard, "add_timeout_ms", 1000),
+        read_timeout_ms=_given(values, "readEntryTimeoutSec", standard, "read_timeout_ms", 1000),
         sticky_reads=values.truth("stickyReadSEnabled"),
         net=_net(values, environment, tls),
     )
@@ -45,20 +46,27 @@ def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings |
     standard = NetSettings()
     return NetSettings(
         wire=Wire.V2 if values.truth("useV2WireProtocol") else Wire.V3,
-        connect_timeout_ms=_given(values, "clientConnectTimeoutMillis", standard.connect_timeout_ms),
-        connections_per_bookie=_given(values, "numChannelsPerBookie", standard.connections_per_bookie),
-        frame_bytes_max=_given(values, "nettyMaxFrameSizeBytes", standard.frame_bytes_max),
+        connect_timeout_ms=_given(values, "clientConnectTimeoutMillis", standard, "connect_timeout_ms"),
+        connections_per_bookie=_given(values, "numChannelsPerBookie", standard, "connections_per_bookie"),
+        frame_bytes_max=_given(values, "nettyMaxFrameSizeBytes", standard, "frame_bytes_max"),
         tls=_tls(values) if tls is None else _with_rules(tls, values),
         authentication=_authentication(values, environment),
     )
 
 
-def _given(values: GivenValues, name: str, standard: int) -> int:
-    return values.integer(name) if values.is_given(name) else standard
-
-
-def _milliseconds(values: GivenValues, name: str, standard_ms: int) -> int:
-    return values.integer(name) * 1000 if values.is_given(name) else standard_ms
+def _given(
+    values: GivenValues, name: str, standard: ClientSettings | NetSettings, setting: str, unit: int = 1
+) -> int:
+    """The key in the units of the setting, of which one of the key's is so many; the standard without it."""
+    if not values.is_given(name):
+        return int(getattr(standard, setting))
+    found = values.integer(name)
+    least, most = (LIMITS | NET_LIMITS)[setting]
+    if not least <= found * unit <= most:
+        raise UsageError(
+            f"{values.where(name)}: {name}: expected {-(-least // unit)} to {most // unit}, found {found}"
+        )
+    return found * unit
 
 
 def _tls(values: GivenValues) -> TlsSettings | None:

@@ -9,7 +9,8 @@ from bkctl.errors import UsageError
 from bkctl.net.settings import NetSettings
 
 _TIMEOUT_MS_MAX = 3_600_000
-_LIMITS = {
+#: Least and most of each.
+LIMITS = {
     "add_timeout_ms": (1, _TIMEOUT_MS_MAX),
     "read_timeout_ms": (1, _TIMEOUT_MS_MAX),
     "metadata_threads": (1, 256),
@@ -46,6 +47,6 @@ class ClientSettings:
     net: NetSettings = field(default_factory=NetSettings)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _LIMITS.items():
+        for name, (least, most) in LIMITS.items():
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must be {least} to {most}")

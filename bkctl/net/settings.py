@@ -10,7 +10,8 @@ from bkctl.net.tls import TlsSettings
 from bkctl.protocol.framing import FRAME_BYTES_MAX
 from bkctl.protocol.messages import Wire
 
-_LIMITS = {
+#: Least and most of each.
+LIMITS = {
     "connect_timeout_ms": (1, 3_600_000),
     "connections_per_bookie": (1, 64),
     "outstanding_max": (1, 1_000_000),
@@ -45,6 +46,6 @@ class NetSettings:
     authentication: AuthProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _LIMITS.items():
+        for name, (least, most) in LIMITS.items():
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must be {least} to {most}")

@@ -45,13 +45,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.verify_host_names
     context.verify_mode = ssl.CERT_REQUIRED
-    versions = [_VERSIONS[name] for name in settings.protocols if name in _VERSIONS]
-    if settings.protocols and not versions:
-        raise UsageError(
-            f"tlsEnabledProtocols={','.join(settings.protocols)}: known here are {', '.join(_VERSIONS)}"
-        )
-    context.minimum_version = min(versions, default=ssl.TLSVersion.TLSv1_2)
-    context.maximum_version = max(versions, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
+    limit_versions(context, settings.protocols)
     if settings.trust_path is None:
         context.load_default_certs()
     else:
@@ -60,7 +54,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"--tls-ca, tlsTrustStore={settings.trust_path}: {error}") from error
     if settings.certificate_path is not None:
-        password = _password(settings.key_password_path)
+        password = key_password(settings.key_password_path)
         try:
             context.load_cert_chain(settings.certificate_path, settings.key_path, password)
         except (OSError, ssl.SSLError) as error:
@@ -71,7 +65,16 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _password(path: str | None) -> str:
+def limit_versions(context: ssl.SSLContext, protocols: tuple[str, ...]) -> None:
+    """Allow the versions of ``tlsEnabledProtocols``; TLSv1.2 and newer without any. Raises UsageError."""
+    versions = [_VERSIONS[name] for name in protocols if name in _VERSIONS]
+    if protocols and not versions:
+        raise UsageError(f"tlsEnabledProtocols={','.join(protocols)}: known here are {', '.join(_VERSIONS)}")
+    context.minimum_version = min(versions, default=ssl.TLSVersion.TLSv1_2)
+    context.maximum_version = max(versions, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
+
+
+def key_password(path: str | None) -> str:
     """The first line of a password file; empty without one, or OpenSSL would ask on the terminal."""
     if path is None:
         return ""

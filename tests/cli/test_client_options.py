@@ -160,6 +160,21 @@ def test_bounds_and_version_of_the_protocol_by_their_keys() -> None:
     assert client_settings(None, None).net.wire is Wire.V3
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("addEntryTimeoutSec=3601", "readEntryTimeoutSec=0", "clientConnectTimeoutMillis=0"),
+        *("numChannelsPerBookie=65", "nettyMaxFrameSizeBytes=1023"),
+    ],
+)
+def test_a_bound_that_is_none_is_named_as_it_was_given(given: str) -> None:
+    key, _, value = given.partition("=")
+    with pytest.raises(UsageError, match=rf"-X.*{key}.*{value}"):
+        client_settings(None, [given])
+    with pytest.raises(UsageError, match=r"addEntryTimeoutSec: expected 1 to 3600, found 3601"):
+        client_settings(None, ["addEntryTimeoutSec=3601"])
+
+
 def test_sasl_takes_its_user_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "clientAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLClientProviderFactory"
     monkeypatch.delenv("BKCTL_SASL_USER", raising=False)

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from bkctl.admin.offline import cookie_changes
+from bkctl.admin.offline.cookie_changes import Action
 from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.admin.online import cookies as online_cookies
 from bkctl.codec.cookie import decode_cookie, encode_cookie
+from bkctl.errors import RefusedError
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.doctored_bookie import DoctoredBookie
@@ -235,6 +239,58 @@ def test_a_directory_in_use_is_left_alone(run_cli: Run, bookie: DoctoredBookie) 
         assert (result.exit_code, "in use by" in result.stderr) == (4, True)
         assert (bookie.ledgers / "VERSION").exists()
         assert run_cli("cookie", "delete", bookie.root / "ledgers", "--yes", "--force").exit_code == 0
+
+
+def test_a_bookie_that_uses_another_of_its_directories_is_left_alone(
+    run_cli: Run, bookie: DoctoredBookie
+) -> None:
+    """An idle bookie may hold its journal alone; the cookie says which one that is."""
+    with DirectoryLock(str(bookie.journal)):
+        result = run_cli("cookie", "delete", bookie.root / "ledgers", "--yes")
+        assert (result.exit_code, "in use by" in result.stderr) == (4, True)
+    assert (bookie.ledgers / "VERSION").exists()
+
+
+@pytest.mark.parametrize("step", ["apply_to_store", "apply_to_file"])
+def test_what_is_half_done_keeps_a_bookie_from_starting(
+    run_cli: Run, bookie: DoctoredBookie, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Deleting begins with the store, creating ends with it."""
+
+    def refused(*_: object) -> None:
+        raise RefusedError("not now")
+
+    of_store = step == "apply_to_store"
+    if not of_store:
+        (bookie.ledgers / "VERSION").unlink()
+        bookie.change_store(lambda _: None)
+    monkeypatch.setattr(online_cookies if of_store else cookie_changes, step, refused)
+    file = () if of_store else ("--file", bookie.journal / "VERSION")
+    words = ("delete" if of_store else "create", bookie.root / "ledgers", BOOKIE, *file)
+    assert run_cli("cookie", *words, "--conf", bookie.conf, "--yes").exit_code == 4
+    assert (bookie.ledgers / "VERSION").exists() is of_store
+    assert (stored(bookie) is not None) is of_store
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.UPDATE, Action.DELETE])
+def test_a_stored_cookie_that_changed_since_it_was_looked_at_stays(
+    bookie: DoctoredBookie, action: Action
+) -> None:
+    new = encode_cookie(replace(bookie.cookie, journal_dirs="/x"))
+    theirs = encode_cookie(replace(bookie.cookie, journal_dirs="/theirs"))
+    if action is Action.CREATE:
+        bookie.change_store(lambda _: None)
+    with open_metadata_store(bookie.uri) as store:
+        content = None if action is Action.DELETE else new
+        (change,) = online_cookies.plan_stored(store, [BOOKIE], action, content, force=False)
+        if action is Action.CREATE:
+            store.cookies.create_cookie(BOOKIE, theirs)
+        else:
+            assert change.version is not None
+            store.cookies.update_cookie(BOOKIE, theirs, change.version)
+        with pytest.raises(RefusedError, match="was changed in the metadata store meanwhile"):
+            online_cookies.apply_to_store(store, change)
+    assert stored(bookie) == theirs
 
 
 def test_a_cookie_that_does_not_fit_is_refused(run_cli: Run, bookie: DoctoredBookie, tmp_path: Path) -> None:

@@ -10,17 +10,20 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from bkctl.admin.online import ledger_deletion
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
 from bkctl.codec.underreplication import UnderreplicatedMark, encode_mark, mark_path
 from bkctl.commands.root import app
+from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import LocalCluster
@@ -473,6 +476,28 @@ def test_delete_asks_and_restore_brings_it_back_byte_for_byte(
     assert encode_ledger_metadata(after.metadata) == encode_ledger_metadata(before.metadata)
     assert payloads(run_cli, env, ledger) == [b"0", b"1", b"2"]
     assert run_cli("ledger", "restore", undo, env=env).exit_code == 4
+
+
+def test_delete_leaves_what_somebody_else_changes_meanwhile(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, gone, same = (written(cluster, 1) for _ in range(3))
+    real = ledger_deletion.write_undo_file
+
+    def interfere(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger]) -> None:
+        real(path, store, ledgers)
+        other, lost = (store.ledgers.read_ledger(ledger) for ledger in (changed, gone))
+        store.ledgers.update_ledger(changed, replace(other.metadata, c_token=7), other.version)
+        store.ledgers.delete_ledger(gone, lost.version)
+
+    monkeypatch.setattr(ledger_deletion, "write_undo_file", interfere)
+    words = (changed, gone, same, "--yes", "--undo-file", tmp_path / "undo.json")
+    result = run_cli("ledger", "delete", *words, env=env)
+    assert result.exit_code == 3
+    assert f"ledger {changed}: somebody changed it meanwhile; not deleted" in result.stderr
+    rows = from_ndjson(result.stdout)
+    assert {row["ledger"]: row["deleted"] for row in rows} == {changed: False, gone: True, same: True}
+    assert run_cli("ledger", "show", changed, env=env).exit_code == 0
 
 
 def test_delete_never_replaces_an_undo_file(

@@ -132,12 +132,18 @@ def _without_a_stored_cookie(
     missing: Sequence[DirectoryFacts],
     everywhere: tuple[str, ...],
 ) -> CookieDecision:
-    if not missing and not all(directory.is_empty for directory in directories):
+    # Data under a cookie means that the bookie has served: an empty directory beside it is a disk that was
+    # lost, and a bookie that starts as new would answer "no such entry" for what was on it.
+    served = [
+        directory for directory in directories if directory.cookie is not None and not directory.is_empty
+    ]
+    if served:
+        without = "".join(f" ({directory.path} has none)" for directory in missing)
         raise RefusedError(
-            f"bookie {wanted.bookie_host} has no cookie in the metadata store, but its directories have one: "
-            "it was removed from the cluster, or this is another cluster's metadata. If it was "
+            f"bookie {wanted.bookie_host} has no cookie in the metadata store, but its directories have one"
+            f"{without}: it was removed from the cluster, or this is another cluster's metadata. If it was "
             "decommissioned, empty its directories (`bkctl bookie format`) to start it as a new bookie; if "
-            f"the cookie was removed by mistake, store {directories[0].path}/current/VERSION again "
+            f"the cookie was removed by mistake, store {served[0].path}/current/VERSION again "
             f"(`bkctl cookie create {wanted.bookie_host} --file ...`)"
         )
     full = [directory.path for directory in missing if not directory.is_empty]

@@ -33,6 +33,8 @@ from bkctl.types import LedgerState
 
 #: Entries that are read at once.
 READS_AT_ONCE = 16
+#: So many that cannot be read say enough; each may take the time of all its bookies.
+UNREADABLE_MAX = 32
 
 
 class Verdict(StrEnum):
@@ -113,7 +115,7 @@ async def _examine_closed(
     password: bytes | None,
 ) -> Diagnosis:
     reader = await client.open_without_recovery(ledger, password=password)
-    unreadable = [one for batch in _batches(_samples(metadata)) for one in await _tried(reader, batch)]
+    unreadable = await _unreadable(reader, metadata)
     healthy = not unreadable
     findings += unreadable
     end = "it is empty" if metadata.last_entry < 0 else f"its last entry is {metadata.last_entry}"
@@ -146,6 +148,17 @@ def _samples(metadata: LedgerMetadata) -> Iterator[int]:
 def _batches(entries: Iterator[int]) -> Iterator[tuple[int, ...]]:
     while batch := tuple(islice(entries, READS_AT_ONCE)):
         yield batch
+
+
+async def _unreadable(reader: ReadOnlyLedgerHandle, metadata: LedgerMetadata) -> list[str]:
+    """Entries that cannot be read; the first ones, where there are many."""
+    found: list[str] = []
+    for batch in _batches(_samples(metadata)):
+        found += await _tried(reader, batch)
+        if len(found) >= UNREADABLE_MAX:
+            found.append(f"entries behind {batch[-1]} were not tried any more")
+            break
+    return found
 
 
 async def _tried(reader: ReadOnlyLedgerHandle, entries: tuple[int, ...]) -> list[str]:

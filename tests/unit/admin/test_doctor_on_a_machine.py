@@ -12,11 +12,13 @@ import pytest
 from bkctl.admin.offline.doctor.configuration import read_configuration
 from bkctl.admin.offline.doctor.directories import check_permissions
 from bkctl.admin.offline.doctor.disks import check_disks
+from bkctl.admin.offline.doctor.doctor import _findings as examined
 from bkctl.admin.offline.doctor.doctor import run_checks, this_system
 from bkctl.admin.offline.doctor.examination import DiskFacts, Examination, Ownership, System
 from bkctl.admin.offline.doctor.finding import Finding, Severity
 from bkctl.admin.offline.doctor.memory import check_memory, shard_bytes
 from bkctl.admin.offline.doctor.subject import configured_subject
+from bkctl.admin.offline.holders import Holder
 from bkctl.errors import StorageError
 from bkctl.vfs import PosixFileSystem
 
@@ -175,3 +177,29 @@ def test_a_filter_that_fits_no_shard(exam: Examination) -> None:
     storage = replace(exam.config.storage, index_block_cache_bytes=needed)
     exam.config = replace(exam.config, storage=storage)
     assert told(check_memory(exam)) == []
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_what_a_running_bookie_changes_must_be_there_at_a_second_look(
+    exam: Examination, in_use: bool
+) -> None:
+    """A mark that moves while it is compared is no fault; without a bookie one look is enough."""
+    bookie = Holder(4242, "java", exam.subject.ledgers[0].path, "open file")
+    exam.users = {place.path: [bookie] if in_use else [] for place in exam.subject.places}
+    listed: list[object] = []
+
+    def run(looked_at: Examination) -> Iterator[Finding]:
+        listed.append(looked_at.subject.ledgers[0].found)
+        if len(listed) == 1:
+            log = Path(looked_at.subject.ledgers[0].path) / "1.log"
+            log.touch()
+            yield Finding("marks", Severity.ERROR, "passing", "x", "y", path=str(log))
+        yield Finding("marks", Severity.ERROR, "lasting", "x", "y")
+
+    found = [finding.found for finding in examined(exam, "marks", run)]
+    assert found == (["lasting"] if in_use else ["passing", "lasting"])
+    if in_use:
+        assert listed[0] != listed[1], "the directories were listed again in between"
+        listed.clear()
+        once = [finding.found for finding in examined(exam, "cookies", run)]
+        assert once == ["passing", "lasting"], "cookies stand still"

@@ -67,9 +67,12 @@ def test_absent_and_empty_directories_is_a_new_bookie(
     assert decision.is_new_bookie
 
 
-def test_an_interrupted_stamping_goes_on_beside_directories_that_have_a_cookie_and_data() -> None:
-    """Only the directories without a cookie must be empty, as in Java."""
-    assert decide(WANTED, facts("/b", data=("/a",)), [], allow_expansion=False).stamp_directories == ALL
+@pytest.mark.parametrize("allow_expansion", [False, True])
+def test_absent_and_an_emptied_disk_beside_data_is_refused(allow_expansion: bool) -> None:
+    """Java stamps the emptied directory and starts as new, with "no such entry" for what was on it."""
+    text = refused(facts("/b", data=("/a",)), [], allow_expansion=allow_expansion)
+    assert "no cookie in the metadata store, but its directories have one (/b has none)" in text
+    assert "store /a/current/VERSION again" in text
 
 
 @pytest.mark.parametrize("allow_expansion", [False, True])
