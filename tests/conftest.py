@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +32,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("BKCTL_CORPORA", str(REPOSITORY.parent / "shared" / "corpora")),
         help="directory of the full corpora (NAME.tar.xz); tests that need them are skipped without it",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup`` one worker runs all tests that need Spark, so that there is one session.
+
+    The marker ``xdist_group`` does not do it: pytest-xdist hands a group on in a test's id, which pytest 9.2
+    does not let it change.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler.loadgroup import LoadGroupScheduling
+
+    class ByGroupAndSpark(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return ByGroupAndSpark(config, log)
 
 
 class CliResult(NamedTuple):

@@ -19,8 +19,9 @@ from bkctl.commands.options import (
     schema_option,
 )
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
-from bkctl.commands.pipeline_options import Chosen, EngineName, open_engine, parse_size
+from bkctl.commands.pipeline_options import Chosen, EngineName, open_engine
 from bkctl.commands.progress import progress
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
@@ -128,7 +129,7 @@ _Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="SIZE",
-        parser=parse_size,
+        parser=parse_byte_size,
         help="garbage: bytes that may be copied in a directory, 100GiB; 0: no bound.",
     ),
 ]
@@ -150,7 +151,7 @@ _Jobs = Annotated[
     int | None, typer.Option("--jobs", metavar="N", help="Processes and threads; default: processors.")
 ]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_size, help="Bound on memory: 512M, 4GiB.")
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 512M, 4GiB.")
 ]
 _AcceptLoss = Annotated[
     bool,
@@ -263,9 +264,10 @@ def run_command(
     if name == REBUILD_NAME:
         from bkctl.commands.pipeline_rebuild import run_rebuild
 
-        outcome = run_rebuild(chosen, accept_loss=accept_loss, dry_run=dry_run, yes=yes)
         if report is not None:
             raise UsageError(f"--report: {REBUILD_NAME} has none")
+        _refuse(name, _given(_parameters(complete, bookies_gone, threshold, budget, top, entries)))
+        outcome = run_rebuild(chosen, accept_loss=accept_loss, dry_run=dry_run, yes=yes)
         write_one(_as_row(outcome), RUN_SCHEMA, output)
         raise typer.Exit(outcome.exit_code)
     parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
@@ -306,9 +308,7 @@ def _run(name: str, chosen: Chosen, parameters: dict[str, Any], report: str | No
     from bkctl.pipeline.tables.options import TableOptions
 
     job = job_named(name)
-    unheeded = [option for option in _given(parameters) if option not in job.parameters]
-    if unheeded:
-        raise UsageError(f"{name} does not heed --{unheeded[0].replace('_', '-').removesuffix('-bytes')}")
+    _refuse(name, [option for option in _given(parameters) if option not in job.parameters])
     if report is not None:
         _check_writable(report)
     request = Request(
@@ -329,6 +329,12 @@ def _run(name: str, chosen: Chosen, parameters: dict[str, Any], report: str | No
 
         write_report(outcome, job, report)
     return outcome
+
+
+def _refuse(name: str, unheeded: list[str]) -> None:
+    """Raises UsageError when options were given that a job does not heed."""
+    if unheeded:
+        raise UsageError(f"{name} does not heed --{unheeded[0].replace('_', '-').removesuffix('-bytes')}")
 
 
 def _given(parameters: dict[str, Any]) -> list[str]:

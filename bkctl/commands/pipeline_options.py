@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +13,6 @@ from bkctl.errors import UsageError
 if TYPE_CHECKING:
     from bkctl.pipeline.engine import Engine
     from bkctl.pipeline.survey import Survey
-
-_SIZE = re.compile(r"([0-9]+)([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class EngineName(enum.StrEnum):
@@ -61,14 +57,6 @@ class Chosen:
     def spark_master(self) -> str:
         """The master in effect."""
         return self.master or f"local[{self.jobs or '*'}]"
-
-
-def parse_size(text: str) -> int:
-    """``512``, ``64k``, ``256M``, ``1GiB``: bytes. Raises ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 256M or 1GiB.")
-    return int(match[1]) * _UNITS[match[2].lower()]
 
 
 @contextmanager

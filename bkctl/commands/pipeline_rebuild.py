@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bkctl.commands.consent import ask
@@ -27,6 +28,13 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
 
     if chosen.digest not in ("auto", "off"):
         raise UsageError(f"--digest {chosen.digest}: index-rebuild takes auto or off")
+    for option, value in (
+        ("--metadata-after", chosen.metadata_after),
+        ("--bookie", chosen.bookie),
+        ("--password", chosen.password),
+    ):
+        if value is not None:
+            raise UsageError(f"index-rebuild does not heed {option}")
     filesystem = PosixFileSystem()
     found = placements(filesystem, chosen.paths)
     options = RebuildOptions(
@@ -46,6 +54,7 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
         results = _on_spark(chosen, options) if spark else _here(found, options, chosen.jobs)
         engine = "spark" if spark else "local"
         outcome = rebuild_outcome(results, chosen.out, work_dir, chosen.paths, engine, started)
+        outcome = replace(outcome, metadata=chosen.metadata)
     for result in results:
         for difference in result.differences:
             ledger = "" if difference.ledger is None else f"ledger {difference.ledger}: "
@@ -61,20 +70,16 @@ def _here(found: list[Placement], options: RebuildOptions, jobs: int | None) -> 
 
 
 def _on_spark(chosen: Chosen, options: RebuildOptions) -> list[RebuildResult]:
-    from dataclasses import replace
-
     from bkctl.admin.offline.rebuild.options import silent_phase
+    from bkctl.spark.failures import failures
     from bkctl.spark.index_rebuild import rebuild_indexes
-    from bkctl.spark.local_session import session
+    from bkctl.spark.local_session import session_for_work
 
-    spark = session(chosen.spark_master)
-    try:
+    with session_for_work(chosen.spark_master, chosen.memory_bytes) as spark, failures():
         # Directories are at work side by side: one bar for each would be no progress to look at.
         return rebuild_indexes(
             spark, chosen.paths, replace(options, phase=silent_phase), cores=chosen.jobs or 0
         )
-    finally:
-        spark.stop()
 
 
 def _phase(name: str, size_bytes: int) -> Any:

@@ -68,8 +68,8 @@ class Engine(Protocol):
     def step(self, name: str, query: str) -> None:
         """Run a query and keep what it gives under a name, for the queries after it."""
 
-    def write(self, name: str, query: str, folder: str) -> None:
-        """Run a query into Parquet files in ``folder``, which is there and empty, and give it a name."""
+    def write(self, query: str, folder: str) -> None:
+        """Run a query into Parquet files in ``folder``, which is there and empty."""
 
     def rows(self, query: str) -> list[Row]:
         """The rows of a query that gives few."""

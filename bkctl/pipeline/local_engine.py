@@ -60,10 +60,9 @@ class LocalEngine:
     def step(self, name: str, query: str) -> None:
         self._run(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
-    def write(self, name: str, query: str, folder: str) -> None:
+    def write(self, query: str, folder: str) -> None:
         path = os.path.join(folder, "part-00000.parquet")
         self._run(f"COPY ({query}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd)")
-        self.load(name, [folder])
 
     def rows(self, query: str) -> list[Row]:
         found = self._run(query)
@@ -87,7 +86,8 @@ class LocalEngine:
             return self._connection.execute(statement)
         except duckdb.OutOfMemoryException as error:
             raise StorageError(f"{error}; give more with --memory") from None
-        except duckdb.IOException as error:
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            # The latter: a file of an earlier run that is no Parquet file any more.
             raise StorageError(str(error)) from None
 
 

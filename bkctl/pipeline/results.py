@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bkctl import __version__
-from bkctl.errors import StorageError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.pipeline.job import Job, Parameters, ResultTable
 from bkctl.pipeline.out_directory import SUMMARY_NAME
 
@@ -44,6 +45,32 @@ class WrittenTable:
 def parquet_files(folder: str) -> list[str]:
     """The Parquet files that are directly in a folder."""
     return sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".parquet"))
+
+
+def parquet_schema(folders: Iterable[str]) -> pa.Schema:
+    """All columns of tables in folders, as their first files have them; a folder's files are alike.
+
+    Raises StorageError for a folder without a file, CorruptionError for one that is no Parquet file or has a
+    column with another type than the others.
+    """
+    found: list[pa.Schema] = []
+    for folder in folders:
+        files = parquet_files(folder)
+        if not files:
+            raise StorageError(f"{folder}: holds no Parquet file", path=folder)
+        try:
+            found.append(pq.read_schema(files[0]).remove_metadata())
+            pa.unify_schemas(found)
+        except pa.ArrowException as error:
+            raise CorruptionError(
+                "table",
+                expected="a Parquet file with the columns of the others",
+                found=str(error),
+                path=files[0],
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{files[0]}: {error}", path=files[0]) from error
+    return pa.unify_schemas(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ class _Run:
         else:
             result = self._request.job.result(statement.name)
             making = self._fresh(statement.name)
-            self._engine.write(statement.name, result_query(result, statement.query), making)
+            self._engine.write(result_query(result, statement.query), making)
             self._engine.load(statement.name, [self._keep(statement.name, making, "result")])
 
     def _fresh(self, name: str) -> str:

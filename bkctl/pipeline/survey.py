@@ -45,6 +45,7 @@ LOGS, JOURNALS, INDEXES = "entry logs", "journals", "indexes"
 KIND_OF = {
     "entries": LOGS,
     "runs": LOGS,
+    "checks": LOGS,
     "logs": LOGS,
     "log_ledgers": LOGS,
     "journal": JOURNALS,

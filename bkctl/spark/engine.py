@@ -1,12 +1,10 @@
 """Jobs on Spark: tables read through the data source, the same SQL, Parquet files on a file system that
-driver
-and executors share (or on this machine, in local mode)."""
+driver and executors share (or on this machine, in local mode)."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,6 +14,7 @@ from bkctl.admin.offline.reporting import Advance
 from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Extraction, Row
 from bkctl.pipeline.portable_sql import FUNCTIONS
+from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.tables.options import TableOptions
 
 if TYPE_CHECKING:
@@ -67,22 +66,25 @@ class SparkEngine:
         return self._spark.createDataFrame([], from_arrow_schema(schema))
 
     def load(self, name: str, folders: Sequence[str]) -> None:
-        """Give Parquet files a name."""
-        frame = self._spark.read.option("mergeSchema", "true").parquet(*(os.path.abspath(f) for f in folders))
-        self._name(name, frame)
+        """Give Parquet files a name. Their columns are read here: Spark would start a job to learn them."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(parquet_schema(folders))
+        self._name(name, self._spark.read.schema(schema).parquet(*map(os.path.abspath, folders)))
 
     def view(self, name: str, query: str) -> None:
         self._name(name, self._spark.sql(query))
 
     def step(self, name: str, query: str) -> None:
         """Run a query into Parquet files: over Connect, too, that is what ends its being computed again."""
-        self.write(name, query, os.path.join(self._steps, name))
+        folder = os.path.join(self._steps, name)
+        self.write(query, folder)
+        self.load(name, [folder])
 
-    def write(self, name: str, query: str, folder: str) -> None:
+    def write(self, query: str, folder: str) -> None:
         self._spark.sql(query).write.mode("overwrite").option("compression", "zstd").parquet(
             os.path.abspath(folder)
         )
-        self.load(name, [folder])
 
     def rows(self, query: str) -> list[Row]:
         return [row.asDict(recursive=True) for row in self._spark.sql(query).collect()]
@@ -135,20 +137,12 @@ def _as_text(password: bytes) -> str:
 
 @contextmanager
 def open_spark_engine(master: str, work_dir: str, memory_bytes: int) -> Iterator[SparkEngine]:
-    """An engine in a session of its own, which ends with it. Raises as ``session`` does.
+    """An engine in a session that ends with it, unless it was there before. Raises as ``session`` does.
 
-    ``memory_bytes`` bounds Java's part of a session on this machine; on a cluster its own settings do.
+    An error of Spark's is raised as one of ours (:func:`~bkctl.spark.failures.failures`).
     """
-    from bkctl.spark.local_session import session
+    from bkctl.spark.failures import failures
+    from bkctl.spark.local_session import session_for_work
 
-    conf = {}
-    if master.startswith("local"):
-        conf["spark.driver.memory"] = f"{max(memory_bytes >> 20, 512)}m"
-        # Spark's own bars, on stderr: nobody else knows how far its tasks are.
-        conf["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
-    spark = session(master, **conf)
-    try:
-        with SparkEngine(spark, work_dir) as engine:
-            yield engine
-    finally:
-        spark.stop()
+    with session_for_work(master, memory_bytes) as spark, failures(), SparkEngine(spark, work_dir) as engine:
+        yield engine

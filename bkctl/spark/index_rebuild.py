@@ -72,9 +72,11 @@ def _rebuild(
 
 def _cores_of(spark: SparkSession) -> int:
     """How many tasks run at once; over Connect nobody says it."""
+    from pyspark.errors import PySparkException
+
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Connect has an error class of its own for what it lacks
+    except PySparkException:
         return 4
 
 

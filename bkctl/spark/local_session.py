@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import bkctl
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.spark.failures import failures
 from bkctl.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
+    # How long Spark and a Python worker wait for each other's first words; a busy machine takes its time.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     PUSHDOWN_SETTING: "true",
 }
@@ -62,6 +65,35 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
         found = builder.getOrCreate()
     register(found)
     return found
+
+
+@contextmanager
+def session_for_work(master: str, memory_bytes: int) -> Iterator[SparkSession]:
+    """A session that ends with the work; one that was there before stays. Raises as :func:`session` does.
+
+    ``memory_bytes`` bounds Java's part of a session on this machine; on a cluster its own settings do.
+    """
+    conf = {}
+    if master.startswith("local"):
+        conf["spark.driver.memory"] = f"{max(memory_bytes >> 20, 512)}m"
+        # Spark's own bars, on stderr: nobody else knows how far its tasks are.
+        conf["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
+    before = _active()
+    with failures():
+        found = session(master, **conf)
+    try:
+        yield found
+    finally:
+        if before is None:
+            found.stop()
+
+
+def _active() -> SparkSession | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None  # session() says so
+    return SparkSession.getActiveSession()
 
 
 def register(spark: SparkSession) -> None:

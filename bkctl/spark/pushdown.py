@@ -26,6 +26,7 @@ from bkctl.pipeline.tables.options import Range, TableOptions
 PUSHED_COLUMNS: dict[str, frozenset[str]] = {
     "entries": frozenset({"ledger", "entry", "log_id"}),
     "runs": frozenset({"ledger", "log_id"}),
+    "checks": frozenset({"ledger", "log_id"}),
     "logs": frozenset({"log_id"}),
     "log_ledgers": frozenset({"ledger", "log_id"}),
     "journal": frozenset(),

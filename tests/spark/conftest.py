@@ -27,10 +27,9 @@ KEPT_VARIABLES = ("JAVA_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs them all, so that there is one session; none of their warnings is ours."""
+    """None of their warnings is ours. One worker runs them all (``pytest_xdist_make_scheduler``)."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             for warning in SPARK_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
@@ -48,6 +47,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
             "spark.driver.memory": "1g",
+            # Short queries on small data: compiling their code for long runs would take most of the time.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.default.parallelism": "2",
         },
     )
     assert before == {name: os.environ.get(name) for name in KEPT_VARIABLES}

@@ -6,7 +6,6 @@ import random
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,26 +38,11 @@ DEMO = Path(__file__).parents[1] / "data" / "demo"
 NOW_MS = 1_795_000_000_000
 
 
-@contextmanager
-def quick_engine(spark: SparkSession, work_dir: str) -> Iterator[SparkEngine]:
-    """Without what pays only for large data: compiling each query, planning it again while it runs."""
-    from bkctl.spark.engine import SparkEngine
-
-    switched_off = ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled")
-    before = {name: str(spark.conf.get(name)) for name in switched_off}
-    for name in switched_off:
-        spark.conf.set(name, "false")
-    try:
-        with SparkEngine(spark, work_dir) as found:
-            yield found
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
-
-
 @pytest.fixture
 def engine(spark: SparkSession, tmp_path: Path) -> Iterator[SparkEngine]:
-    with quick_engine(spark, str(tmp_path)) as found:
+    from bkctl.spark.engine import SparkEngine
+
+    with SparkEngine(spark, str(tmp_path)) as found:
         yield found
 
 
@@ -122,19 +106,21 @@ def test_on_real_bookies(
 @settings(max_examples=2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(seed=st.integers(0, 2**32))
 def test_on_random_clusters(spark: SparkSession, seed: int) -> None:
+    from bkctl.spark.engine import SparkEngine
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         case = random_case(random.Random(seed), ledgers=60)
         tables = case.write(folder / "tables")
         here = run_over(tables, "replication-audit", folder / "local", bookies_gone=case.gone)
-        with quick_engine(spark, name) as engine:
+        with SparkEngine(spark, name) as engine:
             there = run_over(
                 tables, "replication-audit", folder / "spark", bookies_gone=case.gone, engine=engine
             )
         same_results(here, there)
 
 
-@pytest.mark.parametrize("job", [name for name in JOBS if name != "inventory"])
+@pytest.mark.parametrize("job", JOBS)
 def test_on_random_tables(engine: SparkEngine, tmp_path: Path, job: str) -> None:
     seed = zlib.crc32(job.encode())
     tables = random_tables(random.Random(seed), tmp_path / "tables")

@@ -71,7 +71,7 @@ def ordered(rows: list[Row]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)
 
 
-@pytest.mark.parametrize("table", ["entries", "runs", "logs", "log_ledgers", "journal", "damage"])
+@pytest.mark.parametrize("table", ["entries", "runs", "checks", "logs", "log_ledgers", "journal", "damage"])
 def test_a_table_in_spark_is_the_table(spark: SparkSession, fleet: Path, table: str) -> None:
     data = frame(spark, table, fleet, damage="rows")
     expected = table_rows(table, [fleet])

@@ -21,7 +21,10 @@ PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
 PROGRAM = """
 import json, sys
 from bkctl.spark import session
-spark = session("local[1]", **{"spark.sql.shuffle.partitions": "1"})
+spark = session(
+    "local[1]",
+    **{"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+)
 version = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
 data = spark.read.format("bookkeeper").option("table", "entries").load(sys.argv[1])
 print(json.dumps({"entries": data.count(), "java": version}))

@@ -32,21 +32,6 @@ JOURNAL_ENTRIES = pa.schema(
     ]
 )
 
-CHECKS = pa.schema(
-    [
-        ("bookie", pa.string()),
-        ("dir", pa.string()),
-        ("log_id", pa.int64()),
-        ("ledger", pa.int64()),
-        ("digest", pa.string()),
-        ("digest_ok", pa.bool_()),
-        ("bad_entry", pa.int64()),
-        ("bad_offset", pa.int64()),
-        ("entries", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
-
 #: Tables of a table set and their schemas; all are written, empty ones too.
 SCHEMAS: dict[str, pa.Schema] = {
     "bookies": BOOKIES,
@@ -60,7 +45,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "suspect_entries": schemas.ENTRIES,
     "suspect_locations": schemas.INDEX_LOCATIONS,
     "replicas": schemas.ENTRIES,
-    "checks": CHECKS,
+    "checks": schemas.CHECKS,
     "damage": schemas.DAMAGE,
     "ledgers": schemas.LEDGERS,
     "fragments": schemas.FRAGMENTS,

@@ -8,25 +8,7 @@ VERIFY = Job(
     name="verify",
     summary="Check the digest of every entry in the entry logs.",
     inputs=(
-        Input(
-            "checks",
-            "entries",
-            ("bookie", "dir", "log_id", "offset", "size", "ledger", "entry", "digest", "digest_ok"),
-            digest=True,
-            # One row for what is well of a ledger in a log, one for each entry that is not.
-            reduce="""
-                SELECT e.bookie AS bookie, e.dir AS dir, e.log_id AS log_id, e.ledger AS ledger,
-                       e.digest AS digest,
-                       e.digest_ok AS digest_ok,
-                       CASE WHEN e.digest_ok = FALSE THEN e.entry END AS bad_entry,
-                       CASE WHEN e.digest_ok = FALSE THEN e.offset END AS bad_offset,
-                       count(*) AS entries, CAST(sum(e.size) AS BIGINT) AS bytes
-                FROM entries e
-                GROUP BY e.bookie, e.dir, e.log_id, e.ledger, e.digest, e.digest_ok,
-                         CASE WHEN e.digest_ok = FALSE THEN e.entry END,
-                         CASE WHEN e.digest_ok = FALSE THEN e.offset END
-            """,
-        ),
+        Input("checks", "checks", digest=True),
         Input("damage", "damage"),
     ),
     sql="""

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from bkctl.codec.entrylog import parse_log_name
+from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.types import DigestType
 
@@ -17,8 +18,6 @@ DAMAGE_POLICIES = ("fail", "rows", "skip")
 DIGEST_MODES = ("auto", "off", *(kind.value for kind in DigestType))
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-_SIZE = re.compile(r"([0-9]+) *([kmg]?)i?b?", re.IGNORECASE)
-_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 _ID_LIMIT = 1 << 63
 
 Range = tuple[int, int]
@@ -145,10 +144,10 @@ def parse_log_ids(text: str) -> frozenset[int]:
 
 def parse_size(name: str, text: str) -> int:
     """``256m`` or ``268435456`` in bytes. Raises UsageError."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"option {name}: expected a size such as 256m, found {text!r}")
-    return int(found[1]) << _SHIFTS[found[2].lower()]
+    try:
+        return parse_byte_size(text)
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from None
 
 
 def parse_flag(name: str, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bkctl.errors import UsageError
+from bkctl.pipeline.tables.checks import ChecksTable
 from bkctl.pipeline.tables.damage import DamageTable
 from bkctl.pipeline.tables.entries import Entries
 from bkctl.pipeline.tables.index import IndexLedgers, IndexLocations, IndexRuns
@@ -17,6 +18,7 @@ TABLES: dict[str, Table] = {
     for table in (
         Entries(),
         RunTable(),
+        ChecksTable(),
         Logs(),
         LogLedgers(),
         Journal(),

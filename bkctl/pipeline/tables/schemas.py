@@ -51,6 +51,19 @@ RUNS = pa.schema(
         ("ids_hash", pa.int64()),
     ]
 )
+CHECKS = pa.schema(
+    [
+        *_PLACE,
+        ("log_id", pa.int64()),
+        ("ledger", pa.int64()),
+        ("digest", pa.string()),
+        ("digest_ok", pa.bool_()),
+        ("bad_entry", pa.int64()),
+        ("bad_offset", pa.int64()),
+        ("entries", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
 LOGS = pa.schema(
     [
         *_PLACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bkctl.pipeline import extraction
 from bkctl.pipeline.engine import Extraction
 from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.job import Input
-from bkctl.pipeline.jobs.verify import VERIFY
+from bkctl.pipeline.jobs.journal_forensics import JOURNAL_FORENSICS
 from bkctl.pipeline.results import parquet_files
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
@@ -24,7 +25,7 @@ from bkctl.pipeline.tables.split import Split
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 RUNS = Input("runs", "runs")
-(CHECKS,) = (item for item in VERIFY.inputs if item.name == "checks")
+(REDUCED,) = (item for item in JOURNAL_FORENSICS.inputs if item.reduce and item.source == "journal")
 MEMORY_BYTES = 256 << 20
 
 
@@ -51,7 +52,7 @@ def test_several_processes_give_what_one_gives(tmp_path: Path, monkeypatch: pyte
     assert len(parquet_files(str(tmp_path / "two"))) > 1
 
 
-@pytest.mark.parametrize("item", [RUNS, CHECKS], ids=lambda item: item.name)
+@pytest.mark.parametrize("item", [RUNS, REDUCED], ids=lambda item: item.name)
 def test_a_table_without_rows_has_its_columns(tmp_path: Path, item: Input) -> None:
     extract(work(item, tmp_path / "none"), 1, MEMORY_BYTES, nobody)
     extract(work(item, tmp_path / "some", DEMO), 1, MEMORY_BYTES, nobody)
@@ -62,17 +63,21 @@ def test_a_table_without_rows_has_its_columns(tmp_path: Path, item: Input) -> No
 
 
 def test_reducing_counts_every_entry_once(tmp_path: Path) -> None:
-    entries = Input("entries", "entries", ("log_id", "ledger", "entry"))
-    extract(work(CHECKS, tmp_path / "checks", DEMO), 1, MEMORY_BYTES, nobody)
-    extract(work(entries, tmp_path / "entries", DEMO, digest="off"), 1, MEMORY_BYTES, nobody)
-    assert sum(row["entries"] for row in rows(tmp_path / "checks")) == len(rows(tmp_path / "entries")) > 0
+    counted = replace(
+        REDUCED,
+        reduce="""SELECT j.ledger AS ledger, count(*) AS records
+                  FROM journal j WHERE j.kind = 'entry' GROUP BY 1""",
+    )
+    extract(work(counted, tmp_path / "counted", DEMO), 1, MEMORY_BYTES, nobody)
+    extract(work(REDUCED, tmp_path / "records", DEMO), 1, MEMORY_BYTES, nobody)
+    assert sum(row["records"] for row in rows(tmp_path / "counted")) == len(rows(tmp_path / "records")) > 0
 
 
 class _Failing:
     """A table whose second batch cannot be read."""
 
-    name = "entries"
-    schema = TABLES["entries"].schema
+    name = "journal"
+    schema = TABLES["journal"].schema
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
         return [Split()]
@@ -83,11 +88,11 @@ class _Failing:
         raise CorruptionError("entry log record", path="/x/0.log", offset=77)
 
 
-@pytest.mark.parametrize("item", [Input("entries", "entries"), CHECKS], ids=lambda item: item.name)
+@pytest.mark.parametrize("item", [Input("journal", "journal"), REDUCED], ids=lambda item: item.name)
 def test_a_failure_half_way_is_the_readers_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: Input
 ) -> None:
-    monkeypatch.setitem(TABLES, "entries", _Failing())
+    monkeypatch.setitem(TABLES, "journal", _Failing())
     with pytest.raises(CorruptionError, match=r"/x/0\.log.*offset 77"):
         extract(work(item, tmp_path / "o", DEMO), 1, MEMORY_BYTES, nobody)
     assert parquet_files(str(tmp_path / "o")) == []

@@ -1,0 +1,95 @@
+"""Table ``checks``: what the digests of the entry logs' entries say, without a row for each entry.
+
+One row for each ledger, log, digest type and result, and one for each entry whose digest fails
+(``bad_entry``, ``bad_offset``). ``digest_ok`` is null where the digest cannot be told. ``bytes`` are those of
+the bodies. A piece of a large log has rows of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bkctl.pipeline.tables.arrow_columns import rows_batches
+from bkctl.pipeline.tables.log_digests import KINDS
+from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.log_splits import plan_logs
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.schemas import CHECKS
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.table import known_columns
+from bkctl.vfs import PosixFileSystem
+
+_Row = tuple[object, ...]
+
+#: Entries and bytes by ledger, code of the digest type, and result.
+_Sums = dict[tuple[int, int, int], list[int]]
+
+
+class ChecksTable:
+    """See the module. A log's sums are held until its end: a few for each ledger in it."""
+
+    name = "checks"
+    schema = CHECKS
+
+    def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
+        return plan_logs(paths, options)
+
+    def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
+        names = known_columns(self, columns)
+        rows = (row for file in split.files for row in _rows(file, split, options))
+        for batch in rows_batches(CHECKS, rows, options.batch_rows):
+            yield batch.select(names)
+
+
+def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row]:
+    reader = opened(PosixFileSystem(), file, split, options)
+    if reader is None:
+        return
+    sums: _Sums = {}
+    with reader:
+        for item in reader.items():
+            if not isinstance(item, LogRows):
+                continue
+            bad = item.results == 0
+            if bad.any():
+                yield from _bad_rows(file, item.select(bad))
+            if not options.only_bad:
+                _add(sums, item.select(~bad) if bad.any() else item)
+    place = (file.bookie, file.dir, file.id)
+    for (ledger, kind, result), (entries, size) in sums.items():
+        yield *place, ledger, _type_name(kind), result == 1 or None, None, None, entries, size
+
+
+def _bad_rows(file: SplitFile, rows: LogRows) -> Iterator[_Row]:
+    place = (file.bookie, file.dir, file.id)
+    offsets = rows.starts + (rows.base + 4)
+    columns = (rows.ledgers, rows.kinds, rows.entries, offsets, rows.sizes)
+    for ledger, kind, entry, offset, size in zip(*(column.tolist() for column in columns), strict=True):
+        yield *place, ledger, _type_name(kind), False, entry, offset, 1, size
+
+
+def _type_name(kind: int) -> str | None:
+    return None if kind < 0 else KINDS[kind].value
+
+
+def _add(sums: _Sums, rows: LogRows) -> None:
+    """Add a window's entries: mostly stretches of one ledger, so stretches are what is counted."""
+    if not len(rows):
+        return
+    changes = (
+        (rows.ledgers[1:] != rows.ledgers[:-1])
+        | (rows.kinds[1:] != rows.kinds[:-1])
+        | (rows.results[1:] != rows.results[:-1])
+    )
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    counts = np.diff(np.concatenate((starts, [len(rows)])))
+    sizes = np.add.reduceat(rows.sizes.astype(np.int64), starts)
+    keys = zip(*(column[starts].tolist() for column in (rows.ledgers, rows.kinds, rows.results)), strict=True)
+    for key, count, size in zip(keys, counts.tolist(), sizes.tolist(), strict=True):
+        found = sums.setdefault(key, [0, 0])
+        found[0] += count
+        found[1] += size

@@ -1,0 +1,58 @@
+"""What ``bkctl pipeline run`` refuses before it touches anything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+
+Run = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (("--report", "r.html"), "--report"),
+        (("--complete",), "--complete"),
+        (("--budget", "1MiB"), "--budget"),
+        (("--bookie", "other:3181"), "--bookie"),
+        (("--password", "x"), "--password"),
+        (("--metadata-after", "zk.json"), "--metadata-after"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_rebuild_refuses_what_it_does_not_heed_and_leaves_the_index(
+    run_cli: Run, tmp_path: Path, option: tuple[str, ...], named: str
+) -> None:
+    bookie = Path(shutil.copytree(DEMO / "bookie1", tmp_path / "bookie1"))
+    before = sorted(bookie.rglob("*"))
+    result = run_cli("pipeline", "run", "index-rebuild", bookie, "--out", tmp_path / "o", "--yes", *option)
+    assert result.exit_code == 2, result.stderr
+    assert named in result.stderr
+    assert sorted(bookie.rglob("*")) == before
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("table", ["runs", "bookies"])
+def test_a_table_that_is_no_parquet_file_any_more_is_named(run_cli: Run, tmp_path: Path, table: str) -> None:
+    tables = tmp_path / "tables"
+    run_cli("pipeline", "run", "inventory", DEMO, "--out", tables, "--jobs", "1")
+    broken = next((tables / table).glob("*.parquet"))
+    broken.write_bytes(b"not what it was")
+    result = run_cli(
+        "pipeline",
+        "run",
+        "replication-audit",
+        tables,
+        "--metadata",
+        DEMO / "zk.json",
+        "--out",
+        tmp_path / "o",
+    )
+    assert result.exit_code == 7
+    assert str(broken) in result.stderr

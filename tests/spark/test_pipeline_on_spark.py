@@ -1,0 +1,126 @@
+"""``bkctl pipeline run --engine spark`` as people type it, in the session that the tests have."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.spark.failures import as_ours
+from tests.support.manifest import index_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[..., Any]
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+ON_SPARK = ("--engine", "spark", "--master", "local[2]", "-o", "json")
+
+
+@pytest.fixture
+def shared(spark: SparkSession) -> Iterator[SparkSession]:
+    """The tests' session, with its settings as they were: a command sets those of its own."""
+    kept = {name: str(spark.conf.get(name)) for name in ("spark.sql.shuffle.partitions",)}
+    yield spark
+    for name, value in kept.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DEMO / "bookie1", tmp_path / "bookie1"))
+
+
+def test_indexes_are_rebuilt_and_the_session_that_was_there_stays(
+    run_cli: Run, shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    current = bookie / "ledgers" / "current"
+    before = sorted(index_rows(current))
+    shutil.rmtree(current / "locations")
+    command = ("pipeline", "run", "index-rebuild", bookie, "--metadata", DEMO / "zk.json", *ON_SPARK)
+    dry = run_cli(*command, "--out", tmp_path / "dry", "--dry-run")
+    assert dry.exit_code == 0, dry.stderr
+    assert not (current / "locations").exists()
+    result = run_cli(*command, "--out", tmp_path / "out", "--yes")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["engine"], told["verdict"]) == ("spark", "clean")
+    assert told["metadata"] == str(DEMO / "zk.json")
+    assert told["counts"]["rows"] == len(before) > 0
+    assert sorted(index_rows(current)) == before
+    (table,) = told["tables"]
+    assert (
+        sum(len(pq.read_table(path)) for path in Path(table["path"]).glob("*.parquet")) == table["rows"] == 1
+    )
+    assert shared.sql("SELECT 1 AS one").collect()[0].one == 1
+
+
+def test_a_job_says_on_spark_what_it_says_here(
+    run_cli: Run, shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    log = max((bookie / "ledgers" / "current").glob("*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 40] ^= 1  # in the first entry, behind its header
+    log.write_bytes(bytes(data))
+    told = {}
+    for where in (ON_SPARK, ("--engine", "local", "--jobs", "1", "-o", "json")):
+        out = tmp_path / where[1]
+        result = run_cli("pipeline", "run", "verify", bookie, "--out", out, *where)
+        assert result.exit_code == 1, result.stderr
+        told[where[1]] = json.loads(result.stdout)
+        assert not (out / ".work").exists()
+    assert told["spark"]["counts"] == told["local"]["counts"]
+    assert told["spark"]["found"] == told["local"]["found"] != []
+    for here, there in zip(told["local"]["tables"], told["spark"]["tables"], strict=True):
+        schemas = [pq.read_schema(next(Path(table["path"]).glob("*.parquet"))) for table in (here, there)]
+        assert (here["name"], schemas[0].names, schemas[0].types) == (
+            there["name"],
+            schemas[1].names,
+            schemas[1].types,
+        )
+
+
+def test_what_fails_in_a_task_has_the_exit_code_and_the_words_it_has_here(
+    run_cli: Run, shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    dump = tmp_path / "zk.json"
+    dump.write_text("{no dump")
+    command = ("pipeline", "run", "replication-audit", bookie, "--metadata", dump)
+    here = run_cli(*command, "--out", tmp_path / "local", "--engine", "local", "--jobs", "1")
+    there = run_cli(*command, "--out", tmp_path / "spark", *ON_SPARK)
+    assert there.exit_code == here.exit_code != 0
+    assert there.stderr == here.stderr
+    assert str(dump) in there.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code"),
+    [
+        (NotFoundError("/x: no such file or directory"), 6),
+        (UsageError("option digest: what?"), 2),
+        (StorageError("/x/0.log: Input/output error"), 7),
+        (CorruptionError("entry log header", offset=7, expected="BKLO", found="0000", path="/x/0.log"), 1),
+        (CorruptionError("metadata", offset=0, found="nothing"), 1),
+    ],
+)
+def test_an_error_of_ours_comes_back_out_of_a_traceback(raised: BkctlError, exit_code: int) -> None:
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown\nTraceback (most recent call last):\n"
+        f'  File "worker.py", line 3, in read\n{type(raised).__module__}.{type(raised).__name__}: {raised}\n'
+    )
+    found = as_ours(text)
+    assert (type(found), str(found), found.exit_code) == (type(raised), str(raised), exit_code)
+
+
+def test_other_errors_of_spark_are_short() -> None:
+    found = as_ours("[SPARK_X] Job aborted\n\n" + "\tat org.apache.spark.Foo\n" * 90)
+    assert isinstance(found, StorageError)
+    assert str(found).startswith("Spark: [SPARK_X] Job aborted")
+    assert len(str(found)) < 200
