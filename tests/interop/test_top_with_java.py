@@ -115,4 +115,5 @@ def test_a_java_bookie_that_is_gone_is_a_row_with_an_error(
         bookie.resume()
     assert done.returncode == 3
     errors = {row["bookie"]: row["error"] for row in json.loads(done.stdout)["bookies"]}
-    assert errors == {f"127.0.0.1:{port}": "no answer within 3 s", bookies[OURS][0].bookie_id: None}
+    assert errors.pop(f"127.0.0.1:{port}") in {"no answer within 3 s", "cannot connect: Connection refused"}
+    assert errors == {bookies[OURS][0].bookie_id: None}
