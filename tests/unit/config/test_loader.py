@@ -113,9 +113,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name() -> None:
 
 def test_a_known_key_without_effect_says_so_only_when_it_asks_for_something() -> None:
     assert loaded("numAddWorkerThreads=1\njournalReuseFiles=false\nextraServerComponents=")[1] == []
-    _, notices = loaded(
-        "journalReuseFiles=true\ngcOverreplicatedLedgerWaitTime=5\nlocalScrubInterval=5"
-    )
+    _, notices = loaded("journalReuseFiles=true\ngcOverreplicatedLedgerWaitTime=5\nlocalScrubInterval=5")
     assert [(one.warning, one.where) for one in notices[:3]] == [(True, "f:4"), (False, "f:5"), (True, "f:6")]
     assert "journalReuseFiles has no effect here: journal files are never recycled" in str(notices[0])
     assert "gcOverreplicatedLedgerWaitTime has no effect yet: it arrives with a later release" in str(
