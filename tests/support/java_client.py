@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
 
-from tests.support.java_bookkeeper import Jars, JavaDriver, require_jars
+from tests.support.java_bookkeeper import Jars, JavaDriver, JavaError, require_jars
 
 PASSWORD = b"pw"
 
@@ -159,8 +159,16 @@ class JavaClient:
         self.name = name
 
     def close(self) -> None:
-        """Close it with its connections."""
-        self.java.ask("close-client", self.name)
+        """Close it with its connections.
+
+        4.17.3 trips over itself when an answer comes in during the close: a request that was just completed,
+        and recycled, is failed once more. Nothing that was asked before depends on it.
+        """
+        try:
+            self.java.ask("close-client", self.name)
+        except JavaError as error:
+            if 'because "this.perChannelBookieClient" is null' not in str(error):
+                raise
 
     def known_bookies(self) -> set[str]:
         """The bookies that it would choose for a new ledger."""
