@@ -253,7 +253,7 @@ def write_metadata_tables(folder: Path, ids: Any, owners: Any, slots: Any, last:
     from bkctl.pipeline.tables.schemas import FRAGMENTS, LEDGERS
 
     bookies = pa.ListArray.from_arrays(
-        np.arange(0, len(owners) + 1, REPLICAS, dtype=np.int32), pa.array(names[owners])
+        np.arange(0, len(owners) + 1, REPLICAS, dtype=np.int32), pa.array(names).take(pa.array(owners))
     )
     first = pa.array(np.zeros(len(ids), np.int64))
     one = pa.StructArray.from_arrays([first, bookies], names=["first_entry", "bookies"])
