@@ -177,12 +177,12 @@ def scrapes(
             conf = {**http_conf(port), "flushInterval": "200", "diskCheckInterval": "300"}
             bookie = stack.enter_context(BookieProcess(folder, uri, conf=conf))
             bookie.start(kind)
-            _load(java, uri, bookie.bookie_id)
+            _load(java, uri, bookie.bookie_id, port)
             found[kind] = Scrapes(_scrape_when_counted(port, kind), folder)
         yield found
 
 
-def _load(java: JavaLedgerClient, uri: str, bookie: str) -> None:
+def _load(java: JavaLedgerClient, uri: str, bookie: str, port: int) -> None:
     for wire in ("v3", "v2"):
         client = java.client(uri, wire=wire)
         try:
@@ -190,9 +190,17 @@ def _load(java: JavaLedgerClient, uri: str, bookie: str) -> None:
             ledger = client.create(1, 1, 1, "CRC32C")
             assert not ledger.add(count=ENTRIES, size=PAYLOAD_BYTES).failed
             ledger.close()
+            _wait_until_flushed(port)
             assert len(client.open(ledger.id).read(0, ENTRIES - 1)) == ENTRIES
         finally:
             client.close()
+
+
+def _wait_until_flushed(port: int) -> None:
+    """Then the reads come from the entry logs: Java exports what counts those only after the first of them."""
+    until = time.monotonic() + 20
+    while scrape(port).value("bookie_write_cache_count") and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _scrape_when_counted(port: int, kind: str) -> ScrapeText:
