@@ -197,7 +197,7 @@ def _load(java: JavaLedgerClient, uri: str, bookie: str, port: int) -> None:
 
 
 def _wait_until_flushed(port: int) -> None:
-    """Then the reads come from the entry logs: Java exports what counts those only after the first of them."""
+    """Then reads come from the entry logs: Java exports what counts those only after the first of them."""
     until = time.monotonic() + 20
     while scrape(port).value("bookie_write_cache_count") and time.monotonic() < until:
         time.sleep(0.05)
