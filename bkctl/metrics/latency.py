@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub
@@ -12,6 +12,9 @@ _STEPS = 8
 #: Bucket 0 ends at 1 us; the last one begins at about 15 minutes.
 _FIRST_S = 1e-6
 _BUCKETS = _STEPS * 30
+#: The longest time of each bucket; what is longer than the last one's counts there too.
+_UPPER_S = [_FIRST_S * 2.0 ** (bucket / _STEPS) for bucket in range(_BUCKETS)]
+_ENDS_S = _UPPER_S[:-1]
 
 
 class LatencyHistogram:
@@ -33,14 +36,11 @@ class LatencyHistogram:
         """``count`` events that took ``seconds`` each."""
         if not (self.on and count):
             return
-        if seconds <= _FIRST_S:
-            bucket = 0
-        else:
-            bucket = min(int(math.log2(seconds / _FIRST_S) * _STEPS) + 1, _BUCKETS - 1)
-        self.buckets[bucket] += count
+        self.buckets[bisect_left(_ENDS_S, seconds)] += count
         self.count += count
         self.total_s += seconds * count
-        self.maximum_s = max(self.maximum_s, seconds)
+        if seconds > self.maximum_s:
+            self.maximum_s = seconds
 
     def quantile(self, fraction: float) -> float:
         """Seconds that ``fraction`` (0 to 1) of the events did not exceed; 0.0 without events."""
@@ -49,8 +49,7 @@ class LatencyHistogram:
         for bucket, count in enumerate(self.buckets):
             seen += count
             if count and seen >= wanted and bucket < _BUCKETS - 1:
-                upper: float = _FIRST_S * 2.0 ** (bucket / _STEPS)
-                return min(upper, self.maximum_s)
+                return min(_UPPER_S[bucket], self.maximum_s)
         return self.maximum_s
 
     def filled(self) -> list[tuple[float, int]]:
@@ -58,9 +57,7 @@ class LatencyHistogram:
 
         With two looks at these, whoever keeps the earlier one has the distribution of the time between.
         """
-        return [
-            (_FIRST_S * 2.0 ** (bucket / _STEPS), count) for bucket, count in enumerate(self.buckets) if count
-        ]
+        return [(upper, count) for upper, count in zip(_UPPER_S, self.buckets, strict=True) if count]
 
 
 class LatencyWindow:
@@ -97,5 +94,5 @@ class LatencyWindow:
             # An empty bucket does not add to what was seen, so the first one to reach it has events.
             while seen < fraction * events or not seen:
                 bucket, seen = next(reached)
-            found.append(min(_FIRST_S * 2.0 ** (bucket / _STEPS), self.total.maximum_s))
+            found.append(min(_UPPER_S[bucket], self.total.maximum_s))
         return found
