@@ -13,7 +13,7 @@ _STEPS = 8
 _FIRST_S = 1e-6
 _BUCKETS = _STEPS * 30
 #: The longest time of each bucket; what is longer than the last one's counts there too.
-_UPPER_S = [_FIRST_S * 2.0 ** (bucket / _STEPS) for bucket in range(_BUCKETS)]
+_UPPER_S: list[float] = [_FIRST_S * 2.0 ** (bucket / _STEPS) for bucket in range(_BUCKETS)]
 _ENDS_S = _UPPER_S[:-1]
 
 

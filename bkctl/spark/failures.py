@@ -16,6 +16,7 @@ _RAISED = re.compile(r"bkctl\.errors\.([A-Za-z]+): (.+)")
 _CORRUPTION = re.compile(
     r"(?P<what>.+?) at offset (?P<offset>[0-9]+)(?:: (?:expected (?P<expected>.+)|found (?P<found>.+)))?"
 )
+_NOT_THERE = "No module named 'bkctl"
 _SHOWN_LINES = 3
 
 
@@ -39,6 +40,8 @@ def as_ours(text: str) -> BkctlError:
             return _KINDS[name](said)
         if name == CorruptionError.__name__:
             return _corruption(said)
+    if _NOT_THERE in text:
+        return NotFoundError("the Python of Spark's executors has no bkctl ('On a cluster' in docs/spark.md)")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return StorageError("Spark: " + " ".join(lines[:_SHOWN_LINES]))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import bkctl
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.spark.connect import SCHEME, connect
 from bkctl.spark.failures import failures
 from bkctl.spark.java import java_home
 
@@ -42,7 +43,8 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
     whose own settings count. ``conf`` are further settings by their full names, ``**{"spark.x": "y"}``, and
     win.
 
-    Raises NotFoundError when Spark or a Java for it is missing, UsageError for a setting without a dot.
+    Raises NotFoundError when Spark or a Java for it is missing, UsageError for a setting without a dot or an
+    address that is none, ConnectionFailedError when no Connect server listens there.
     """
     try:
         from pyspark.sql import SparkSession
@@ -51,14 +53,13 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
     strange = [name for name in conf if "." not in name]
     if strange:
         raise UsageError(f"setting {strange[0]!r}: full names of Spark's settings have dots")
-    builder = SparkSession.builder.appName(app_name)
-    if master.startswith("sc://"):
-        found = builder.remote(master).getOrCreate()
+    if master.startswith(SCHEME):
+        found = connect(master, app_name)
         for name, value in {PUSHDOWN_SETTING: "true", **conf}.items():
             found.conf.set(name, value)
         register(found)
         return found
-    builder = builder.master(master)
+    builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_local_settings(master), **conf}.items():
         builder = builder.config(name, value)
     with _environment(master):

@@ -124,3 +124,9 @@ def test_other_errors_of_spark_are_short() -> None:
     assert isinstance(found, StorageError)
     assert str(found).startswith("Spark: [SPARK_X] Job aborted")
     assert len(str(found)) < 200
+
+
+def test_executors_without_our_package_are_told_as_such() -> None:
+    found = as_ours("[PYTHON_EXCEPTION] x\nModuleNotFoundError: No module named 'bkctl.spark'\n")
+    assert isinstance(found, NotFoundError)
+    assert "docs/spark.md" in str(found)

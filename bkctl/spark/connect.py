@@ -1,0 +1,53 @@
+"""Sessions on a Spark Connect server: the client speaks gRPC, nothing of Spark runs in this process."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bkctl.errors import ConnectionFailedError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What an address of a Connect server begins with.
+SCHEME = "sc://"
+#: Where a server listens that was told nothing else.
+DEFAULT_PORT = 15002
+#: Spark's client tries again for minutes; a server that is there takes a connection at once.
+CONNECT_TIMEOUT_S = 10.0
+
+
+def connect(address: str, app_name: str) -> SparkSession:
+    """A session of the server at ``sc://host[:port][/;parameters]``.
+
+    Raises UsageError for an address that is none, ConnectionFailedError when nobody listens there,
+    NotFoundError when packages of the client are missing.
+    """
+    host, port = _host_and_port(address)
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ConnectionFailedError(
+            f"{address}: no Spark Connect server at {host}:{port} ({error})"
+        ) from None
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.appName(app_name).remote(address).getOrCreate()
+    except ImportError as error:
+        raise NotFoundError(
+            f"Spark Connect's client is not complete ({error}): pip install 'bkctl[spark-connect]'"
+        ) from None
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit("http://" + address.removeprefix(SCHEME))
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"{address!r}: {error}") from None
+    if not host:
+        raise UsageError(f"{address!r}: expected sc://host[:port]")
+    return host, port or DEFAULT_PORT
