@@ -95,6 +95,11 @@ class Cookie:
             return self.ledger_paths
         return split_dirs(self.index_dirs)
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that it names: journal, ledger, then index directories. Raises CorruptionError."""
+        return (*self.journal_paths, *self.ledger_paths, *self.index_paths)
+
 
 def split_dirs(stored: str) -> tuple[str, ...]:
     """Directories out of ``2<TAB>/a<TAB>/b``. Raises CorruptionError when the count is not theirs."""

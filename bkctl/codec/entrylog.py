@@ -36,6 +36,7 @@ Source: ``org.apache.bookkeeper.bookie.DefaultEntryLogger``, ``EntryLogMetadata`
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ _HEADER = struct.Struct(">4siqi")
 _DIRECT_MARK = struct.Struct(">iq")
 _BATCH_HEAD = struct.Struct(">iqqi")
 _PAIR = struct.Struct(">qq")
+_COMPACTING = re.compile(r"([0-9a-f]+)\.log\.compacting")
+_COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
 
 DIRECT_MARK_SIZE = DIRECT_HEADER_BYTES - HEADER_BYTES - 4
 
@@ -209,3 +212,25 @@ def parse_log_name(name: str) -> int | None:
     if not dot or suffix != "log" or not stem or not set(stem) <= set("0123456789abcdef"):
         return None
     return int(stem, 16)
+
+
+def compacting_name(log_id: int) -> str:
+    """File name of a compaction's target while it is being written."""
+    return f"{log_name(log_id)}.compacting"
+
+
+def parse_compacting_name(name: str) -> int | None:
+    """The id in ``<hex>.log.compacting``, or None when ``name`` is none."""
+    found = _COMPACTING.fullmatch(name)
+    return None if found is None else int(found[1], 16)
+
+
+def compacted_name(target: int, source: int) -> str:
+    """File name of a compaction's target that is whole, with the log that it was made from."""
+    return f"{log_name(target)}.{source:x}.compacted"
+
+
+def parse_compacted_name(name: str) -> tuple[int, int] | None:
+    """Target and source in ``<hex>.log.<hex>.compacted``, or None when ``name`` is none."""
+    found = _COMPACTED.fullmatch(name)
+    return None if found is None else (int(found[1], 16), int(found[2], 16))

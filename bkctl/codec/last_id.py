@@ -27,6 +27,8 @@ LOG_ID_MAX = 2**31 - 1
 #: Bound on what is looked at; the file holds nine bytes at most.
 LAST_ID_BYTES_MAX = 64
 
+LAST_ID_NAME = "lastId"
+
 _FIRST_LINE = re.compile(rb"\+?([0-9a-fA-F]+)(?:[\r\n]|\Z)")
 
 

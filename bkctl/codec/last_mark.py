@@ -43,6 +43,11 @@ class LastMark:
 ZERO_MARK = LastMark(0, 0)
 
 
+def last_mark_name(journal: int, journals: int) -> str:
+    """File name of the mark of journal number ``journal`` of ``journals``."""
+    return "lastMark" if journals == 1 else f"lastMark.{journal}"
+
+
 def decode_last_mark(data: bytes) -> LastMark:
     """The mark in the first 16 bytes; what follows them is not looked at.
 

@@ -28,11 +28,10 @@ Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bkctl.codec.protobuf_text import merge_text, quote
+from bkctl.codec.protobuf_text import merge_text
 from bkctl.errors import CorruptionError, UsageError
 
 if TYPE_CHECKING:
@@ -89,18 +88,6 @@ def decode_mark(data: bytes) -> UnderreplicatedMark:
     return UnderreplicatedMark(tuple(message.replica), message.ctime if message.HasField("ctime") else None)
 
 
-def encode_mark(mark: UnderreplicatedMark) -> bytes:
-    """The mark's text, as Java prints it."""
-    return b"".join(_lines(mark))
-
-
-def _lines(mark: UnderreplicatedMark) -> Iterable[bytes]:
-    for replica in mark.replicas:
-        yield f"replica: {quote(replica.encode())}\n".encode()
-    if mark.marked_ms is not None:
-        yield f"ctime: {mark.marked_ms}\n".encode()
-
-
 def decode_holder(data: bytes) -> str:
     """Who holds a lock or gave a vote, "" where that was not said. Raises CorruptionError."""
     from bkctl.codec.proto.bookkeeper_pb2 import LockDataFormat
@@ -108,11 +95,6 @@ def decode_holder(data: bytes) -> str:
     message = LockDataFormat()
     _merge(message, data, "holder of a lock or vote")
     return str(message.bookieId)
-
-
-def encode_holder(holder: str) -> bytes:
-    """The text of a lock or a vote, as Java prints it."""
-    return f"bookieId: {quote(holder.encode())}\n".encode()
 
 
 def vote_number(name: str) -> int | None:

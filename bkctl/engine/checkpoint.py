@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from bkctl.clock import Clock
-from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.codec.last_mark import MARK_BYTES, LastMark, decode_last_mark, encode_last_mark, last_mark_name
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
@@ -21,12 +21,6 @@ from bkctl.metrics.latency import LatencyHistogram
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
-_MARK_BYTES = 16
-
-
-def mark_name(journal: int, journals: int) -> str:
-    """File name of the mark of journal number ``journal`` of ``journals``."""
-    return "lastMark" if journals == 1 else f"lastMark.{journal}"
 
 
 class LastMarks:
@@ -45,7 +39,7 @@ class LastMarks:
         one cannot be read: a mark that is too low would only cost time, but a disk that fails is to be
         known.
         """
-        name = mark_name(journal, self._journals)
+        name = last_mark_name(journal, self._journals)
         best = LastMark(0, 0)
         for directory in self._directories:
             path = f"{directory}/{name}"
@@ -54,7 +48,7 @@ class LastMarks:
             except NotFoundError:
                 continue
             try:
-                mark = decode_last_mark(file.read_at(0, _MARK_BYTES))
+                mark = decode_last_mark(file.read_at(0, MARK_BYTES))
             except CorruptionError as error:
                 _log.warning("%s is passed over: %s", path, error.what)
                 continue
@@ -75,7 +69,7 @@ class LastMarks:
         """
         if _position(mark) <= _position(self._written.get(journal, LastMark(-1, -1))):
             return
-        name = mark_name(journal, self._journals)
+        name = last_mark_name(journal, self._journals)
         failed: StorageError | None = None
         written = 0
         for directory in self._directories:

@@ -245,7 +245,7 @@ class _FileReplay:
             offset, size = batch.offset(short[0]), batch.sizes[short[0]]
             unsynced = self._may_be_unsynced(offset) and looks_torn(offset, batch.body(short[0]))
             self._note(Damage(self._path, offset, 4 + size, "an entry without a header", unsynced=unsynced))
-            batch = batch.select([index for index in range(len(batch)) if index not in set(short)])
+            batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
         by_storage: dict[LedgerStorage, tuple[list[bytes], list[bytes]]] = {}
         known = {ledger: self._row(ledger) is not None for ledger in set(batch.ledgers)}
         for index, ledger in enumerate(batch.ledgers):

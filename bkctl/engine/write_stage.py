@@ -177,7 +177,12 @@ class WriteStage:
         actions: Actions = []
         with self._lock:
             self._check(add)
-            outcome = _Outcome.NO_ROOM if self._held else self._append_single(add, actions)
+            if self._held:
+                # It waits behind them only if it would be taken.
+                self._opened(add)
+                outcome = _Outcome.NO_ROOM
+            else:
+                outcome = self._append_single(add, actions)
             if outcome is _Outcome.NO_ROOM and not self._hold(self._held_single(add)):
                 raise self._too_many()
         for action in actions:
@@ -264,7 +269,6 @@ class WriteStage:
         if ledger < 0 or entry < 0:
             raise BadRequestError(f"ledger {ledger}, entry {entry}: ids are not negative", ledger=ledger)
         self.check_writable(ledger, high_priority=add.high_priority)
-        self._opened(add)
 
     def check_writable(self, ledger: int, *, high_priority: bool = False) -> None:
         """Raise ReadOnlyBookieError when writes are refused. Called under the engine lock."""

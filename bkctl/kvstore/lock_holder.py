@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _POSIX_LOCKS = ("POSIX", "OFDLCK")
@@ -89,6 +90,25 @@ def _pid_by_getlk(path: str) -> int | None:
     finally:
         os.close(descriptor)
     return None if kind == fcntl.F_UNLCK else pid
+
+
+def process_ids() -> list[int]:
+    """Every process that is seen from here, ascending; none where there is no /proc."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def open_files(pid: int) -> Iterator[str]:
+    """What a process has open, as /proc names it. Raises OSError: it has ended, or is another user's."""
+    descriptors = f"/proc/{pid}/fd"
+    for number in os.listdir(descriptors):
+        try:
+            yield os.readlink(f"{descriptors}/{number}")
+        except FileNotFoundError:
+            continue  # closed meanwhile
 
 
 def process_name(pid: int) -> str:

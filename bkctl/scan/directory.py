@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from posixpath import basename, dirname, join, normpath
 
 from bkctl.codec.cookie import decode_cookie
-from bkctl.codec.entrylog import parse_log_name
+from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, parse_log_name
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
@@ -32,12 +32,13 @@ FOLDERS_MAX = 10_000
 SMALL_FILE_BYTES_MAX = 1 << 20
 
 COOKIE_NAME = "VERSION"
+#: The mark of a bookie that runs, or ended without shutting down.
+DIRTY_NAME = "DIRTY"
 #: Copies of a compaction by way of another disk: below a scratch directory, in one directory for each ledger
 #: directory, whose logs link to them.
 SCRATCH_NAME = "compaction-scratch"
 CURRENT = "current"
-_LAST_MARK = re.compile(r"lastMark(\.[0-9]+)?")
-_COMPACTION_LOG = re.compile(r"([0-9a-f]+)\.log\.(?:compacting|(?:[0-9a-f]+)\.compacted)")
+LAST_MARK_NAME = re.compile(r"lastMark(\.[0-9]+)?")
 _KEY_VALUE_NAMES = ("locations", "ledgers", "metadata-cache")
 _HEX_DIRECTORY = re.compile(r"[0-9a-f]{1,2}")
 
@@ -99,6 +100,12 @@ def current(directory: str) -> str:
     return join(directory, CURRENT)
 
 
+def home_of(directory: str) -> str:
+    """What a configuration calls a directory of files: without ``current``."""
+    path = normpath(directory)
+    return dirname(path) if basename(path) == CURRENT else path
+
+
 def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
     """The first bytes of a file. Raises NotFoundError, StorageError."""
     file = filesystem.open(path)
@@ -132,11 +139,11 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
         full = join(path, name)
         if (log_id := parse_log_name(name)) is not None and name == f"{log_id:x}.log":
             logs.append(LogFile(full, log_id, _size(filesystem, full)))
-        elif match := _COMPACTION_LOG.fullmatch(name):
-            logs.append(LogFile(full, int(match[1], 16), _size(filesystem, full), compaction=True))
+        elif (target := _compaction_target(name)) is not None:
+            logs.append(LogFile(full, target, _size(filesystem, full), compaction=True))
         elif (journal_id := parse_journal_name(name)) is not None:
             journals.append(JournalFile(full, journal_id, _size(filesystem, full)))
-        elif _LAST_MARK.fullmatch(name):
+        elif LAST_MARK_NAME.fullmatch(name):
             marks.append(name)
         elif name in _KEY_VALUE_NAMES and is_key_value_store(filesystem, full):
             indexes.append(name)
@@ -149,8 +156,14 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
         tuple(marks),
         tuple(indexes),
         COOKIE_NAME in names,
-        "DIRTY" in names,
+        DIRTY_NAME in names,
     )
+
+
+def _compaction_target(name: str) -> int | None:
+    """The log that a file of a compaction is, or is to be."""
+    whole = parse_compacted_name(name)
+    return parse_compacting_name(name) if whole is None else whole[0]
 
 
 def _size(filesystem: FileSystem, path: str) -> int:

@@ -10,12 +10,12 @@ from bkctl.codec.entrylog import MAGIC as ENTRY_LOG_MAGIC
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import MAGIC as JOURNAL_MAGIC
 from bkctl.codec.journal import parse_journal_name
-from bkctl.scan.directory import COOKIE_NAME, first_bytes, is_key_value_store
+from bkctl.codec.last_id import LAST_ID_NAME
+from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, LAST_MARK_NAME, first_bytes, is_key_value_store
 from bkctl.vfs import FileSystem
 
 _HEAD_BYTES = 64
 _COMPACTION = re.compile(r"[0-9a-f]+\.log\.(compacting|[0-9a-f]+\.compacted)")
-_MARK = re.compile(r"lastMark(\.[0-9]+)?")
 _METADATA_HEADER = b"BookieMetadataFormatVersion\t"
 
 
@@ -42,9 +42,9 @@ class FileKind(enum.Enum):
 
 _NAMES = {
     COOKIE_NAME: FileKind.COOKIE,
-    "lastId": FileKind.LAST_ID,
+    LAST_ID_NAME: FileKind.LAST_ID,
     "BOOKIE_STATUS": FileKind.BOOKIE_STATUS,
-    "DIRTY": FileKind.DIRTY,
+    DIRTY_NAME: FileKind.DIRTY,
 }
 _STORES = {
     "locations": FileKind.LOCATIONS,
@@ -65,7 +65,7 @@ def recognise_file(filesystem: FileSystem, path: str) -> FileKind:
     name = basename(path)
     if name in _NAMES:
         return _NAMES[name]
-    if _MARK.fullmatch(name):
+    if LAST_MARK_NAME.fullmatch(name):
         return FileKind.LAST_MARK
     if _COMPACTION.fullmatch(name):
         return FileKind.COMPACTION_LOG

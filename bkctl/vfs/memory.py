@@ -172,7 +172,7 @@ class MemoryFileSystem:
         """Bytes that may still be written on the disk that holds ``path``."""
         with self.lock:
             disk = self._disk_of(path)
-            capacity_bytes = self.disks[disk] if disk else self.capacity_bytes
+            capacity_bytes = self._capacity_of(disk)
             if capacity_bytes is None:
                 return _UNBOUNDED_BYTES
             contents = {
@@ -185,6 +185,9 @@ class MemoryFileSystem:
     def _disk_of(self, path: str) -> str | None:
         name = _plain(path)
         return next((disk for disk in self.disks if name == disk or name.startswith(f"{disk}/")), None)
+
+    def _capacity_of(self, disk: str | None) -> int | None:
+        return self.capacity_bytes if disk is None else self.disks[disk]
 
     def open(self, path: str) -> MemoryFile:
         with self.lock:
@@ -293,7 +296,7 @@ class MemoryFileSystem:
             if self.status(path) is None:
                 raise _failure(errno.ENOENT, path)
             disk = self._disk_of(path)
-            capacity_bytes = self.disks[disk] if disk else self.capacity_bytes
+            capacity_bytes = self._capacity_of(disk)
             total = _UNBOUNDED_BYTES if capacity_bytes is None else capacity_bytes
             device = (self._device << 8) + list(self.disks).index(disk) if disk else self._device
             return DiskSpace(device, total, self.free_bytes(path))

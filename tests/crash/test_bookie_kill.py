@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import random
-import socket
 import struct
 import threading
 import time
@@ -29,7 +28,7 @@ from tests.support.bookie_process import BookieProcess
 from tests.support.engine_model import EngineModel, LedgerMemory
 from tests.support.engine_rig import entry_body
 from tests.support.java_client import JavaClient, JavaLedger, JavaLedgerClient, payload
-from tests.support.java_cluster import new_cluster
+from tests.support.java_cluster import free_port, new_cluster
 from tests.support.wire_client import DisconnectedError, WireClient, add_request
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
@@ -218,12 +217,6 @@ def test_no_kill_makes_the_bookie_forget(tmp_path: Path) -> None:
 
 
 # --- the Java client
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def java_round(

@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,19 +20,10 @@ from bkctl.vfs import FaultRule
 from tests.support.bookie_process import BookieProcess
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import ServedEngine
+from tests.support.waiting import until
 from tests.support.wire_client import WireClient, add_request
 
 MIB = 1 << 20
-SECONDS = 30.0
-
-
-def until(what: Callable[[], bool], saying: str) -> None:
-    pause = threading.Event()
-    for _ in range(int(SECONDS / 0.02)):
-        if what():
-            return
-        pause.wait(0.02)
-    raise AssertionError(saying)
 
 
 class Flood:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import parse_journal_name
-from bkctl.codec.last_mark import LastMark, decode_last_mark
+from bkctl.codec.last_mark import LastMark, decode_last_mark, last_mark_name
 from bkctl.engine.add_run import AddRun
-from bkctl.engine.checkpoint import mark_name
 from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.settings import JournalSettings
@@ -474,7 +473,7 @@ def damages(rig: EngineRig) -> list[Damage]:
     journals = len(settings.journal_directories)
     for number, directory in enumerate(settings.journal_directories):
         ids = sorted(filter(None, map(parse_journal_name, memory.names(f"{directory}/current"))))
-        mark = _mark(memory, settings, mark_name(number, journals))
+        mark = _mark(memory, settings, last_mark_name(number, journals))
         for journal in ids:
             hole_from = unsynced_from(journal, ids[-1], mark)
             path = f"{directory}/current/{journal:x}.txn"

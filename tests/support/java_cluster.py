@@ -25,6 +25,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import EmbeddedBookie
 from tests.support.java_bookkeeper import require_jars
+from tests.support.ports import is_listening
 from tests.support.zookeeper import ZooKeeperServer
 
 OURS, THEIRS = "ours", "theirs"
@@ -174,7 +175,7 @@ class BookieProcess:
     def _wait(self, store: MetadataStore) -> None:
         until = time.monotonic() + _START_SECONDS
         assert self._process is not None
-        while not (_is_open(self._port) and _registered_at(store, self.bookie_id, self._port)):
+        while not (is_listening(self._port) and _registered_at(store, self.bookie_id, self._port)):
             failed = self._process.poll() is not None or time.monotonic() > until
             assert not failed, f"the bookie did not start: {self.last_words()}"
             time.sleep(0.05)
@@ -229,14 +230,6 @@ def _registered_at(store: MetadataStore, bookie: str, port: int) -> bool:
         return False
     endpoints = decode_bookie_service_info(found.service_info).endpoints
     return any(endpoint.port == port for endpoint in endpoints)
-
-
-def _is_open(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 2).close()
-    except OSError:
-        return False
-    return True
 
 
 def free_port() -> int:

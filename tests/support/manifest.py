@@ -11,7 +11,7 @@ import hashlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +73,11 @@ class Found:
 
     entries: Counter[EntryKey] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+
+
+#: The full directories of real bookies, and each as it was after a crash and after a clean stop.
+CORPORA = ("db", "sorted", "perledger", "interleaved")
+IMAGES = [(corpus, state) for corpus in CORPORA for state in ("crash", "clean")]
 
 
 @dataclass
@@ -192,6 +197,10 @@ class Image:
                 if ids != [ledger, entry] or not 16 <= size <= len(log) - offset:
                     one.wrong.append(f"({ledger}, {entry}) -> log {log_id}, {offset}: {ids}, {size} bytes")
         return found
+
+
+#: An archive and a state to its image.
+ImageOf = Callable[[str, str], Image]
 
 
 def logs_of(folder: Path) -> list[LogFile]:

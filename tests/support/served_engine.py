@@ -11,8 +11,7 @@ from bkctl.clock import SystemClock
 from bkctl.server.bookie_server import BookieServer, ServerSettings, bind
 from bkctl.server.event_loop import new_event_loop
 from tests.support.engine_rig import EngineRig
-
-WAIT_S = 30.0
+from tests.support.waiting import WAIT_S, until
 
 
 class ServedEngine:
@@ -61,12 +60,7 @@ class ServedEngine:
 
     def until(self, what: Callable[[], bool], saying: str) -> None:
         """Wait for what the server's threads bring about."""
-        pause = threading.Event()
-        for _ in range(int(WAIT_S / 0.005)):
-            if what():
-                return
-            pause.wait(0.005)
-        raise AssertionError(saying)
+        until(what, saying)
 
     def until_idle(self) -> None:
         """Nothing may be left of anybody: no connection, wait, request or add."""

@@ -6,6 +6,7 @@ Source: ``BookieImpl.checkDirectoryStructure``, ``LegacyCookieValidation``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from posixpath import join
 
 from bkctl.admin.offline.cookie_rules import DirectoryFacts
@@ -17,7 +18,7 @@ from bkctl.vfs import FileSystem
 
 _OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
 #: A half-made cookie that a crash left behind.
-HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
+_HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
 
 
 def every_directory(directories: DirectorySettings) -> list[str]:
@@ -47,7 +48,7 @@ def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -
         return DirectoryFacts(directory, None, is_empty=True)
     if not status.is_dir:
         raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
-    names = [name for name in filesystem.names(path) if not HALF_COOKIE.fullmatch(name)]
+    names = filesystem.names(path)
     found = inspect_directory(filesystem, path)
     if holds_index and "idx" in found.indexes and "locations" not in found.indexes:
         raise RefusedError(
@@ -57,9 +58,14 @@ def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -
     return DirectoryFacts(
         directory,
         _read_cookie(filesystem, join(path, COOKIE_NAME)) if COOKIE_NAME in names else None,
-        is_empty=all(name == COOKIE_NAME for name in names),
+        is_empty=holds_nothing(names),
         holds_data=bool(found.logs or found.journals or found.indexes),
     )
+
+
+def holds_nothing(names: Iterable[str]) -> bool:
+    """Whether there is nothing among the files of a directory but a cookie, or half of one."""
+    return all(name == COOKIE_NAME or _HALF_COOKIE.fullmatch(name) for name in names)
 
 
 def refuse_old_layout(filesystem: FileSystem, directory: str) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from posixpath import abspath, basename, dirname, join, normpath
 
-from bkctl.admin.offline.bookie_directories import HALF_COOKIE
+from bkctl.admin.new_file import new_file
+from bkctl.admin.offline.bookie_directories import holds_nothing
 from bkctl.clock import Clock
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
-from bkctl.scan.directory import COOKIE_NAME, CURRENT, find_directories, read_small
-from bkctl.vfs import FileSystem, PosixFileSystem
+from bkctl.scan.directory import COOKIE_NAME, CURRENT, find_directories, home_of, read_small
+from bkctl.vfs import FileSystem
 from bkctl.vfs.base import WritableFileSystem
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -112,7 +113,7 @@ def _version_files(filesystem: FileSystem, path: str, wanted: Action) -> list[st
 
 def _require_safe(filesystem: FileSystem, file: str, cookie: Cookie, old: bytes | None) -> None:
     home = _home(file)
-    named = [*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths]
+    named = cookie.paths
     if home not in {normpath(path) for path in named}:
         raise RefusedError(
             f"{file}: the cookie does not name {home} among its directories ({', '.join(named)}); a bookie "
@@ -135,15 +136,14 @@ def _require_safe(filesystem: FileSystem, file: str, cookie: Cookie, old: bytes 
 
 
 def _home(file: str) -> str:
-    folder = dirname(abspath(file))
-    return dirname(folder) if basename(folder) == CURRENT else folder
+    return home_of(dirname(abspath(file)))
 
 
 def _is_empty(filesystem: FileSystem, folder: str) -> bool:
     status = filesystem.status(folder)
     if status is None or not status.is_dir:
         return True
-    return all(name == COOKIE_NAME or HALF_COOKIE.fullmatch(name) for name in filesystem.names(folder))
+    return holds_nothing(filesystem.names(folder))
 
 
 def folders_to_lock(filesystem: FileSystem, changes: Iterable[CookieChange]) -> list[str]:
@@ -170,9 +170,7 @@ def folders_to_lock(filesystem: FileSystem, changes: Iterable[CookieChange]) -> 
 
 def _named(content: bytes | None) -> list[str]:
     try:
-        cookie = decode_cookie(content or b"")
-        every = (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)
-        return [normpath(path) for path in every]
+        return [normpath(path) for path in decode_cookie(content or b"").paths]
     except CorruptionError:
         return []
 
@@ -201,20 +199,14 @@ def back_up(change: CookieChange, folder: str, clock: Clock) -> str | None:
         return None
     named = _NOT_IN_NAMES.sub("_", _bookie_in(change.old) or "unreadable")[:100]
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.time_ms() / 1000))
-    path = ""
-    try:
-        for number in range(1, _BACKUP_NAMES_MAX + 1):
-            path = os.path.join(folder, f"cookie-{named}-{stamp}-{number}")
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            except FileExistsError:
-                continue
-            with os.fdopen(descriptor, "wb") as file:
+    for number in range(1, _BACKUP_NAMES_MAX + 1):
+        path = os.path.join(folder, f"cookie-{named}-{stamp}-{number}")
+        try:
+            with new_file(path) as file:
                 file.write(change.old)
-                file.flush()
-                os.fsync(file.fileno())
-            PosixFileSystem().sync_directory(folder)
-            return path
-    except OSError as error:
-        raise StorageError(f"{path}: the backup of a cookie: {error.strerror}", path=path) from error
+        except RefusedError:
+            continue
+        except StorageError as error:
+            raise StorageError(f"the backup of a cookie: {error}", path=path) from error
+        return path
     raise StorageError(f"{folder}: {_BACKUP_NAMES_MAX} backups of this second already", path=folder)

@@ -30,7 +30,7 @@ Source: ``LegacyCookieValidation``, ``Cookie`` (BookKeeper 4.17.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.codec.cookie import LAYOUT_VERSION, Cookie, join_dirs
@@ -168,7 +168,7 @@ def _lost(missing: Sequence[DirectoryFacts], stored: Sequence[StoredCookie]) -> 
 
 
 def _require_new_and_empty(missing: Sequence[DirectoryFacts], found: Sequence[Cookie]) -> None:
-    known = {path for cookie in found for path in _paths(cookie)}
+    known = {path for cookie in found for path in cookie.paths}
     lost = [directory.path for directory in missing if directory.path in known]
     if lost:
         raise RefusedError(
@@ -179,10 +179,6 @@ def _require_new_and_empty(missing: Sequence[DirectoryFacts], found: Sequence[Co
     full = [directory.path for directory in missing if not directory.is_empty]
     if full:
         raise RefusedError(f"{', '.join(full)}: a new directory must be empty; empty it or name another one")
-
-
-def _paths(cookie: Cookie) -> Iterable[str]:
-    return (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)
 
 
 def _differs(wanted: Cookie, found: Cookie) -> bool:

@@ -19,7 +19,7 @@ def digest_book(
 
     A ledger's password in the metadata wins over ``password``. Raises what reading the dump raises.
     """
-    known = _known(filesystem, metadata_file, password) if metadata_file else {}
+    known = {} if metadata_file is None else _known(filesystem, metadata_file, password)
     forced = None
     if mode not in ("auto", "off"):
         forced = _digester(DigestType(mode), password)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from bkctl.errors import NotFoundError, RefusedError, StorageError
-from bkctl.kvstore.lock_holder import flock_holder, lock_holder, process_name
+from bkctl.kvstore.lock_holder import flock_holder, lock_holder, open_files, process_ids, process_name
+from bkctl.scan.directory import DIRTY_NAME
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
-_DIRTY = "DIRTY"
 _DELETED = " (deleted)"
 
 
@@ -53,7 +53,7 @@ def holders(directory: str) -> list[Holder]:
 
 def is_dirty(directory: str) -> bool:
     """Whether the directory carries the mark of a bookie that runs, or ended without shutting down."""
-    return os.path.exists(os.path.join(directory, _DIRTY))
+    return os.path.exists(os.path.join(directory, DIRTY_NAME))
 
 
 class DirectoryLock:
@@ -152,7 +152,9 @@ def _holders(directory: str) -> tuple[list[Holder], int]:
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
     unseen = 0
-    for pid in _process_ids():
+    for pid in process_ids():
+        if pid == os.getpid():
+            continue
         try:
             path = _open_below(directory, pid)
         except PermissionError:
@@ -173,24 +175,10 @@ def _database_holders(directory: str, names: Iterable[str]) -> Iterator[Holder]:
             yield Holder(holder.pid, holder.name, path, "database lock")
 
 
-def _process_ids() -> list[int]:
-    """Every other process; none where there is no /proc, and LOCK is all that is left."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    return sorted(int(name) for name in names if name.isdigit() and int(name) != os.getpid())
-
-
 def _open_below(directory: str, pid: int) -> str | None:
     """A file below the directory that the process has open, None without one. Raises OSError."""
     prefix = os.path.realpath(directory).rstrip("/") + "/"
-    descriptors = f"/proc/{pid}/fd"
-    for number in os.listdir(descriptors):
-        try:
-            target = os.readlink(f"{descriptors}/{number}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
+    for target in open_files(pid):
         if target.startswith(prefix):
             return target.removesuffix(_DELETED)
     return None

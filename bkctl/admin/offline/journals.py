@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from bkctl.admin.offline.loss import LossTracker
 from bkctl.admin.offline.reporting import Advance, Failed, fail, nobody
 from bkctl.admin.offline.verdicts import FileVerdict
-from bkctl.codec.last_mark import LastMark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
 from bkctl.scan.journal import JournalScan, judged, read_head, unsynced_from
 from bkctl.scan.proof import Evidence
 from bkctl.scan.steady_file import SteadyFile
@@ -84,6 +84,26 @@ class MarkFinder:
             self._directories[directory] = (newest, mark)
         newest, mark = self._directories[directory]
         return unsynced_from(journal.journal_id, newest, mark)
+
+
+def scans_behind_mark(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory]
+) -> Iterator[tuple[JournalScan, int]]:
+    """Each journal that may hold records behind the last mark, opened, and the offset from which they are.
+
+    One that a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    """
+    for directory in directories:
+        mark = last_mark_of(filesystem, directory) or ZERO_MARK
+        for journal in directory.journals:
+            if journal.journal_id < mark.journal_id:
+                continue
+            try:
+                scan = JournalScan(filesystem, journal.path)
+            except NotFoundError:
+                continue
+            with scan:
+                yield scan, mark.offset if journal.journal_id == mark.journal_id else 0
 
 
 def survey_journals(

@@ -96,12 +96,17 @@ def _one_journal(filesystem: FileSystem, path: str, size_bytes: int) -> JournalF
 
 
 def directories(filesystem: FileSystem, paths: Iterable[str]) -> list[BookieDirectory]:
-    """The bookie directories that ``paths`` stand for, each once; a file stands for its directory."""
+    """The bookie directories that ``paths`` stand for, each once; a file stands for its directory.
+
+    Raises NotFoundError, and UsageError for a path with nothing of a bookie's.
+    """
     found: dict[str, BookieDirectory] = {}
     for path in paths:
         facts = filesystem.status(path)
         if facts is not None and not facts.is_dir:
             here = [inspect_directory(filesystem, dirname(path) or ".")]
+            if here[0].is_empty:
+                raise UsageError(f"{path}: a file, and no journal, entry log, index or cookie is beside it")
         else:
             here = find_directories(filesystem, path)
         for directory in here:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bkctl.admin.offline.gc.explain import GARBAGE, LogRow
+from bkctl.admin.offline.gc.explain import LogRow
 from bkctl.admin.offline.gc.log_facts import LogFacts
 from bkctl.admin.offline.gc.plan import SCARCE_SHARE, Candidates
 from bkctl.admin.online import bookie_gc, http_json
 from bkctl.admin.online.http_json import number, object_of, text_of, truth
+from bkctl.engine.gc.explanation import GARBAGE
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import LogFile
 

@@ -6,17 +6,26 @@ from bkctl.config.keys import Area, ConfigKey, Declare, Kind
 
 _DISK = Declare(Area.DISKS)
 
+#: Defaults, and what is taken for them where a bookie's configuration is not known.
+USAGE_THRESHOLD = 0.95
+USAGE_WARN_THRESHOLD = 0.90
+
 KEYS: tuple[ConfigKey, ...] = (
     _DISK.honoured(
         "diskUsageThreshold",
         Kind.FLOAT,
-        0.95,
+        USAGE_THRESHOLD,
         "A directory whose disk is used above this takes no entries.",
         lower=0.001,
         upper=0.999,
     ),
     _DISK.honoured(
-        "diskUsageWarnThreshold", Kind.FLOAT, 0.90, "Above this the log says so.", lower=0.001, upper=0.999
+        "diskUsageWarnThreshold",
+        Kind.FLOAT,
+        USAGE_WARN_THRESHOLD,
+        "Above this the log says so.",
+        lower=0.001,
+        upper=0.999,
     ),
     _DISK.honoured(
         "diskUsageLwmThreshold",

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from posixpath import join
 
-from bkctl.codec.last_id import LAST_ID_BYTES_MAX, decode_last_id, encode_last_id
+from bkctl.codec.last_id import LAST_ID_BYTES_MAX, LAST_ID_NAME, decode_last_id, encode_last_id
 from bkctl.engine.entrylog.log_ids import last_log_id, next_log_id, sort_names
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.vfs.base import WritableFileSystem
-
-_LAST_ID = "lastId"
 
 
 class LogAllocator:
@@ -56,13 +54,13 @@ class LogAllocator:
         """Make the ids given out so far durable. Raises StorageError."""
         self._taken = None
         if self._noted_id != self._last_id:
-            self._filesystem.replace(join(self._directory, _LAST_ID), encode_last_id(self._last_id))
+            self._filesystem.replace(join(self._directory, LAST_ID_NAME), encode_last_id(self._last_id))
             self._noted_id = self._last_id
 
     def _read_last_id(self) -> int | None:
         """The number in ``lastId``; None when there is none, also because a crash left the file empty."""
         try:
-            file = self._filesystem.open(join(self._directory, _LAST_ID))
+            file = self._filesystem.open(join(self._directory, LAST_ID_NAME))
         except NotFoundError:
             return None
         try:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 
@@ -37,7 +38,7 @@ from bkctl.engine.gc.log_usage import LogUsage, LogUsages
 from bkctl.engine.gc.pace import Pace, StoppedError
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
-from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassReport, results_kept
+from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassReport
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
@@ -96,12 +97,10 @@ class Collector:
         self._scarce_usage = scarce_usage
         self._usages = LogUsages(settings.usages_pairs_max, rows)
         self._copy_rate = RateLimit(settings.bytes_per_s or settings.entries_per_s)
-        compactor = TransactionalCompactor if settings.transactional else Compactor
-        self._compactor = compactor(storage, filesystem, settings, self._pace_copy)
-        self._leftovers = TransactionalCompactor(storage, filesystem, settings, self._pace_copy)
-        self._by_scratch = ScratchCompactor(
-            storage, filesystem, settings, self._pace_copy, settings.scratch_directories
-        )
+        rig = (storage, filesystem, settings, self._pace_copy)
+        self._transactional = TransactionalCompactor(*rig)
+        self._by_scratch = ScratchCompactor(*rig, settings.scratch_directories)
+        self._compactor = self._transactional if settings.transactional else Compactor(*rig)
         # Under the condition's lock: requests, suspensions, confirmations.
         self._changed = threading.Condition()
         self._request: Request | None = None
@@ -118,7 +117,7 @@ class Collector:
         self._unresolved: dict[int, str] = {}
         # What the last pass knows of logs, for whoever asks; the pass goes on changing it.
         self._seen: dict[int, LogUsage] = {}
-        self._results = results_kept(settings.results_max)
+        self._results: deque[LogResult] = deque(maxlen=settings.results_max)
         self._last_pass: PassReport | None = None
         self._thread = threading.Thread(target=self._run, name="GarbageCollectorThread", daemon=True)
 
@@ -175,7 +174,7 @@ class Collector:
         """How it is right now."""
         with self._changed:
             suspended = set(self._suspended)
-            in_force = self._request is not None or self._running is not None
+            in_force = self.in_force
         return CollectorStatus(
             directory=self._storage.directory,
             in_force=in_force,
@@ -260,7 +259,7 @@ class Collector:
         return report
 
     def _collect(self, report: PassReport, request: Request | None) -> None:
-        self._unresolved = self._leftovers.recover().unresolved | self._by_scratch.recover().unresolved
+        self._unresolved = self._transactional.recover().unresolved | self._by_scratch.recover().unresolved
         self._flush()
         self._seen = usages = self._read_logs(report)
         dead = self._ledgers.sweep(report, usages.values(), self._in_phase)
@@ -360,10 +359,9 @@ class Collector:
 
     def _remove_garbage(self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int]) -> None:
         """Logs without a live ledger, the largest first."""
-        live = _Except(dead)
         empty = []
         for usage in usages.values():
-            if dead and usage.keep(live):
+            if dead and usage.drop(dead):
                 self._usages.put(usage)
             if usage.is_empty:
                 empty.append(usage)
@@ -454,7 +452,7 @@ class Collector:
     def _way_of(self, usage: LogUsage) -> tuple[_Way | None, str]:
         """How to compact a log with the room there is; None, and why not, when there is no way."""
         free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
-        if policy.fits(usage, free_bytes, self._settings):
+        if policy.fits(usage.remaining_bytes, free_bytes, self._settings):
             return self._compactor.compact, ""
         needed = usage.remaining_bytes + self._settings.free_bytes_min
         obstacle = f"needs {needed} bytes of disk, {free_bytes} are free"
@@ -539,15 +537,3 @@ class Collector:
             result.copied_bytes,
             freed_bytes,
         )
-
-
-class _Except:
-    """Everything but these."""
-
-    __slots__ = ("_dead",)
-
-    def __init__(self, dead: Collection[int]) -> None:
-        self._dead = dead
-
-    def __contains__(self, ledger: object) -> bool:
-        return ledger not in self._dead

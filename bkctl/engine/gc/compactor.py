@@ -21,22 +21,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from functools import partial
 
-from bkctl.engine.gc.copying import Copied, Pace, Piece, live_pieces, still_there
-from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.vfs import WritableFileSystem
+from bkctl.engine.gc.copying import Copied, Piece, still_there
+from bkctl.engine.gc.log_compactor import LogCompactor
 
 
-class Compactor:
-    """Compacts logs of one ledger directory; used by one thread, its collector's."""
-
-    def __init__(
-        self, storage: LedgerStorage, filesystem: WritableFileSystem, settings: GcSettings, pace: Pace
-    ) -> None:
-        self._storage = storage
-        self._filesystem = filesystem
-        self._settings = settings
-        self._pace = pace
+class Compactor(LogCompactor):
+    """Copies to where entries that come go, too."""
 
     def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
         """Move what lives in a settled log, then remove the log.
@@ -46,10 +36,9 @@ class Compactor:
         is still there then, and nothing is lost.
         """
         copied = Copied()
-        for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
-            self._pace(len(piece), piece.size_bytes)
+        for piece in self._pieces(log_id, dead, holes):
             copied.add(self._storage.while_quiet(partial(self._move, piece)))
-        self._remove(log_id)
+        self._remove_log(log_id)
         return copied
 
     def _move(self, piece: Piece) -> Piece:
@@ -63,9 +52,3 @@ class Compactor:
             # Synced: nothing points at the old records from here on.
             locations.put_many(piece.keys, fresh)
         return piece
-
-    def _remove(self, log_id: int) -> None:
-        logs = self._storage.entry_logger
-        logs.remove(log_id)
-        # The room is ours again after a crash too.
-        self._storage.while_quiet(logs.sync_names)

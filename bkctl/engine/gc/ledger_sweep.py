@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 from bkctl.clock import Clock
 from bkctl.engine.gc import policy
@@ -26,6 +27,7 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, StorageError, SyncError
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 
 class LedgerSweep:
@@ -83,15 +85,12 @@ class LedgerSweep:
             in_logs.update(usage.ledgers)
         unknown = in_logs - indexed
         in_phase("listing")
-        try:
-            with self._pace.asked():
-                missing = policy.absent(policy.sorted_ids(indexed | unknown), self._cluster.ranges())
-        except StoppedError:
-            raise
-        except BkctlError as error:
-            report.listing_failed = str(error)
+        local = policy.sorted_ids(indexed | unknown)
+        missing = self._answer(
+            report, "no ledger is deleted", lambda: policy.absent(local, self._cluster.ranges())
+        )
+        if missing is None:
             self._meters.listing_failures += 1
-            _log.error("%s: no ledger is deleted: %s", self._storage.directory, error)
             return frozenset()
         self._pace.check()
         gone = [ledger for ledger in missing if ledger in indexed]
@@ -161,21 +160,11 @@ class LedgerSweep:
         return gone, found
 
     def _exists(self, report: PassReport, ledger: int) -> bool | None:
-        """Whether a read of its own finds the ledger; None for an error, which is no answer.
-
-        One more read of a store that is down will not be one either.
-        """
-        self._wait_for_metadata()
-        try:
-            with self._pace.asked():
-                return self._cluster.exists(ledger)
-        except StoppedError:
-            raise
-        except BkctlError as error:
-            report.listing_failed = str(error)
+        """Whether a read of its own finds the ledger; None for an error."""
+        exists = self._ask(report, f"ledger {ledger} is not deleted", self._cluster.exists, ledger)
+        if exists is None:
             self._meters.listing_failures += 1
-            _log.error("%s: ledger %d is not deleted: %s", self._storage.directory, ledger, error)
-            return None
+        return exists
 
     def _find_surplus(self, report: PassReport, ledgers: Collection[int]) -> list[int]:
         """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""
@@ -185,15 +174,8 @@ class LedgerSweep:
         self._surplus_s = self._clock.monotonic()
         surplus: list[int] = []
         for ledger in sorted(ledgers):
-            self._wait_for_metadata()
-            try:
-                with self._pace.asked():
-                    elsewhere = self._replicas.is_kept_elsewhere(ledger)
-            except StoppedError:
-                raise
-            except BkctlError as error:
-                report.listing_failed = str(error)
-                _log.error("%s: ledger %d stays: %s", self._storage.directory, ledger, error)
+            elsewhere = self._ask(report, f"ledger {ledger} stays", self._replicas.is_kept_elsewhere, ledger)
+            if elsewhere is None:
                 break
             if elsewhere:
                 surplus.append(ledger)
@@ -202,18 +184,18 @@ class LedgerSweep:
     def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> set[int]:
         """The second look, while nobody replicates the ledger."""
         deleted: set[int] = set()
+        replicas = self._replicas
+        if replicas is None:
+            return deleted
+
+        def look(ledger: int) -> bool:
+            with replicas.locked(ledger) as mine:
+                if mine and replicas.is_kept_elsewhere(ledger) and self._delete_ledger(ledger):
+                    deleted.add(ledger)
+            return ledger in deleted
+
         for ledger in surplus:
-            assert self._replicas is not None
-            self._wait_for_metadata()
-            try:
-                with self._pace.asked(), self._replicas.locked(ledger) as mine:
-                    if mine and self._replicas.is_kept_elsewhere(ledger) and self._delete_ledger(ledger):
-                        deleted.add(ledger)
-            except StoppedError:
-                raise
-            except BkctlError as error:
-                report.listing_failed = str(error)
-                _log.error("%s: ledger %d stays: %s", self._storage.directory, ledger, error)
+            if self._ask(report, f"ledger {ledger} stays", look, ledger) is None:
                 break
         report.surplus_ledgers = len(deleted)
         self._meters.deleted_ledgers += len(deleted)
@@ -234,18 +216,11 @@ class LedgerSweep:
         """Of ledgers that exist and that the index does not know, those that need not be here."""
         dead: set[int] = set()
         for ledger in unknown:
-            self._wait_for_metadata()
-            try:
-                with self._pace.asked():
-                    kept = self._cluster.is_kept_here(ledger)
-                if not kept:
-                    dead.add(ledger)
-            except StoppedError:
-                raise
-            except BkctlError as error:
-                report.listing_failed = str(error)
-                _log.error("%s: bytes of ledger %d stay: %s", self._storage.directory, ledger, error)
+            kept = self._ask(report, f"bytes of ledger {ledger} stay", self._cluster.is_kept_here, ledger)
+            if kept is None:
                 break
+            if not kept:
+                dead.add(ledger)
         report.unindexed_ledgers = len(unknown) - len(dead)
         if report.unindexed_ledgers:
             _log.error(
@@ -256,5 +231,26 @@ class LedgerSweep:
             )
         return dead
 
-    def _wait_for_metadata(self) -> None:
+    def _ask(
+        self, report: PassReport, consequence: str, question: Callable[[int], bool], ledger: int
+    ) -> bool | None:
+        """What the cluster says of one ledger, as fast as its metadata may be read; None for an error.
+
+        One more read of a store that is down will not be an answer either.
+        """
         self._pace.wait(self._metadata_reads.wait_s(1, self._clock.monotonic()))
+        return self._answer(report, consequence, lambda: question(ledger))
+
+    def _answer(
+        self, report: PassReport, consequence: str, question: Callable[[], _Answer]
+    ) -> _Answer | None:
+        """What the cluster says; None for an error, which is no answer and is in the report."""
+        try:
+            with self._pace.asked():
+                return question()
+        except StoppedError:
+            raise
+        except BkctlError as error:
+            report.listing_failed = str(error)
+            _log.error("%s: %s: %s", self._storage.directory, consequence, error)
+            return None

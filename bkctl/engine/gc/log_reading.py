@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.entrylog import HEADER_BYTES, decode_header
+from bkctl.codec.entrylog import HEADER_BYTES, EntryLogHeader, decode_header
 from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError
@@ -56,7 +56,7 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
         damage: list[Damage] = []
         for item in scan:
             if isinstance(item, EntryBatch):
-                _count(item, totals)
+                count_bytes(item, totals)
                 if pace is not None:
                     pace(sum(item.sizes))
             elif isinstance(item, Damage):
@@ -64,7 +64,7 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
             elif isinstance(item, Tail) and item.kind == "torn":
                 rest_bytes = scan.file.size_bytes - item.offset
                 damage.append(Damage(path, item.offset, rest_bytes, "torn record", "a whole one", item.found))
-        header_damage = _header_damage(scan.head)
+        header_damage = header_damage_of(scan.head)
         size_bytes = scan.file.size_bytes
         if header_damage is not None and not totals and size_bytes:
             if not scan.file.is_zero(0, min(size_bytes, _SECTOR_BYTES)):
@@ -89,7 +89,12 @@ def records_bytes(filesystem: FileSystem, path: str) -> int:
         return -1
     finally:
         file.close()
-    return (header.map_offset if header.has_map else file.size_bytes) - HEADER_BYTES
+    return records_bytes_of(header, file.size_bytes)
+
+
+def records_bytes_of(header: EntryLogHeader, file_bytes: int) -> int:
+    """What the records of a log with this header take."""
+    return (header.map_offset if header.has_map else file_bytes) - HEADER_BYTES
 
 
 def trusted_map(head: EntryLogHead) -> dict[int, int] | None:
@@ -113,11 +118,13 @@ def corruption_of(damage: Damage) -> CorruptionError:
     )
 
 
-def _header_damage(head: EntryLogHead) -> Damage | None:
+def header_damage_of(head: EntryLogHead) -> Damage | None:
+    """What is wrong with a log's header, as far as it is no log by that."""
     return next((damage for damage in head.damage if damage.offset < HEADER_BYTES), None)
 
 
-def _count(batch: EntryBatch, totals: dict[int, int]) -> None:
+def count_bytes(batch: EntryBatch, totals: dict[int, int]) -> None:
+    """Add the bytes of each record, size word included, to its ledger's."""
     for ledger, size in zip(batch.ledgers, batch.sizes, strict=True):
         totals[ledger] = totals.get(ledger, 0) + size + _SIZE_BYTES
 

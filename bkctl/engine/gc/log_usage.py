@@ -62,9 +62,9 @@ class LogUsage:
         self.total_bytes = self.remaining_bytes if total_bytes is None else total_bytes
         self.source = source
 
-    def keep(self, live: Container[int]) -> bool:
-        """Drop the ledgers that are not in ``live``; whether there were any."""
-        kept = [ledger in live for ledger in self.ledgers]
+    def drop(self, dead: Container[int]) -> bool:
+        """Drop the ledgers that are in ``dead``; whether there were any."""
+        kept = [ledger not in dead for ledger in self.ledgers]
         if all(kept):
             return False
         self.ledgers = array("q", compress(self.ledgers, kept))
@@ -75,7 +75,7 @@ class LogUsage:
     def pairs(self) -> list[tuple[int, int]]:
         """(ledger, bytes) of those alive; from any thread."""
         while True:
-            # Two columns that `keep` replaces one after the other.
+            # Two columns that `drop` replaces one after the other.
             ledgers, sizes = self.ledgers, self.sizes
             if len(ledgers) == len(sizes):
                 return list(zip(ledgers, sizes, strict=True))
@@ -197,19 +197,12 @@ class LogUsages:
         except BkctlError as error:
             _log.warning("the cached metadata of log %d is passed over: %s", log_id, error)
             return None
-        ledgers = dict(row.ledgers)
-        # A row that contradicts itself, or the log, is of another log or another time.
-        if (
-            row.log_id != log_id
-            or len(ledgers) != len(row.ledgers)
-            or sum(ledgers.values()) != row.remaining_bytes
-            or min(ledgers, default=0) < 0
-            or min(ledgers.values(), default=1) <= 0
-            or not row.remaining_bytes <= row.total_bytes <= file_bytes
-        ):
+        if not is_plausible(row, log_id, file_bytes):
             _log.warning("the cached metadata of log %d does not fit and is passed over", log_id)
             return None
-        return LogUsage(log_id, ledgers, file_bytes=file_bytes, total_bytes=row.total_bytes, source="cache")
+        return LogUsage(
+            log_id, dict(row.ledgers), file_bytes=file_bytes, total_bytes=row.total_bytes, source="cache"
+        )
 
     def _write(self, operation: Put | Delete) -> None:
         assert self._rows is not None
@@ -218,6 +211,22 @@ class LogUsages:
             self._rows.write([operation], sync=False)
         except BkctlError as error:
             _log.warning("the cache of log metadata takes no row: %s", error)
+
+
+def is_plausible(row: EntryLogMetadata, log_id: int, file_bytes: int) -> bool:
+    """Whether a cached row contradicts neither itself nor the log; else it is of another log or time.
+
+    Whether it leaves ledgers out it does not tell: its total has to be what the log's records take.
+    """
+    ledgers = dict(row.ledgers)
+    return (
+        row.log_id == log_id
+        and len(ledgers) == len(row.ledgers)
+        and sum(ledgers.values()) == row.remaining_bytes
+        and min(ledgers, default=0) >= 0
+        and min(ledgers.values(), default=1) > 0
+        and row.remaining_bytes <= row.total_bytes <= file_bytes
+    )
 
 
 def _names_one_of(key: bytes, log_ids: set[int]) -> bool:

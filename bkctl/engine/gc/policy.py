@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def absent(local: Sequence[int], ranges: Iterable[LiveRange]) -> list[int]:
             raise IncompleteListingError(
                 f"the listing of ledgers goes on at {part.first} to {part.last} where {expected_first} is due"
             )
-        end = _first_above(local, at, part.last)
+        end = bisect_right(local, part.last, at)
         missing += _without(local[at:end], _ascending(part))
         at = end
         expected_first = part.last + 1
@@ -64,17 +65,6 @@ def _ascending(part: LiveRange) -> Sequence[int]:
             raise IncompleteListingError(f"ledger {ledger} follows {before} in a listing")
         before = ledger
     return ids
-
-
-def _first_above(local: Sequence[int], at: int, last: int) -> int:
-    low, high = at, len(local)
-    while low < high:
-        middle = (low + high) // 2
-        if local[middle] <= last:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _without(local: Sequence[int], live: Sequence[int]) -> list[int]:
@@ -190,9 +180,9 @@ def _cost(usage: LogUsage) -> float:
     return usage.remaining_bytes / freed_bytes if freed_bytes > 0 else float("inf")
 
 
-def fits(usage: LogUsage, free_bytes: int, settings: GcSettings) -> bool:
-    """Whether a log's live bytes can be copied before the log itself is removed."""
-    return usage.remaining_bytes + settings.free_bytes_min <= free_bytes
+def fits(size_bytes: int, free_bytes: int, settings: GcSettings) -> bool:
+    """Whether a disk has room for a copy of so many bytes."""
+    return size_bytes + settings.free_bytes_min <= free_bytes
 
 
 class RateLimit:

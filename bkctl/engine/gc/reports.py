@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from bkctl.engine.gc.policy import Kind
@@ -110,8 +109,3 @@ class CollectorStatus:
     last_pass: PassReport | None
     results: tuple[LogResult, ...]
     progress: float | None = None
-
-
-def results_kept(count_max: int) -> deque[LogResult]:
-    """The newest results."""
-    return deque(maxlen=count_max)

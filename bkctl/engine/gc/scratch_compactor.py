@@ -23,22 +23,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from posixpath import abspath, basename, dirname, join
 
-from bkctl.engine.entrylog.log_ids import sort_names
-from bkctl.engine.entrylog.log_writer import LogWriter
-from bkctl.engine.gc.copying import Copied, Pace, live_pieces
-from bkctl.engine.gc.pace import StoppedError
-from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.gc.transactional_compactor import (
-    COMPACTED,
-    RecoveredCompactions,
-    TransactionalCompactor,
-    append_piece,
+from bkctl.codec.entrylog import (
+    compacted_name,
+    compacting_name,
+    parse_compacted_name,
+    parse_compacting_name,
 )
+from bkctl.engine.entrylog.log_ids import sort_names
+from bkctl.engine.gc.copying import Copied, Pace
+from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
+from bkctl.engine.gc.pace import StoppedError
+from bkctl.engine.gc.policy import fits
+from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
@@ -47,11 +47,10 @@ from bkctl.vfs import WritableFileSystem
 _log = logging.getLogger(__name__)
 
 _COPY_BYTES = 1 << 20
-_SCRATCH_FILE = re.compile(r"[0-9a-f]+\.log(?:\.compacting|\.[0-9a-f]+\.compacted)")
 
 
-class ScratchCompactor:
-    """Compacts logs of one ledger directory by way of ``scratch`` directories; used by one thread.
+class ScratchCompactor(LogCopier):
+    """Copies to a log of its own by way of ``scratch`` directories.
 
     The directories must be on other disks and stay where they are: links hold their paths.
     """
@@ -64,15 +63,11 @@ class ScratchCompactor:
         pace: Pace,
         scratch: Sequence[str],
     ) -> None:
-        self._storage = storage
-        self._filesystem = filesystem
-        self._settings = settings
-        self._pace = pace
-        self._directory = dirname(storage.entry_logger.path(0))
+        super().__init__(storage, filesystem, settings, pace)
+        self._directory = storage.directory
         tag = self._tag()
         # Absolute: a link's path is looked up from the directory that the link is in.
         self._places = {each: join(abspath(each), SCRATCH_NAME, tag) for each in scratch}
-        self._rows = TransactionalCompactor(storage, filesystem, settings, pace)
 
     def _tag(self) -> str:
         """Tells ledger directories apart that share a scratch directory, also of bookies that see the same
@@ -93,7 +88,7 @@ class ScratchCompactor:
             except BkctlError as error:
                 _log.warning("%s cannot be a scratch directory: %s", each, error)
                 continue
-            if space.device != device and space.free_bytes >= size_bytes + self._settings.free_bytes_min:
+            if space.device != device and fits(size_bytes, space.free_bytes, self._settings):
                 found.append((space.free_bytes, each))
         return max(found)[1] if found else None
 
@@ -108,29 +103,13 @@ class ScratchCompactor:
         """
         place = self._places[scratch]
         self._filesystem.make_directories(place)
-        copied = Copied()
-        target: LogWriter | None = None
-        done = False
-        try:
-            for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
-                self._pace(len(piece), piece.size_bytes)
-                if target is None:
-                    target = self._begin(place)
-                append_piece(target, piece)
-                copied.add(piece)
-            if target is not None:
-                self._complete(target, log_id, place)
-            done = True
-        finally:
-            if target is not None:
-                with suppress(BkctlError):
-                    target.file.close()
-                if not done:
-                    self._remove_quietly(join(place, f"{target.log_id:x}.log.compacting"))
+        copied, target = self._copy_live(log_id, dead, holes, place)
         if target is None:
             self._remove_log(log_id)
         else:
-            self._finish(target.log_id, log_id, join(place, _compacted(target.log_id, log_id)))
+            copy = join(place, compacted_name(target, log_id))
+            self._link(copy, target)
+            self._finish(target, log_id, copy)
         return copied
 
     def recover(self) -> RecoveredCompactions:
@@ -142,10 +121,10 @@ class ScratchCompactor:
             if copy is None:
                 continue
             linked.add(basename(copy))
-            named = COMPACTED.fullmatch(basename(copy))
-            if named is None or int(named[1], 16) != log_id:
+            named = parse_compacted_name(basename(copy))
+            if named is None or named[0] != log_id:
                 continue  # somebody else's link
-            source = int(named[2], 16)
+            source = named[1]
             try:
                 self._finish(log_id, source, copy)
                 found.finished.append(log_id)
@@ -157,21 +136,11 @@ class ScratchCompactor:
         found.removed += self._clean(linked)
         return found
 
-    def _begin(self, place: str) -> LogWriter:
-        log_id = self._storage.while_quiet(self._storage.entry_logger.new_log_id)
-        target = LogWriter(log_id, self._filesystem.create(join(place, f"{log_id:x}.log.compacting")))
-        target.write_header()
-        return target
-
-    def _complete(self, target: LogWriter, source: int, place: str) -> None:
+    def _link(self, copy: str, target: int) -> None:
         """Up to the point of no return."""
-        target.finish()
-        target.sync()
-        copy = join(place, _compacted(target.log_id, source))
-        self._filesystem.rename(join(place, f"{target.log_id:x}.log.compacting"), copy)
         # The copy has its name for good before anything leads to it.
-        self._filesystem.sync_directory(place)
-        self._filesystem.link_to(copy, self._path(target.log_id))
+        self._filesystem.sync_directory(dirname(copy))
+        self._filesystem.link_to(copy, self._path(target))
         # Readers find it by its link, after a crash too, before an index row sends them there.
         self._sync_names()
 
@@ -182,7 +151,7 @@ class ScratchCompactor:
         if self._filesystem.status(self._path(source)) is not None:
             # The link may have come from a run that ended before it had made it durable.
             self._sync_names()
-            self._rows.change_index(target, source)
+            self._change_index(target, source)
             self._remove_log(source)
         try:
             self._bring_back(target, copy)
@@ -192,7 +161,7 @@ class ScratchCompactor:
     def _bring_back(self, target: int, copy: str) -> None:
         """Put the copy in the place of its link. Raises NoSpaceError, StorageError; it stays a link then."""
         path = self._path(target)
-        temporary = f"{path}.compacting"
+        temporary = join(self._directory, compacting_name(target))
         status = self._filesystem.status(copy)
         free_bytes = self._filesystem.disk_space(self._directory).free_bytes
         if status is not None and status.size_bytes > free_bytes:
@@ -254,26 +223,12 @@ class ScratchCompactor:
     def _stale(self, place: str, linked: Container[str]) -> list[str]:
         if self._filesystem.status(place) is None:
             return []
-        names = self._filesystem.names(place)
-        return [join(place, name) for name in names if _SCRATCH_FILE.fullmatch(name) and name not in linked]
-
-    def _remove_log(self, log_id: int) -> None:
-        with suppress(NotFoundError):
-            self._storage.entry_logger.remove(log_id)
-        # The room is ours again after a crash too.
-        self._sync_names()
-
-    def _sync_names(self) -> None:
-        self._storage.while_quiet(self._storage.entry_logger.sync_names)
-
-    def _remove_quietly(self, path: str) -> None:
-        # What stays is removed by the next recovery.
-        with suppress(BkctlError):
-            self._filesystem.remove(path)
-
-    def _path(self, log_id: int) -> str:
-        return self._storage.entry_logger.path(log_id)
+        return [
+            join(place, name)
+            for name in self._filesystem.names(place)
+            if _is_copy(name) and name not in linked
+        ]
 
 
-def _compacted(target: int, source: int) -> str:
-    return f"{target:x}.log.{source:x}.compacted"
+def _is_copy(name: str) -> bool:
+    return parse_compacting_name(name) is not None or parse_compacted_name(name) is not None

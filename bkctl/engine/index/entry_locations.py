@@ -62,19 +62,8 @@ class EntryLocationIndex:
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
         """The location of every entry, in the order of ``keys``; other threads run meanwhile."""
-        found = self._store.get_many(keys)
-        values = [_NO_ROW if value is None else value for value in found]
-        if set(map(len, values)) == {VALUE_BYTES}:
-            locations = array("q", b"".join(values))
-            if _SWAP:
-                locations.byteswap()
-            if min(locations) >= ABSENT:
-                return [location or None for location in locations]
-        # One of them is wrong: which one is to be said.
-        return [
-            None if value is None else self._decoded(key, value)
-            for key, value in zip(keys, found, strict=True)
-        ]
+        values = [_NO_ROW if value is None else value for value in self._store.get_many(keys)]
+        return [location or None for location in self._column(keys, values)]
 
     def last_entry(self, ledger: int) -> int | None:
         """The largest entry id of a ledger, None when it has no entries.
@@ -94,17 +83,13 @@ class EntryLocationIndex:
             yield from self._entry_ids([key for key, _ in rows])
 
     def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
-        """Keys and locations of all rows, in the order of the keys, some thousands at a time."""
+        """Keys and locations of all rows, in the order of the keys, some thousands at a time.
+
+        ``ABSENT`` is a row that Java takes for none. Raises CorruptionError for a value that is no location.
+        """
         for rows in self._store.batches():
             keys = [key for key, _ in rows]
-            values = b"".join([value for _, value in rows])
-            if len(values) != VALUE_BYTES * len(keys):
-                for key, value in rows:
-                    self._decoded(key, value)
-            locations = array("q", values)
-            if _SWAP:
-                locations.byteswap()
-            yield keys, locations
+            yield keys, self._column(keys, [value for _, value in rows])
 
     def delete_ledgers(self, ledgers: Iterable[int]) -> None:
         """Remove every row of the ledgers, durably.
@@ -119,6 +104,19 @@ class EntryLocationIndex:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+    def _column(self, keys: Sequence[bytes], values: Sequence[bytes]) -> array[int]:
+        """The locations of many values at once. Raises CorruptionError naming the first that is none."""
+        if set(map(len, values)) <= {VALUE_BYTES}:
+            locations = array("q", b"".join(values))
+            if _SWAP:
+                locations.byteswap()
+            if min(locations, default=ABSENT) >= ABSENT:
+                return locations
+        # One of them is wrong: which one is to be said.
+        return array(
+            "q", [self._decoded(key, each) or ABSENT for key, each in zip(keys, values, strict=True)]
+        )
 
     def _decoded(self, key: bytes, value: bytes) -> int | None:
         location = int.from_bytes(value, "big", signed=True)

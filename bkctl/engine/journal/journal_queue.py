@@ -177,21 +177,21 @@ class JournalQueue:
     def drain(self) -> tuple[list[JournalBatch], bool]:
         """All that will not be written, and whether somebody waits for room."""
         with self._changed:
-            batches, self._arrived = self._arrived, []
-            self._meters.journal.failed += self._entries
-            self._meters.journal.length -= self._entries
-            self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
-            return batches, self._room_wanted()
+            return self._given_up()
 
     def suspend(self, error: NoSpaceError) -> tuple[list[JournalBatch], bool]:
         """Take nothing more until :meth:`resume`; what has arrived, and whether somebody waits for room."""
         with self._changed:
             self.suspended = error
-            batches, self._arrived = self._arrived, []
-            self._meters.journal.failed += self._entries
-            self._meters.journal.length -= self._entries
-            self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
-            return batches, self._room_wanted()
+            return self._given_up()
+
+    def _given_up(self) -> tuple[list[JournalBatch], bool]:
+        batches, self._arrived = self._arrived, []
+        # What was taken and not written has failed with it.
+        self._meters.journal.failed += self._entries + self._taken_entries
+        self._meters.journal.length -= self._entries
+        self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
+        return batches, self._room_wanted()
 
     def retry(self) -> None:
         """Wake the journal thread of a suspended journal."""

@@ -40,7 +40,7 @@ def exam(tmp_path: Path) -> Examination:
     assert read.config is not None
     filesystem = PosixFileSystem()
     subject = configured_subject(filesystem, read.config.directories)
-    system = System(lambda _: ROOMY, lambda _: Ownership(1000, 0o40755), 64 * GIB, 1000)
+    system = System(lambda _: ROOMY, lambda _: Ownership(1000, 0o40755), 64 * GIB)
     return Examination(filesystem, system, subject, read.config, command_options=("--conf", str(conf)))
 
 

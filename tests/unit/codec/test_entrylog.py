@@ -10,6 +10,8 @@ import pytest
 from bkctl.codec.entrylog import (
     DIRECT_HEADER_BYTES,
     EntryLogHeader,
+    compacted_name,
+    compacting_name,
     decode_header,
     decode_map,
     decode_map_batch,
@@ -20,6 +22,8 @@ from bkctl.codec.entrylog import (
     is_direct,
     is_map_batch,
     log_name,
+    parse_compacted_name,
+    parse_compacting_name,
     parse_log_name,
 )
 from bkctl.errors import CorruptionError
@@ -167,3 +171,23 @@ def test_names(name: str, log_id: int | None) -> None:
     assert parse_log_name(name) == log_id
     if log_id is not None:
         assert log_name(log_id) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "compacting", "compacted"),
+    [
+        ("1c.log.compacting", 28, None),
+        ("1c.log.b.compacted", None, (28, 11)),
+        ("1c.log", None, None),
+        ("1C.log.compacting", None, None),
+        ("1c.log.compacted", None, None),
+        ("1c.log.b.compacted.tmp", None, None),
+    ],
+)
+def test_names_of_a_compaction(name: str, compacting: int | None, compacted: tuple[int, int] | None) -> None:
+    assert parse_compacting_name(name) == compacting
+    assert parse_compacted_name(name) == compacted
+    if compacting is not None:
+        assert compacting_name(compacting) == name
+    if compacted is not None:
+        assert compacted_name(*compacted) == name

@@ -10,14 +10,13 @@ from bkctl.codec.underreplication import (
     decode_holder,
     decode_mark,
     encode_delay_s,
-    encode_holder,
-    encode_mark,
     ledger_of_mark,
     mark_name,
     mark_path,
     vote_number,
 )
 from bkctl.errors import CorruptionError, UsageError
+from tests.support.autorecovery_nodes import holder_text, mark_text
 
 TEXT = b'replica: "127.0.0.1:2313"\nreplica: "127.0.0.1:2311"\nctime: 1795263329069\n'
 
@@ -25,9 +24,9 @@ TEXT = b'replica: "127.0.0.1:2313"\nreplica: "127.0.0.1:2311"\nctime: 1795263329
 def test_a_mark_both_ways() -> None:
     mark = UnderreplicatedMark(("127.0.0.1:2313", "127.0.0.1:2311"), 1795263329069)
     assert decode_mark(TEXT) == mark
-    assert encode_mark(mark) == TEXT
+    assert mark_text(mark) == TEXT
     assert decode_mark(b"") == UnderreplicatedMark(())
-    assert encode_mark(UnderreplicatedMark(())) == b""
+    assert mark_text(UnderreplicatedMark(())) == b""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_what_is_no_ledger() -> None:
 def test_holders_and_votes() -> None:
     assert decode_holder(b'bookieId: "localhost"\n') == "localhost"
     assert decode_holder(b"") == ""
-    assert encode_holder("127.0.0.1:3181") == b'bookieId: "127.0.0.1:3181"\n'
+    assert holder_text("127.0.0.1:3181") == b'bookieId: "127.0.0.1:3181"\n'
     assert [vote_number(name) for name in ("V_0000000012", "V_-2147483648", "V_", "X_0000000001")] == [
         12,
         -(2**31),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -32,6 +31,7 @@ from tests.support.engine_rig import (
     entry_body,
     small_settings,
 )
+from tests.support.waiting import until
 
 ENOSPC = 28
 GIB = 1 << 30
@@ -127,22 +127,12 @@ def test_the_bookie_turns_read_only_with_its_disks_and_back() -> None:
 
 def await_mode(rig: EngineRig, read_only: bool) -> None:
     """The disk monitor looks, as it does from time to time, until the bookie is what it should be."""
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.01)):
+
+    def is_so() -> bool:
         rig.bookie.disks.check()
-        if rig.bookie.read_only is read_only:
-            return
-        pause.wait(0.01)
-    raise AssertionError(f"read-only is {rig.bookie.read_only}")
+        return rig.bookie.read_only is read_only
 
-
-def until(what: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.01)):
-        if what():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it does not come about")
+    until(is_so, f"read-only is {not read_only}")
 
 
 def journal_settings(**changes: int) -> BookieSettings:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from posixpath import join
 
+from bkctl.admin.offline.bookie_directories import holds_nothing
 from bkctl.admin.offline.cookie_difference import FieldDifference, differences
 from bkctl.admin.offline.cookie_rules import DirectoryFacts, cookie_of, decide
-from bkctl.admin.offline.doctor.examination import Examination
+from bkctl.admin.offline.doctor.examination import ClusterFacts, Examination
 from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
 from bkctl.admin.offline.doctor.subject import Place
 from bkctl.codec.cookie import Cookie
@@ -29,7 +30,7 @@ def check_cookies(exam: Examination) -> Iterator[Finding]:
     if not exam.subject.configured and not exam.subject.at_home:
         yield _elsewhere(exam, wanted)
     refusal = _refusal(exam, wanted)
-    if refusal is None and exam.subject.configured and _is_asked(exam):
+    if refusal is None and exam.subject.configured and exam.known_cluster is not None:
         return  # what differs is what a start may change
     told = False
     for finding in _differing(exam, wanted):
@@ -41,21 +42,16 @@ def check_cookies(exam: Examination) -> Iterator[Finding]:
 
 def wanted_cookie(exam: Examination) -> Cookie | None:
     """The cookie that every directory should have, as far as it is known; None when nothing says so."""
-    subject, cluster = exam.subject, exam.cluster
-    known = subject.cookie
-    asked = cluster is not None and cluster.error is None and cluster.exists
+    known = exam.subject.cookie
     instance = None if known is None else known.instance_id
-    if asked and cluster is not None:
-        instance = cluster.instance_id
-    bookie = cluster.bookie if cluster is not None and cluster.bookie is not None else None
-    if exam.config is not None:
-        bookie = bookie or (known.bookie_host if known is not None else None)
-        return None if bookie is None else cookie_of(bookie, exam.config.directories, instance)
-    return None if known is None else replace(known, instance_id=instance)
-
-
-def _is_asked(exam: Examination) -> bool:
-    return exam.cluster is not None and exam.cluster.error is None and exam.cluster.exists
+    if exam.known_cluster is not None:
+        instance = exam.known_cluster.instance_id
+    if exam.config is None:
+        return None if known is None else replace(known, instance_id=instance)
+    bookie = None if exam.cluster is None else exam.cluster.bookie
+    if bookie is None and known is not None:
+        bookie = known.bookie_host
+    return None if bookie is None else cookie_of(bookie, exam.config.directories, instance)
 
 
 def _has_unreadable(exam: Examination) -> bool:
@@ -100,7 +96,7 @@ def _without_any(exam: Examination) -> Finding:
 
 
 def _elsewhere(exam: Examination, wanted: Cookie) -> Finding:
-    named = ", ".join(dict.fromkeys((*wanted.journal_paths, *wanted.ledger_paths, *wanted.index_paths)))
+    named = ", ".join(dict.fromkeys(wanted.paths))
     place = exam.subject.places[0]
     return Finding(
         CHECK,
@@ -114,8 +110,8 @@ def _elsewhere(exam: Examination, wanted: Cookie) -> Finding:
 
 def _refusal(exam: Examination, wanted: Cookie) -> str | None:
     """Why a bookie would not start, by the rules of its start; None when it would, or it is not known."""
-    config, cluster = exam.config, exam.cluster
-    if config is None or cluster is None or not _is_asked(exam):
+    config, cluster = exam.config, exam.known_cluster
+    if config is None or cluster is None:
         return None
     facts = [_facts(exam, place) for place in exam.subject.places]
     try:
@@ -130,30 +126,26 @@ def _facts(exam: Examination, place: Place) -> DirectoryFacts:
     if found is None:
         return DirectoryFacts(place.home, None, is_empty=True)
     holds_data = bool(found.logs or found.journals or found.indexes)
-    empty = all(name == COOKIE_NAME for name in exam.filesystem.names(place.path))
+    empty = holds_nothing(exam.filesystem.names(place.path))
     return DirectoryFacts(place.home, place.cookie, empty, holds_data)
 
 
 def _differing(exam: Examination, wanted: Cookie) -> Iterator[Finding]:
-    subject, cluster = exam.subject, exam.cluster
+    subject, cluster = exam.subject, exam.known_cluster
     known = [place for place in subject.places if place.cookie is not None]
     for place in subject.places:
         if place.cookie is not None:
             path = join(place.path, COOKIE_NAME)
             for field in differences(wanted, place.cookie):
                 yield _difference(exam, field, f"{path}: ", _diff(exam, place), dir=place.path, path=path)
-        elif place.found is not None and place.cookie_error is None and (known or _is_stored(exam)):
+        elif place.found is not None and place.cookie_error is None and (known or exam.is_stored):
             yield _missing(exam, place, wanted)
-    for stored in cluster.stored if cluster is not None and _is_asked(exam) else ():
+    for stored in cluster.stored if cluster is not None else ():
         for field in differences(wanted, stored.cookie):
             where = f"metadata store, cookie of bookie {stored.bookie}: "
             yield _difference(exam, field, where, _diff(exam))
-    if _is_asked(exam) and known and not _is_stored(exam):
-        yield _not_stored(exam, wanted)
-
-
-def _is_stored(exam: Examination) -> bool:
-    return exam.cluster is not None and bool(exam.cluster.stored)
+    if cluster is not None and known and not cluster.stored:
+        yield _not_stored(exam, cluster, wanted)
 
 
 def _difference(
@@ -165,12 +157,14 @@ def _difference(
     dir: str | None = None,
     path: str | None = None,
 ) -> Finding:
-    source = "configuration" if exam.config is not None else "other directories"
+    source = "the other directories have" if exam.config is None else "the configuration has"
+    if exam.is_stored:
+        source = source.rsplit(" ", 1)[0] + " and the cluster have"
     return Finding(
         CHECK,
         Severity.ERROR,
         f"{where}{field.field} is {field.found or 'absent'} ({field.cause})",
-        f"{field.expected or 'absent'}, as the {source} and the cluster have it",
+        f"{field.expected or 'absent'}, as {source} it",
         following,
         dir=dir,
         path=path,
@@ -178,7 +172,7 @@ def _difference(
 
 
 def _missing(exam: Examination, place: Place, wanted: Cookie) -> Finding:
-    empty = all(name == COOKIE_NAME for name in exam.filesystem.names(place.path))
+    empty = holds_nothing(exam.filesystem.names(place.path))
     good = _good_file(exam)
     if empty:
         found = "empty and without a cookie: a disk that is not mounted, was replaced or emptied, or is new"
@@ -199,8 +193,7 @@ def _missing(exam: Examination, place: Place, wanted: Cookie) -> Finding:
     )
 
 
-def _not_stored(exam: Examination, wanted: Cookie) -> Finding:
-    assert exam.cluster is not None, "it was asked"
+def _not_stored(exam: Examination, cluster: ClusterFacts, wanted: Cookie) -> Finding:
     good = _good_file(exam)
     following = _diff(exam)
     if good is not None:
@@ -209,7 +202,7 @@ def _not_stored(exam: Examination, wanted: Cookie) -> Finding:
     return Finding(
         CHECK,
         Severity.ERROR,
-        f"the metadata store {exam.cluster.uri} has no cookie of bookie {wanted.bookie_host}: it was "
+        f"the metadata store {cluster.uri} has no cookie of bookie {wanted.bookie_host}: it was "
         "decommissioned, its cookie was removed, or this is another cluster's metadata",
         "the same cookie in the directories and in the metadata store",
         following,

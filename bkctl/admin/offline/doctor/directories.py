@@ -11,10 +11,10 @@ from bkctl.admin.offline.bookie_directories import refuse_old_layout
 from bkctl.admin.offline.doctor.examination import Examination
 from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
 from bkctl.admin.offline.doctor.subject import Place
-from bkctl.admin.offline.holders import is_dirty
 from bkctl.admin.offline.rebuild.state import SUFFIX
 from bkctl.admin.offline.rebuild.swap import BACKUP
 from bkctl.errors import NotFoundError, RefusedError
+from bkctl.scan.directory import DIRTY_NAME
 
 #: Half-written small files: ``VERSION.<random>.tmp``, ``lastMark.<random>.tmp``.
 _HALF_FILE = re.compile(r".+\.[0-9a-f]+\.tmp")
@@ -51,7 +51,7 @@ def check_directories(exam: Examination) -> Iterator[Finding]:
         source = "the configuration" if subject.configured else "the cookie"
         yield Finding(
             "directories",
-            Severity.ERROR if known or _is_stored(exam) else Severity.WARNING,
+            Severity.ERROR if known or exam.is_stored else Severity.WARNING,
             f"{source} names it, and it is not there: its disk is not mounted, or it was moved or removed",
             "every directory of the bookie in its place",
             following if known else bkctl_line("bookie", "init", *exam.command_options),
@@ -59,10 +59,6 @@ def check_directories(exam: Examination) -> Iterator[Finding]:
         )
     if subject.configured and not exam.other_storage:
         yield from _other_storage(exam)
-
-
-def _is_stored(exam: Examination) -> bool:
-    return exam.cluster is not None and bool(exam.cluster.stored)
 
 
 def _other_storage(exam: Examination) -> Iterator[Finding]:
@@ -173,7 +169,7 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
     for place in exam.subject.places:
         if place.found is None:
             continue
-        if is_dirty(place.path):
+        if place.found.dirty:
             yield _dirty(exam, place)
         for log in place.found.logs:
             if log.compaction:
@@ -227,7 +223,7 @@ def _dirty(exam: Examination, place: Place) -> Finding:
         "no DIRTY in the directory of a stopped bookie",
         following,
         dir=place.path,
-        path=join(place.path, "DIRTY"),
+        path=join(place.path, DIRTY_NAME),
     )
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from bkctl.admin.offline.doctor.examination import DiskFacts, Examination
 from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
 from bkctl.admin.offline.doctor.subject import Place
+from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
 
 CHECK = "disks"
-#: Java's defaults of diskUsageThreshold and diskUsageWarnThreshold.
-_USAGE_THRESHOLD = 0.95
-_USAGE_WARN_THRESHOLD = 0.90
 _INODES_FREE_SHARE_MIN = 0.01
 
 
@@ -36,8 +34,8 @@ def _first_with_ledgers(exam: Examination, sharing: list[tuple[Place, DiskFacts]
 
 def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding]:
     disks = exam.config.disks if exam.config is not None else None
-    threshold = disks.usage_threshold if disks is not None else _USAGE_THRESHOLD
-    warn = disks.usage_warn_threshold if disks is not None else _USAGE_WARN_THRESHOLD
+    threshold = disks.usage_threshold if disks is not None else USAGE_THRESHOLD
+    warn = disks.usage_warn_threshold if disks is not None else USAGE_WARN_THRESHOLD
     usage = 1 - facts.free_bytes / facts.total_bytes if facts.total_bytes else 1.0
     shown = f"{usage:.1%} of the disk are in use, {facts.free_bytes >> 20} MiB are free"
     following = bkctl_line("gc", "plan", place.path)

@@ -138,7 +138,7 @@ def configuration_findings(read: ReadConfiguration | None, names: frozenset[str]
 
 def this_system() -> System:
     """The machine that this process runs on."""
-    return System(_disk, _owner, _memory_bytes(), os.getuid())
+    return System(_disk, _owner, _memory_bytes())
 
 
 def _disk(path: str) -> DiskFacts:

@@ -11,13 +11,11 @@ from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
 from bkctl.admin.offline.doctor.journals import damages
 from bkctl.admin.offline.entrylogs import verify_logs
 from bkctl.codec.entrylog import HEADER_BYTES
-from bkctl.codec.last_id import decode_last_id
+from bkctl.codec.last_id import LAST_ID_NAME, decode_last_id
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.directory import LogFile, read_small
 from bkctl.scan.entrylog import EntryLogScan
-
-LAST_ID = "lastId"
 
 
 def check_entry_logs(exam: Examination) -> Iterator[Finding]:
@@ -75,7 +73,7 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
     for place in exam.subject.ledgers:
         if place.found is None:
             continue
-        path = join(place.path, LAST_ID)
+        path = join(place.path, LAST_ID_NAME)
         if exam.filesystem.status(path) is None:
             continue  # the DirectIO logger has none
         following = bkctl_line("entrylog", "list", place.path)

@@ -15,8 +15,6 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.errors import NotFoundError
 from bkctl.vfs import FileSystem
 
-INDEX_MEMORY_BYTES = 256 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
@@ -54,10 +52,15 @@ class ClusterFacts:
     mode: str | None = None
     error: str | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the store answered, and has a cluster."""
+        return self.error is None and self.exists
+
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The machine, as far as checks ask it: disks, owners, memory, this process's user id.
+    """The machine, as far as checks ask it: disks, owners, memory.
 
     ``disk`` and ``owner`` raise StorageError.
     """
@@ -65,7 +68,6 @@ class System:
     disk: Callable[[str], DiskFacts]
     owner: Callable[[str], Ownership]
     memory_bytes: int | None
-    user: int
 
 
 @dataclass(slots=True)
@@ -90,11 +92,20 @@ class Examination:
     metadata_file: str | None = None
     command_options: tuple[str, ...] = ()
     deep: bool = False
-    index_memory_bytes: int = INDEX_MEMORY_BYTES
     advance: Advance = nobody
     users: dict[str, list[Holder]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     damaged_logs: set[str] = field(default_factory=set)
+
+    @property
+    def known_cluster(self) -> ClusterFacts | None:
+        """What the metadata store says, None when it was not asked, did not answer or has no cluster."""
+        return self.cluster if self.cluster is not None and self.cluster.is_known else None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the metadata store has a cookie of this bookie."""
+        return self.known_cluster is not None and bool(self.known_cluster.stored)
 
     def users_of(self, place: Place) -> list[Holder]:
         """The processes that use a directory; none when it is gone. Raises StorageError."""

@@ -14,6 +14,7 @@ from bkctl.admin.offline.index_check.finding import Finding as IndexFinding
 from bkctl.admin.offline.index_check.finding import Kind
 from bkctl.admin.offline.index_check.finding import Severity as IndexSeverity
 from bkctl.admin.offline.index_check.layout import index_spaces
+from bkctl.admin.offline.rebuild.options import MEMORY_BYTES_DEFAULT
 from bkctl.codec.entrylog import log_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
@@ -22,7 +23,12 @@ from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
 GROUPS_MAX = 500
 
 _BY_LOG = frozenset({Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LOG, Kind.MISSING_LOCATION})
-_BY_DIRECTORY = frozenset({Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO})
+_BY_DIRECTORY = frozenset(
+    {
+        Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
+        Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER,
+    }
+)  # fmt: skip
 #: Natural, and of no use without the rest of ``index check``.
 _UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
 
@@ -107,7 +113,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
     book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
-    options = CheckOptions(book, exam.ledgers, exam.index_memory_bytes)
+    options = CheckOptions(book, exam.ledgers, MEMORY_BYTES_DEFAULT)
     groups = _Groups(exam)
     for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
         groups.add(finding)
@@ -121,7 +127,10 @@ class _Group:
 
 
 class _Groups:
-    """One cause mostly shows in many rows: one finding for each kind and log, or kind and ledger."""
+    """One cause mostly shows in many rows: one finding for each kind and log, directory or ledger.
+
+    A directory's where one command mends all of its ledgers.
+    """
 
     def __init__(self, exam: Examination) -> None:
         self._exam = exam

@@ -15,7 +15,7 @@ from bkctl.admin.offline.journals import verify_journals
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
-from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
@@ -38,8 +38,6 @@ def check_marks(exam: Examination) -> Iterator[Finding]:
         yield from (_unreadable(mark) for mark in place_marks if mark.error is not None)
     yield from _without_marks(exam, marks)
     journals = [place for place in exam.subject.journals if place.found is not None]
-    if not exam.subject.journals:
-        return
     for number, place in enumerate(exam.subject.journals):
         if place.found is None:
             continue
@@ -91,7 +89,7 @@ def _counting(
     marks: dict[str, list[FoundMark]], number: int, place: Place, *, alone: bool
 ) -> LastMark | None:
     """The mark from which this journal directory is replayed: the highest over all ledger directories."""
-    name = "lastMark" if alone else f"lastMark.{number}"
+    name = last_mark_name(number, 1 if alone else 2)
     every = [mark for found in marks.values() for mark in found if mark.error is None]
     named = [mark for mark in every if mark.path.rpartition("/")[2] == name]
     if not named and alone:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from posixpath import abspath, basename, dirname, join, normpath
+from posixpath import abspath, dirname, join, normpath
 
 from bkctl.admin.offline.targets import directories
 from bkctl.codec.cookie import Cookie, decode_cookie
@@ -22,6 +22,7 @@ from bkctl.scan.directory import (
     FOLDERS_MAX,
     BookieDirectory,
     current,
+    home_of,
     inspect_directory,
     read_small,
 )
@@ -111,7 +112,7 @@ def found_subjects(filesystem: FileSystem, paths: Sequence[str]) -> list[Subject
         if place.is_where_its_cookie_says:
             assert place.cookie is not None, "it says where"
             groups.setdefault(("bookie", place.cookie.bookie_host), {})[abspath(place.path)] = place
-    folders = {dirname(home): key for key, group in groups.items() for home in map(_home, group)}
+    folders = {dirname(home): key for key, group in groups.items() for home in map(home_of, group)}
     for place in given:
         if not place.is_where_its_cookie_says:
             folder = dirname(abspath(place.home))
@@ -150,7 +151,7 @@ def read_place(filesystem: FileSystem, home: str, path: str) -> Place:
 
 
 def _found_place(filesystem: FileSystem, found: BookieDirectory, home: str | None = None) -> Place:
-    home = _home(found.path) if home is None else home
+    home = home_of(found.path) if home is None else home
     if not found.has_cookie:
         return Place(home, found.path, found)
     content: bytes | None = None
@@ -163,13 +164,9 @@ def _found_place(filesystem: FileSystem, found: BookieDirectory, home: str | Non
     return Place(home, found.path, found, cookie, content)
 
 
-def _home(path: str) -> str:
-    return dirname(normpath(path)) if basename(normpath(path)) == CURRENT else normpath(path)
-
-
 def _named(cookie: Cookie) -> set[str]:
     """Raises CorruptionError when the paths do not split."""
-    return {normpath(path) for path in (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)}
+    return set(map(normpath, cookie.paths))
 
 
 def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> Subject:
@@ -213,7 +210,7 @@ def _neighbours(filesystem: FileSystem, group: dict[str, Place]) -> dict[str, Pl
     """Directories beside a copied one that have the very same cookie."""
     cookies = {place.cookie_bytes for place in group.values() if place.cookie_bytes is not None}
     found: dict[str, Place] = {}
-    for folder in {dirname(_home(path)) for path in group}:
+    for folder in {dirname(home_of(path)) for path in group}:
         for name in filesystem.names(folder)[:FOLDERS_MAX]:
             path = join(folder, name, CURRENT)
             status = filesystem.status(path)

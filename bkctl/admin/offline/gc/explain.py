@@ -12,10 +12,8 @@ from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
+from bkctl.engine.gc.explanation import GARBAGE, NO
 from bkctl.vfs import FileSystem
-
-GARBAGE = "garbage"
-NO = "no"
 
 
 @dataclass(frozen=True, slots=True)

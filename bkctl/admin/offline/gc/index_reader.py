@@ -10,6 +10,7 @@ from struct import Struct
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.location import VALUE_BYTES
+from bkctl.engine.gc.copying import located
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.index import LOCATIONS, DirectoryIndex, LocationIndex, open_index, open_store
@@ -18,7 +19,6 @@ from bkctl.vfs import FileSystem
 
 #: Slots of an ``.idx`` file read at once for one entry that is wanted.
 _SLOTS_PER_ENTRY = 64
-_SIZE_BYTES = 4
 _VALUE = Struct(">q")
 _KEY_BYTES = 16
 
@@ -89,17 +89,14 @@ class IndexReader:
 
         Raises CorruptionError, StorageError.
         """
-        first = (log_id << 32) + batch.base + _SIZE_BYTES
+        keys, places = located(batch, log_id)
         if self._store is None:
-            found = self._find_slots(batch)
             return [
-                None if there is None else there == first + at
-                for there, at in zip(found, batch.starts, strict=True)
+                None if there is None else there == place
+                for there, place in zip(self._find_slots(batch), places, strict=True)
             ]
-        buffer = batch.buffer
-        keys = [buffer[at + _SIZE_BYTES : at + _SIZE_BYTES + _KEY_BYTES] for at in batch.starts]
         values = self._store.get_many(keys)
-        here = list(map(_VALUE.pack, [first + at for at in batch.starts]))
+        here = list(map(_VALUE.pack, places))
         if values == here:
             return [True] * len(here)
         path = self._store.path

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 
 from bkctl.admin.offline.gc.index_reader import IndexReader
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.entrylog import HEADER_BYTES
-from bkctl.engine.gc.log_reading import corruption_of, trusted_map
-from bkctl.engine.gc.log_usage import LogUsage
-from bkctl.errors import BkctlError
+from bkctl.codec.entry_log_metadata import EntryLogMetadata
+from bkctl.engine.gc.log_reading import (
+    corruption_of,
+    count_bytes,
+    header_damage_of,
+    records_bytes_of,
+    trusted_map,
+)
+from bkctl.engine.gc.log_usage import LogUsage, is_plausible
+from bkctl.errors import BkctlError, CorruptionError, StorageError
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.index import LogMetadataCache
 from bkctl.vfs import FileSystem
-
-_SIZE_BYTES = 4
 
 #: Whether a ledger is alive.
 IsLive = Callable[[int], bool]
@@ -110,29 +113,36 @@ class LogReader:
         if ledgers is not None:
             facts.source, facts.exact = "map", False
             return ledgers
-        row = None if self.cache is None else self.cache.get(facts.log.log_id)
-        # A row that contradicts itself or the file is of another log, or another time.
-        if row is None or not (
-            sum(size for _, size in row.ledgers) == row.remaining_bytes <= row.total_bytes
-            and row.total_bytes <= facts.log.size_bytes
+        row = self._cached(facts.log)
+        # Java has cached what it took from maps that left ledgers out.
+        if (
+            row is None
+            or scan.head.damage
+            or row.total_bytes != records_bytes_of(scan.head.header, facts.log.size_bytes)
         ):
             return None
         facts.source, facts.exact, facts.record_bytes = "cache", False, row.total_bytes
         return dict(row.ledgers)
+
+    def _cached(self, log: LogFile) -> EntryLogMetadata | None:
+        row = None
+        with suppress(CorruptionError, StorageError):  # it is only a cache
+            row = None if self.cache is None else self.cache.get(log.log_id)
+        return row if row is not None and is_plausible(row, log.log_id, log.size_bytes) else None
 
     def _walk(self, scan: EntryLogScan, facts: LogFacts, advance: Advance) -> dict[int, int]:
         totals: dict[int, int] = {}
         done = 0
         for item in scan:
             if isinstance(item, EntryBatch):
-                _count(item, totals)
+                count_bytes(item, totals)
                 self._count_live(item, facts)
                 end = item.offset(len(item) - 1)
                 advance(end - done)
                 done = end
             elif isinstance(item, Damage) and facts.problem is None:
                 facts.problem = str(corruption_of(item))
-        header = next((each for each in scan.head.damage if each.offset < HEADER_BYTES), None)
+        header = header_damage_of(scan.head)
         if header is not None and not totals and not scan.file.is_zero(0, scan.file.size_bytes):
             # Nothing in it looks like a record, and the header does not say that it is a log.
             facts.problem = facts.problem or str(corruption_of(header))
@@ -149,14 +159,7 @@ class LogReader:
         facts.unindexed += here.count(None)
         if not all(here):
             batch = batch.select([number for number, same in enumerate(here) if same])
-        _count(batch, facts.live)
-
-
-def _count(batch: EntryBatch, totals: dict[int, int]) -> None:
-    """Add the bytes of each record, size word included, to its ledger's."""
-    for ledger, numbers in groupby(zip(batch.ledgers, batch.sizes, strict=True), key=itemgetter(0)):
-        sizes = [size for _, size in numbers]
-        totals[ledger] = totals.get(ledger, 0) + sum(sizes) + _SIZE_BYTES * len(sizes)
+        count_bytes(batch, facts.live)
 
 
 def unreadable(log: LogFile, error: BkctlError) -> LogFacts:

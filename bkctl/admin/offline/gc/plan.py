@@ -106,8 +106,8 @@ class Candidates:
         for usage in policy.compaction_order(self._usages(), threshold, scarce=scarce):
             log = by_id[usage.log_id].log
             freed = usage.file_bytes - usage.remaining_bytes
-            fits = policy.fits(usage, free_bytes, GcSettings())
             copied = usage.remaining_bytes
+            fits = policy.fits(copied, free_bytes, GcSettings())
             steps.append(
                 Step(log.directory, COMPACT, log.log_id, log.path, log.size_bytes, copied, freed, fits)
             )

@@ -36,7 +36,7 @@ from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.ledger_storage import LedgerStorage, StorageSettings
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, RefusedError
-from bkctl.scan.directory import is_key_value_store
+from bkctl.scan.directory import LogFile, is_key_value_store
 from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE
 from bkctl.vfs import WritableFileSystem
 
@@ -109,19 +109,8 @@ class Work:
 
     def set_aside(self) -> list[RunRow]:
         """Logs that stay because of what they are."""
-        rows = []
-        for facts in self.sorted_out.damaged:
-            log = facts.log
-            why = facts.problem or ""
-            rows.append(
-                RunRow(log.directory, SET_ASIDE, log.log_id, log.path, log.size_bytes, 0, 0, 0, why, False)
-            )
-        for facts, why in self.sorted_out.held:
-            log = facts.log
-            rows.append(
-                RunRow(log.directory, LEFT, log.log_id, log.path, log.size_bytes, 0, 0, 0, why, False)
-            )
-        return rows
+        rows = [_staying(facts.log, SET_ASIDE, facts.problem or "") for facts in self.sorted_out.damaged]
+        return rows + [_staying(facts.log, LEFT, why) for facts, why in self.sorted_out.held]
 
 
 def prepare(
@@ -171,8 +160,11 @@ def _with_scratch(filesystem: WritableFileSystem, options: RunOptions, steps: li
     """Also steps that have no room, if there is enough for their copies in the scratch directory."""
     if options.scratch is None:
         return steps
-    room_bytes = filesystem.disk_space(options.scratch).free_bytes - _SETTINGS.free_bytes_min
-    return [replace(step, fits=step.fits or step.copied_bytes <= room_bytes) for step in steps]
+    free_bytes = filesystem.disk_space(options.scratch).free_bytes
+    return [
+        replace(step, fits=step.fits or policy.fits(step.copied_bytes, free_bytes, _SETTINGS))
+        for step in steps
+    ]
 
 
 def perform(
@@ -204,7 +196,7 @@ def perform(
             storage.ledgers.flush()
             yield _deletion(work, done=True)
         removed: list[int] = []
-        yield from _remove(filesystem, storage, work, removed)
+        yield from _remove(storage, work, removed)
         yield from _compact(filesystem, storage, work, removed, advance)
         _forget(filesystem, space, removed)
     yield from work.set_aside()
@@ -341,9 +333,7 @@ def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) 
         yield RunRow(directory, LEFT, log_id, path, 0, 0, 0, 0, reason, False)
 
 
-def _remove(
-    filesystem: WritableFileSystem, storage: LedgerStorage, work: Work, removed: list[int]
-) -> Iterator[RunRow]:
+def _remove(storage: LedgerStorage, work: Work, removed: list[int]) -> Iterator[RunRow]:
     steps = [step for step in work.steps if step.action == REMOVE]
     for step in steps:
         storage.entry_logger.remove(step.log_id)
@@ -351,7 +341,7 @@ def _remove(
         yield _row(step, done=True)
     if steps:
         # The room is won for good: no removed log comes back after a power cut.
-        filesystem.sync_directory(work.space.log_dirs[0])
+        storage.entry_logger.sync_names()
 
 
 def _compact(
@@ -363,7 +353,7 @@ def _compact(
         if step.action != COMPACT:
             continue
         free_bytes = filesystem.disk_space(step.dir).free_bytes
-        fits = step.copied_bytes + _SETTINGS.free_bytes_min <= free_bytes
+        fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
         scratch = None if fits else by_scratch.roomy(step.copied_bytes)
         if not fits and scratch is None:
             yield _left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
@@ -441,6 +431,10 @@ def _row(step: Step, *, done: bool) -> RunRow:
         "no ledger of it is alive" if step.action == REMOVE else "",
         done,
     )
+
+
+def _staying(log: LogFile, action: str, why: str) -> RunRow:
+    return RunRow(log.directory, action, log.log_id, log.path, log.size_bytes, 0, 0, 0, why, False)
 
 
 def _left(step: Step, why: str, action: str = LEFT) -> RunRow:

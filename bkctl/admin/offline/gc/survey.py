@@ -17,12 +17,12 @@ from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.codec.cookie import decode_cookie
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.codec.entrylog import parse_compacted_name
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import COOKIE_NAME, LogFile, read_small
 from bkctl.scan.index import METADATA_CACHE, LogMetadataCache
 from bkctl.vfs import FileSystem
 
-_COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
 _BEGUN_REBUILD = re.compile(r"(?:ledgers|locations)\.(?:TEMP-.*|bkctl-rebuild)")
 
 
@@ -127,7 +127,8 @@ def survey(
     judged_dead: bool = True,
 ) -> Survey:
     """Everything but the logs themselves. Raises RefusedError for another cluster's metadata, BkctlError."""
-    check_same_cluster(cluster, _instance_id(filesystem, space), space.dir)
+    if cluster.instance_id is not None:
+        check_same_cluster(cluster, _instance_id(filesystem, space), space.dir)
     directories = sorted({*space.log_dirs, *space.index_dirs})
     held = [holder for directory in directories for holder in holders(directory)]
     found = Survey(
@@ -142,13 +143,10 @@ def survey(
     found.gone = cluster.gone(index.ledgers)
     for directory in directories:
         for name in filesystem.names(directory):
-            compacted = _COMPACTED.fullmatch(name)
             # A compaction by way of another disk: the log is a link to its copy there.
             copy = filesystem.link_target(join(directory, name)) if name.endswith(".log") else None
-            if copy is not None:
-                compacted = _COMPACTED.fullmatch(basename(copy))
-            if compacted is not None:
-                ids = (int(compacted[1], 16), int(compacted[2], 16))
+            ids = parse_compacted_name(name if copy is None else basename(copy))
+            if ids is not None:
                 found.unfinished.update(dict.fromkeys(ids, copy or name))
             elif _BEGUN_REBUILD.fullmatch(name):
                 found.rebuilds.append(join(directory, name))
@@ -201,7 +199,22 @@ def _open_cache(space: IndexSpace) -> LogMetadataCache | None:
 
 
 def _instance_id(filesystem: FileSystem, space: IndexSpace) -> str | None:
+    """The cluster's UUID by the first cookie that can be read, None when it has none or there is no cookie.
+
+    Raises CorruptionError, StorageError when there are cookies and none of them can be read: which cluster
+    tells what is dead here would be anybody's guess.
+    """
+    unread: BkctlError | None = None
     for directory in (*space.log_dirs, *space.index_dirs):
-        with suppress(NotFoundError, CorruptionError, StorageError):
-            return decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME))).instance_id
+        path = join(directory, COOKIE_NAME)
+        try:
+            return decode_cookie(read_small(filesystem, path)).instance_id
+        except NotFoundError:
+            continue
+        except CorruptionError as error:
+            unread = error.located(path)
+        except StorageError as error:
+            unread = error
+    if unread is not None:
+        raise unread
     return None

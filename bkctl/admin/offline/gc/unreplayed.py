@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.journals import scans_behind_mark
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.last_mark import ZERO_MARK
-from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import BookieDirectory, last_mark_of
-from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
 
@@ -31,30 +28,16 @@ class Unreplayed:
 def read_unreplayed(filesystem: FileSystem, space: IndexSpace) -> Unreplayed:
     """Read the journals of a space's bookie. Raises StorageError."""
     found = Unreplayed(journals_found=bool(space.journal_dirs))
-    for directory in space.journal_dirs:
-        _read_directory(filesystem, directory, found)
+    for scan, start in scans_behind_mark(filesystem, space.journal_dirs):
+        for item in scan:
+            if isinstance(item, Damage):
+                if item.end > start:
+                    found.damage.append(item)
+            elif isinstance(item, EntryBatch):
+                past = [n for n, at in enumerate(item.starts) if item.base + at >= start]
+                found.records += len(past)
+                found.ledgers.update(item.ledgers[n] for n in past)
+            elif isinstance(item, MarkedRecord) and item.offset >= start and item.ledger >= 0:
+                found.records += 1
+                found.ledgers.add(item.ledger)
     return found
-
-
-def _read_directory(filesystem: FileSystem, directory: BookieDirectory, found: Unreplayed) -> None:
-    mark = last_mark_of(filesystem, directory) or ZERO_MARK
-    for journal in directory.journals:
-        if journal.journal_id < mark.journal_id:
-            continue
-        start = mark.offset if journal.journal_id == mark.journal_id else 0
-        try:
-            scan = JournalScan(filesystem, journal.path)
-        except NotFoundError:
-            continue  # a running bookie trimmed it since it was listed
-        with scan:
-            for item in scan:
-                if isinstance(item, Damage):
-                    if item.end > start and not item.unsynced:
-                        found.damage.append(item)
-                elif isinstance(item, EntryBatch):
-                    past = [n for n, at in enumerate(item.starts) if item.base + at >= start]
-                    found.records += len(past)
-                    found.ledgers.update(item.ledgers[n] for n in past)
-                elif isinstance(item, MarkedRecord) and item.offset >= start and item.ledger >= 0:
-                    found.records += 1
-                    found.ledgers.add(item.ledger)

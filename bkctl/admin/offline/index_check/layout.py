@@ -14,7 +14,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from posixpath import basename, dirname, join, normpath
+from posixpath import dirname, join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
@@ -24,6 +24,7 @@ from bkctl.scan.directory import (
     FOLDERS_MAX,
     BookieDirectory,
     LogFile,
+    home_of,
     inspect_directory,
     read_small,
 )
@@ -137,9 +138,7 @@ def _decoded(cookie: bytes | None) -> Cookie | None:
 
 
 def _home(current: str) -> str:
-    """The directory as a configuration names it: without ``current``."""
-    path = os.path.abspath(current)
-    return dirname(path) if basename(path) == CURRENT else path
+    return home_of(os.path.abspath(current))
 
 
 def _folder(current: str) -> str:
@@ -156,7 +155,7 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
             for name in filesystem.names(folder)[:FOLDERS_MAX]:
                 candidates += [join(folder, name, CURRENT), join(folder, name)]
     if bookie.cookie is not None:
-        named = _named(bookie.cookie)
+        named = set(map(normpath, bookie.cookie.paths))
         if any(_home(path) in named for path in bookie.given):
             candidates += [join(path, CURRENT) for path in sorted(named)]
     known = {os.path.abspath(path) for path in bookie.members}
@@ -174,10 +173,6 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
 def _is_part(directory: BookieDirectory) -> bool:
     """Whether a neighbour without a cookie can be a part of a bookie, and no bookie itself."""
     return bool(directory.journals or directory.logs) and storage_kind(directory) is None
-
-
-def _named(cookie: Cookie) -> set[str]:
-    return {normpath(path) for path in (*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)}
 
 
 def _idx_space(bookie: _Bookie) -> IndexSpace:

@@ -12,14 +12,12 @@ import numpy as np
 
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.index_check.row_sort import RowSorter
+from bkctl.admin.offline.journals import scans_behind_mark
 from bkctl.admin.offline.rebuild.location_runs import Rows
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
-from bkctl.codec.last_mark import ZERO_MARK
-from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import BookieDirectory, last_mark_of
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -35,20 +33,8 @@ class Replay:
 
     def read(self, filesystem: FileSystem, space: IndexSpace, sorter: RowSorter) -> None:
         """Add a row with the location ``JOURNALED`` for every entry past the mark. Raises StorageError."""
-        for directory in space.journal_dirs:
-            self._read_directory(filesystem, directory, sorter)
-
-    def _read_directory(self, filesystem: FileSystem, directory: BookieDirectory, sorter: RowSorter) -> None:
-        mark = last_mark_of(filesystem, directory) or ZERO_MARK
-        for journal in directory.journals:
-            if journal.journal_id >= mark.journal_id:
-                start = mark.offset if journal.journal_id == mark.journal_id else 0
-                try:
-                    scan = JournalScan(filesystem, journal.path)
-                except NotFoundError:
-                    continue  # a running bookie trimmed it since it was listed
-                with scan:
-                    self._read_journal(scan, start, sorter)
+        for scan, start in scans_behind_mark(filesystem, space.journal_dirs):
+            self._read_journal(scan, start, sorter)
 
     def _read_journal(self, scan: JournalScan, start: int, sorter: RowSorter) -> None:
         for item in scan:

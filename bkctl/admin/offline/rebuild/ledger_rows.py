@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from bkctl.admin.offline.rebuild.difference import Difference
 from bkctl.admin.offline.rebuild.journal_facts import JournalFacts
 from bkctl.codec.digest import master_key
-from bkctl.codec.ledger_data import FLAGS_ID, KEY_BYTES, LedgerData, encode_ledger_key
+from bkctl.codec.ledger_data import FLAGS_ID, KEY_BYTES, LedgerData, decode_ledger_key, encode_ledger_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.rocksdb import open_read_only
@@ -87,12 +87,17 @@ def read_old_rows(directory: str) -> OldRows:
 
 
 def _damaged(old: OldRows, row: IndexDamage) -> None:
-    ledger = int.from_bytes(bytes.fromhex(row.key_hex)[:KEY_BYTES], "big", signed=True) if row.key_hex else -1
-    if ledger < 0 or len(row.key_hex) != 2 * KEY_BYTES:
-        if not row.key_hex:
-            old.problem = row.reason
+    """Note the ledger of a row that does not decode; where its key does not tell, it may be any ledger's."""
+    key = bytes.fromhex(row.key_hex)
+    try:
+        ledger, key_bytes = decode_ledger_key(key)
+    except CorruptionError:
+        if len(key) != KEY_BYTES:  # eight bytes are a negative id, which no ledger has
+            old.problem = f"row {row.key_hex}: {row.reason}" if key else row.reason
         return
-    old.damaged.add(ledger)
+    # A 16-byte row counts only where the ledger has no other, which would have come before it.
+    if ledger >= 0 and (key_bytes == KEY_BYTES or ledger not in old.rows):
+        old.damaged.add(ledger)
 
 
 def plan_ledgers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from bkctl.codec.entrylog import log_name, parse_compacted_name
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import LogFile, inspect_directory
 from bkctl.vfs import FileSystem
@@ -34,10 +35,11 @@ def find_logs(fs: FileSystem, directories: Sequence[str]) -> list[LogFile]:
 def _check_compacted(logs: Sequence[LogFile]) -> None:
     ids = {log.log_id for log in logs if not log.compaction}
     for log in logs:
-        parts = os.path.basename(log.path).split(".")
-        if parts[-1] != "compacted" or log.log_id in ids or int(parts[2], 16) in ids:
+        named = parse_compacted_name(os.path.basename(log.path))
+        if named is None or not ids.isdisjoint(named):
             continue
+        target, source = map(log_name, named)
         raise RefusedError(
-            f"{log.path}: neither {parts[0]}.log nor {parts[2]}.log, from which it was made, is there: it "
-            f"may hold the only copy of its entries; link it as {parts[0]}.log, then rebuild"
+            f"{log.path}: neither {target} nor {source}, from which it was made, is there: it "
+            f"may hold the only copy of its entries; link it as {target}, then rebuild"
         )

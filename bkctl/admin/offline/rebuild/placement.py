@@ -23,6 +23,7 @@ from bkctl.scan.directory import (
     JournalFile,
     LogFile,
     find_directories,
+    home_of,
     inspect_directory,
     read_small,
 )
@@ -143,13 +144,8 @@ def _by_cookie(
     return sorted(placed, key=lambda pair: pair[0])
 
 
-def _root(path: str) -> str:
-    path = os.path.normpath(path)
-    return os.path.dirname(path) if os.path.basename(path) == CURRENT else path
-
-
 def _position(directory: BookieDirectory, paths: Sequence[str], *, alone: bool) -> int | None:
-    root = _root(directory.path)
+    root = home_of(directory.path)
     for known in (lambda p: os.path.realpath(p) == os.path.realpath(root), lambda p: _same_name(p, root)):
         fitting = [at for at, path in enumerate(paths) if known(path)]
         if len(fitting) == 1:
@@ -170,8 +166,9 @@ def _index_of(
         raise UsageError(f"{ledger.path}: its cookie names {len(wanted)} index directories; use --index-dir")
     if wanted[at] == cookie.ledger_paths[at]:
         return ledger
-    beside = os.path.join(os.path.dirname(os.path.abspath(_root(ledger.path))), os.path.basename(wanted[at]))
-    roots = [directory for directory in found if _same_name(_root(directory.path), wanted[at])]
+    folder = os.path.dirname(os.path.abspath(home_of(ledger.path)))
+    beside = os.path.join(folder, os.path.basename(wanted[at]))
+    roots = [directory for directory in found if _same_name(home_of(directory.path), wanted[at])]
     if len(roots) == 1:
         return roots[0]
     for candidate in (wanted[at], beside):
@@ -256,7 +253,7 @@ def _kind(fs: FileSystem, indexes: Sequence[BookieDirectory]) -> str:
 
 
 def _position_by_path(directory: LedgerDirectory, cookie: Cookie) -> bool:
-    root = os.path.realpath(_root(directory.ledger_dir))
+    root = os.path.realpath(home_of(directory.ledger_dir))
     return any(os.path.realpath(path) == root for path in cookie.ledger_paths)
 
 
@@ -264,7 +261,7 @@ def _journals_beside(fs: FileSystem, placed: Sequence[LedgerDirectory]) -> tuple
     """Journals that the cookie names, or in the folder that holds the ledger directories."""
     roots: list[str] = []
     for directory in placed:
-        folder = os.path.dirname(os.path.abspath(_root(directory.ledger_dir)))
+        folder = os.path.dirname(os.path.abspath(home_of(directory.ledger_dir)))
         if fs.status(folder) is not None:
             roots += [os.path.join(folder, name) for name in fs.names(folder)]
         if fs.status(os.path.join(directory.ledger_dir, COOKIE_NAME)) is not None:

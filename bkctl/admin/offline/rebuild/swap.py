@@ -86,9 +86,8 @@ def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False)
     if marker["fingerprint"] == fingerprint and here:
         result: dict[str, Any] = marker["result"]
         return result
-    if _identity(swap.live) == marker["identity"]:
-        # Its swap is to be finished all the same: the old database must get its name.
-        exchange(swap)
+    # Its swap is to be finished all the same: the old database must get its name.
+    finish_exchange(swap)
     remove_tree(swap.work.at(_MARKER))
     return None
 
@@ -109,6 +108,16 @@ def announce(swap: Swap, stamp: str, fingerprint: str, result: dict[str, Any]) -
     write_json(swap.work.at(_MARKER), marker)
     # The work directory's own name must be as durable as the marker in it.
     sync_directory(swap.current)
+
+
+def finish_exchange(swap: Swap) -> None:
+    """Go on where a kill stopped an exchange; one that had not begun is left alone. Raises StorageError."""
+    marker = read_json(swap.work.at(_MARKER))
+    if marker is None:
+        return
+    between = not os.path.lexists(swap.live) and os.path.lexists(os.path.join(swap.current, marker["backup"]))
+    if between or _identity(swap.live) == marker["identity"]:
+        exchange(swap)
 
 
 def exchange(swap: Swap) -> str | None:

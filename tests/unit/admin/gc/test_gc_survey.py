@@ -10,7 +10,7 @@ import pytest
 from bkctl.admin.offline.gc.cluster import DumpedCluster, NoCluster, StoredCluster, check_same_cluster
 from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
-from bkctl.errors import ConnectionFailedError, RefusedError
+from bkctl.errors import ConnectionFailedError, CorruptionError, RefusedError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
@@ -196,6 +196,23 @@ def test_quick_believes_the_cache_where_there_is_no_map(bookie: Stopped) -> None
     assert (rows[1].source, rows[1].eligible) == ("walk", "garbage")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        encode_entry_log_metadata(EntryLogMetadata(1, 1000, 1000, ((1, 1000),))),
+        encode_entry_log_metadata(EntryLogMetadata(7, 20 * RECORD_BYTES, 1000, ((1, 1000),))),
+        b"no row",
+    ],
+    ids=["leaves ledgers out", "of another log", "damaged"],
+)
+def test_quick_reads_a_log_whose_cached_row_is_not_to_be_believed(bookie: Stopped, row: bytes) -> None:
+    with open_store(str(bookie.current() / "metadata-cache"), LEDGERS_PROFILE, create=True) as store:
+        store.write([Put(encode_log_key(1), row)], sync=True)
+    explained = bookie.explain(quick=True)[1]
+    assert (explained.source, explained.eligible) == ("walk", "garbage")
+    assert explained.record_bytes == 20 * RECORD_BYTES
+
+
 def test_quick_believes_a_map_that_accounts_for_all(bookie: Stopped) -> None:
     log = bookie.logs[0, 0]
     (bookie.current() / "0.log").write_bytes(log.roll().data)
@@ -238,6 +255,19 @@ def test_a_store_gives_two_proofs() -> None:
         with pytest.raises(RefusedError, match="instance"):
             check_same_cluster(cluster, "instance", "/d")
         check_same_cluster(cluster, cluster.instance_id, "/d")
+
+
+def test_whose_metadata_these_are_is_not_guessed_past_a_damaged_cookie(bookie: Stopped) -> None:
+    cookie = bookie.current() / "VERSION"
+    cookie.write_bytes(b"5\nbookieHost")
+    assert verdicts(bookie) == {0: "major", 1: "garbage", 2: "minor", 3: "no"}
+    with open_metadata_store("memory://gc-damaged-cookie") as store:
+        store.layout.initialise_cluster()
+        cluster = cluster_of(store, [1, 3], HOST)
+        with pytest.raises(CorruptionError, match=str(cookie)):
+            bookie.explain(cluster)
+        cookie.unlink()
+        assert bookie.explain(cluster)[1].eligible == "garbage"
         check_same_cluster(cluster, None, "/d")
 
 

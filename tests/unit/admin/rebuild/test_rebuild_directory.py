@@ -89,6 +89,30 @@ class Bookie:
         return sorted(path.name for path in self.current.iterdir() if "bkctl-rebuild" in path.name)
 
 
+def test_rows_of_no_ledger_that_can_be_told_are_not_no_ledgers(
+    bookie: Bookie, rebuild: Any, found: Any, run_cli: Cli
+) -> None:
+    """The two databases under each other's names: without distrust every entry would count as deleted."""
+    shutil.rmtree(bookie.current / "ledgers")
+    bookie.ledgers({encode_key(1, 1): encode_value(Location(0, 9999))})
+    refused = run_cli("index", "rebuild", bookie.root, "--locations", "--yes")
+    assert_refused(refused, "ledgers: row 00000000000000010000000000000001: ")
+    answer = rebuild(bookie)
+    assert found(bookie) == bookie.expected(1, 2, 3)
+    assert all(bookie.data(ledger).fenced for ledger in (1, 2, 3))
+    assert "old ledger rows not relied on: row 0000" in answer["differences"][-2]["detail"]
+
+
+def test_a_row_under_a_long_key_that_does_not_decode_is_its_ledgers(bookie: Bookie, rebuild: Any) -> None:
+    shutil.rmtree(bookie.current / "ledgers")
+    first, second = (encode_ledger_key(ledger) for ledger in (1, 2))
+    bookie.ledgers({first: row(), first + bytes(8): b"\xff", second + bytes(8): b"\xff", b"\xff" * 8: b""})
+    rebuild(bookie, "--ledgers")
+    assert bookie.ledger_rows()[first] == row()
+    assert bookie.data(2).fenced
+    assert len(bookie.ledger_rows()) == 2
+
+
 def row(fenced: bool = False, **more: Any) -> bytes:
     return encode_ledger_data(LedgerData(fenced, KEY, **more))
 

@@ -184,8 +184,8 @@ def test_on_a_scarce_disk_the_cheapest_bytes_go_first() -> None:
 
 def test_a_copy_must_fit_before_its_source_goes() -> None:
     settings = GcSettings(free_bytes_min=100)
-    assert fits(usage(1, 50, 1000), 150, settings)
-    assert not fits(usage(1, 51, 1000), 150, settings)
+    assert fits(50, 150, settings)
+    assert not fits(51, 150, settings)
 
 
 def test_the_rate_is_kept_on_average() -> None:

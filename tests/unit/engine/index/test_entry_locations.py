@@ -108,11 +108,31 @@ def test_a_location_of_zero_is_absent(store: KeyValueStore) -> None:
 @pytest.mark.parametrize("value", [b"", bytes(7), bytes(9), b"\x80" + bytes(7), b"\xff" * 8])
 def test_a_value_that_is_no_location_is_corruption(value: bytes) -> None:
     index = EntryLocationIndex(MemoryStore({encode_key(5, 0): value}, path="the/locations"))
-    for call in (lambda: index.get(encode_key(5, 0)), lambda: index.get_many([encode_key(5, 0)])):
+    for call in (
+        lambda: index.get(encode_key(5, 0)),
+        lambda: index.get_many([encode_key(5, 0)]),
+        lambda: list(index.batches()),
+    ):
         with pytest.raises(CorruptionError) as caught:
             call()
         assert caught.value.path == "the/locations"
         assert encode_key(5, 0).hex() in str(caught.value)
+
+
+def test_values_that_make_up_for_each_other_are_corruption() -> None:
+    rows = {encode_key(5, 0): bytes(7), encode_key(5, 1): bytes(9)}
+    index = EntryLocationIndex(MemoryStore(rows))
+    for call in (lambda: index.get_many(list(rows)), lambda: list(index.batches())):
+        with pytest.raises(CorruptionError, match=encode_key(5, 0).hex()):
+            call()
+
+
+def test_all_rows_in_their_order(store: KeyValueStore) -> None:
+    index = EntryLocationIndex(store)
+    assert list(index.batches()) == []
+    index.put_many([encode_key(7, 0), encode_key(5, 0)], [0x1_0000_0404, 0])
+    columns = [(list(keys), list(locations)) for keys, locations in index.batches()]
+    assert columns == [([encode_key(5, 0), encode_key(7, 0)], [0, 0x1_0000_0404])]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,24 @@ def test_a_failed_write_is_not_tried_again_and_later_batches_fail_too() -> None:
         assert "Input/output error" in str(journal.failure)
 
 
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+def test_every_record_that_is_not_written_is_counted_as_failed(error_number: int) -> None:
+    """Those of the group that the disk refused, and those that had arrived behind it."""
+    gate = Gate()
+    rule = FaultRule("write", ".txn", first=2, count=1, latency_s=1, error_number=error_number)
+    sink = RecordingSink()
+    with running(FaultyFileSystem(memory(), [rule], sleep=gate), NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, entry) for entry in range(3)], sink, 0))
+        gate.await_reached()
+        for number in range(1, 5):
+            journal.append(batch_of([body(2, number)], sink, number))
+        gate.opened.set()
+        sink.wait_for(5)
+        assert sorted(sink.failed_contexts) == list(range(5))
+        meter = journal.meters.journal
+        assert (meter.done, meter.failed, meter.length) == (0, 7, 0)
+
+
 def test_a_failed_sync_is_not_tried_again() -> None:
     """The next sync would succeed without the bytes that the first one has lost."""
     gate = Gate()

@@ -1,0 +1,43 @@
+"""What every way of compacting a log does alike: what lives in it is read, and in the end it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+
+from bkctl.engine.gc.copying import Pace, Piece, live_pieces
+from bkctl.engine.gc.settings import GcSettings
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.errors import NotFoundError
+from bkctl.vfs import WritableFileSystem
+
+
+class LogCompactor:
+    """Compacts logs of one ledger directory; used by one thread, its collector's."""
+
+    def __init__(
+        self, storage: LedgerStorage, filesystem: WritableFileSystem, settings: GcSettings, pace: Pace
+    ) -> None:
+        self._storage = storage
+        self._filesystem = filesystem
+        self._settings = settings
+        self._pace = pace
+
+    def _pieces(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+        """What lives in a log, as fast as the rate limit lets it come. Raises as :func:`live_pieces`."""
+        for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
+            self._pace(len(piece), piece.size_bytes)
+            yield piece
+
+    def _remove_log(self, log_id: int) -> None:
+        """Remove a log that nothing points into, if it is there."""
+        with suppress(NotFoundError):
+            self._storage.entry_logger.remove(log_id)
+        # The room is ours again after a crash too.
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        self._storage.while_quiet(self._storage.entry_logger.sync_names)
+
+    def _path(self, log_id: int) -> str:
+        return self._storage.entry_logger.path(log_id)

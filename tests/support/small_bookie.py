@@ -1,0 +1,14 @@
+"""Settings of a bookie for tests: files and caches so small that a few hundred entries fill them."""
+
+from __future__ import annotations
+
+SMALL = {
+    "httpServerEnabled": "false",
+    "journalMaxSizeMB": "1",
+    "journalPreAllocSizeMB": "1",
+    "dbStorage_writeCacheMaxSizeMb": "2",
+    "dbStorage_readAheadCacheMaxSizeMb": "4",
+    "logSizeLimit": "65536",
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.999",
+}
