@@ -23,6 +23,7 @@ _AT_ONCE: dict[tuple[str, ...], Callable[[], str]] = {
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -44,6 +45,21 @@ def run(arguments: list[str]) -> int:
     if code == READER_GONE:
         _drop_output()
     return code
+
+
+def _open_closed_streams() -> None:
+    """Give a standard stream that came closed (``>&-``) to /dev/null.
+
+    Its number would else go to the next file that is opened, and what is said would be written into that.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _drop_output() -> None:

@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from secrets import randbits
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -28,7 +27,6 @@ from bkctl.client.driver import BookieChoice, Driver
 from bkctl.client.errors import NoSuchLedgerError
 from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle
 from bkctl.client.ledger_handle_adv import LedgerHandleAdv
-from bkctl.client.machine import Machine
 from bkctl.client.ops.create import CreatedLedger, CreateMachine, NewLedger
 from bkctl.client.ops.delete import DeleteMachine
 from bkctl.client.ops.ledger_access import LedgerAccess
@@ -39,8 +37,7 @@ from bkctl.client.ops.write_adv import AdvWriteMachine
 from bkctl.client.settings import ClientSettings
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import NotFoundError
-from bkctl.metadata.api import MetadataStore, NoClusterError, StoredLedger
+from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.net.pool import BookiePool
@@ -225,16 +222,7 @@ class BookKeeper:
 
     async def read_metadata(self, ledger: int) -> StoredLedger:
         """A ledger's metadata. Raises NoSuchLedgerError."""
-        try:
-            return await self._driver.in_thread(partial(self.store.ledgers.read_ledger, ledger))
-        except NoClusterError:
-            raise
-        except NotFoundError:
-            raise NoSuchLedgerError("the metadata store has no such ledger", ledger=ledger) from None
-
-    async def run(self, machine: Machine) -> object:
-        """Run an operation that has no method here; its value."""
-        return await self._driver.run(machine)
+        return await self._driver.read_ledger(ledger, missing="the metadata store has no such ledger")
 
     async def in_thread(self, call: Callable[[], _Value]) -> _Value:
         """What a blocking call of the store gives, made in one of the client's threads."""

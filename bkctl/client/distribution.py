@@ -9,7 +9,7 @@ Source: ``org.apache.bookkeeper.client.RoundRobinDistributionSchedule``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
@@ -87,3 +87,10 @@ def bookies_of(metadata: LedgerMetadata, entry: int) -> tuple[str, ...]:
     """The bookies that hold ``entry``, in the order in which they are read."""
     ensemble = segment_of(metadata, entry).bookies
     return tuple([ensemble[index] for index in Distribution.of(metadata).write_set(entry)])
+
+
+def segment_entries(metadata: LedgerMetadata, end: int) -> Iterator[tuple[Segment, range]]:
+    """Every segment with its entries; those of the last one are before ``end``."""
+    starts = [segment.first_entry for segment in metadata.segments[1:]] + [end]
+    for segment, following in zip(metadata.segments, starts, strict=True):
+        yield segment, range(segment.first_entry, following)

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Protocol, TypeVar
 
-from bkctl.client.errors import HandleClosedError
+from bkctl.client.errors import HandleClosedError, NoSuchLedgerError
 from bkctl.client.machine import (
     Answered,
     BookiesAre,
@@ -41,7 +41,7 @@ from bkctl.client.machine import (
 )
 from bkctl.client.settings import ClientSettings
 from bkctl.errors import BkctlError
-from bkctl.metadata.api import LedgerManager
+from bkctl.metadata.api import LedgerManager, StoredLedger, find_ledger
 from bkctl.net.errors import GarbageError, RequestTimeoutError, SilentBookieError
 from bkctl.net.pool import BookiePool
 from bkctl.protocol.messages import AddRequest, ForceLedgerRequest, ReadRequest, Request, Response
@@ -103,6 +103,13 @@ class Driver:
         """What a blocking call of the metadata store gives."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
+    async def read_ledger(self, ledger: int, *, missing: str) -> StoredLedger:
+        """A ledger's metadata. Raises NoSuchLedgerError, which says ``missing``, and the store's errors."""
+        found = await self.in_thread(partial(find_ledger, self.ledgers, ledger))
+        if found is None:
+            raise NoSuchLedgerError(missing, ledger=ledger)
+        return found
+
     def blocking_event(self, instruction: _Blocking) -> Event:
         """What an instruction of the metadata store gives; runs in a thread. Raises the store's errors."""
         ledgers, token = self.ledgers, instruction.token
@@ -148,7 +155,7 @@ class RunningMachine:
         self._loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[object] = self._loop.create_future()
         # Whoever started it in the background may not be interested in how it ended.
-        self.finished.add_done_callback(_retrieve)
+        self.finished.add_done_callback(retrieve)
         self._timers: dict[Token, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -262,6 +269,7 @@ def _silence(error: SilentBookieError) -> Silence:
     return Silence.GARBAGE if isinstance(error, GarbageError) else Silence.NOT_CONNECTED
 
 
-def _retrieve(future: asyncio.Future[object]) -> None:
+def retrieve(future: asyncio.Future[object]) -> None:
+    """For a future whose error nobody may ask for: asyncio has nothing to say about it then."""
     if not future.cancelled():
         future.exception()

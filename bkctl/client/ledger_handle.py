@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
-from bkctl.client.driver import Driver
-from bkctl.client.errors import ClientError, HandleClosedError, NoSuchLedgerError
+from bkctl.client.driver import Driver, retrieve
+from bkctl.client.errors import ClientError, HandleClosedError
 from bkctl.client.machine import Notify, Token
 from bkctl.client.ops.ledger_access import LedgerAccess, LedgerEntry
 from bkctl.client.ops.metadata_update import UpdateOutcome
@@ -23,9 +22,8 @@ from bkctl.client.ops.read_lac import LacResult, ReadLacMachine, TryReadLacMachi
 from bkctl.client.ops.tail import TailMachine, TailResult
 from bkctl.client.ops.write import Appended, Asked, WriteMachine
 from bkctl.codec.entry import HEADER_BYTES
-from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
-from bkctl.errors import NotFoundError, UsageError
-from bkctl.metadata.api import NoClusterError
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import UsageError
 from bkctl.protocol.messages import Wire
 from bkctl.types import LedgerState
 
@@ -224,12 +222,7 @@ class ReadOnlyLedgerHandle(_Ledger):
         """Read the metadata again. Raises NoSuchLedgerError when the ledger was deleted."""
         if self.closed:
             return self._metadata
-        try:
-            found = await self._driver.in_thread(partial(self._driver.ledgers.read_ledger, self.ledger))
-        except NoClusterError:
-            raise
-        except NotFoundError:
-            raise NoSuchLedgerError("was deleted", ledger=self.ledger) from None
+        found = await self._driver.read_ledger(self.ledger, missing="was deleted")
         self._metadata, self._version = found.metadata, found.version
         if found.metadata.state is LedgerState.CLOSED:
             self.last_add_confirmed = found.metadata.last_entry
@@ -338,7 +331,7 @@ class WriterHandle(_Ledger):
     def _begun(self, asked: Appended | Asked) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         # An append that failed with all the others need not be looked at by everybody.
-        future.add_done_callback(_retrieve)
+        future.add_done_callback(retrieve)
         self._told[asked.token] = future
         self._running.perform(asked.instructions)
         return future
@@ -397,15 +390,3 @@ class LedgerHandle(WriterHandle):
         self._check_size(data)
         await self._wait_for_room()
         return cast("asyncio.Future[int]", self._begun(self._machine.append(data)))
-
-
-def _retrieve(future: asyncio.Future[object]) -> None:
-    if not future.cancelled():
-        future.exception()
-
-
-def closed_facts(metadata: LedgerMetadata) -> tuple[int, int]:
-    """(last entry, length) of a closed ledger, (-1, 0) of another."""
-    if metadata.state is LedgerState.CLOSED:
-        return metadata.last_entry, metadata.length
-    return NO_ENTRY, 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
-from bkctl.errors import UsageError
-from bkctl.net.settings import NetSettings
+from bkctl.net.settings import NetSettings, check_limits
 
 _TIMEOUT_MS_MAX = 3_600_000
 #: Least and most of each.
@@ -47,6 +46,4 @@ class ClientSettings:
     net: NetSettings = field(default_factory=NetSettings)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            if not least <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must be {least} to {most}")
+        check_limits(self, LIMITS)

@@ -18,9 +18,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from functools import wraps
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.driver import BookieChoice
@@ -28,7 +29,6 @@ from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle, Write
 from bkctl.client.ledger_handle_adv import LedgerHandleAdv
 from bkctl.client.ops.ledger_access import LedgerEntry
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
-from bkctl.client.ops.write import WriteSettings
 from bkctl.client.settings import ClientSettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import UsageError
@@ -37,8 +37,11 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.types import DigestType
 
 _Value = TypeVar("_Value")
-_Handle = TypeVar("_Handle", bound=WriterHandle)
+_Handle = TypeVar("_Handle", bound=WriterHandle | ReadOnlyLedgerHandle)
+_WriterHandle = TypeVar("_WriterHandle", bound=WriterHandle)
 _Item = TypeVar("_Item")
+_SyncWriter = TypeVar("_SyncWriter")
+_Arguments = ParamSpec("_Arguments")
 
 
 class _LoopThread:
@@ -105,8 +108,8 @@ class _LoopThread:
         self._loop.close()
 
 
-class _Writer(Generic[_Handle]):
-    """What both kinds of writers have."""
+class _OpenLedger(Generic[_Handle]):
+    """What writers and readers have."""
 
     def __init__(self, thread: _LoopThread, handle: _Handle) -> None:
         self._thread = thread
@@ -124,13 +127,17 @@ class _Writer(Generic[_Handle]):
 
     @property
     def last_add_confirmed(self) -> int:
-        """The last entry that is acknowledged with all before it."""
+        """The last entry that is acknowledged with all before it and may be read, -1 when there is none."""
         return self.handle.last_add_confirmed
 
     @property
     def length(self) -> int:
-        """Payload bytes up to there."""
+        """Payload bytes up to there; a reader's are exact once the ledger is closed."""
         return self.handle.length
+
+
+class _Writer(_OpenLedger[_WriterHandle]):
+    """What both kinds of writers have."""
 
     def read(self, first: int, last: int) -> list[LedgerEntry]:
         """Entries that are acknowledged."""
@@ -206,32 +213,8 @@ class LedgerWriterAdv(_Writer[LedgerHandleAdv]):
         return len(entries)
 
 
-class LedgerReader:
+class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
     """A ledger opened for reading. See :class:`ReadOnlyLedgerHandle`."""
-
-    def __init__(self, thread: _LoopThread, handle: ReadOnlyLedgerHandle) -> None:
-        self._thread = thread
-        self.handle = handle
-
-    @property
-    def ledger(self) -> int:
-        """The ledger's id."""
-        return self.handle.ledger
-
-    @property
-    def metadata(self) -> LedgerMetadata:
-        """The metadata as far as this handle knows."""
-        return self.handle.metadata
-
-    @property
-    def last_add_confirmed(self) -> int:
-        """The last entry that may be read, -1 when there is none."""
-        return self.handle.last_add_confirmed
-
-    @property
-    def length(self) -> int:
-        """Payload bytes; exact once the ledger is closed."""
-        return self.handle.length
 
     @property
     def closed(self) -> bool:
@@ -257,6 +240,19 @@ class LedgerReader:
         return _flattened(self._thread, self.handle.tail_batches(first))
 
 
+def _creates(
+    create: Callable[Concatenate[BookKeeper, _Arguments], Coroutine[Any, Any, _Handle]],
+    writer: Callable[[_LoopThread, _Handle], _SyncWriter],
+) -> Callable[Concatenate[BookKeeperSync, _Arguments], _SyncWriter]:
+    """A method of :class:`BookKeeper` for :class:`BookKeeperSync`: its arguments, its handle in a writer."""
+
+    @wraps(create)
+    def method(client: BookKeeperSync, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _SyncWriter:
+        return writer(client._thread, client.call(create(client.client, *args, **named)))
+
+    return method
+
+
 class BookKeeperSync:
     """A client of one cluster. ``cluster`` is a metadata URI, or a store that stays open at the end."""
 
@@ -280,55 +276,8 @@ class BookKeeperSync:
         """The metadata store."""
         return self.client.store
 
-    def create(
-        self,
-        ensemble_size: int = 3,
-        write_quorum: int = 2,
-        ack_quorum: int = 2,
-        *,
-        digest: DigestType = DigestType.CRC32C,
-        password: bytes = b"",
-        custom_metadata: tuple[tuple[str, bytes], ...] = (),
-        ledger: int | None = None,
-        write: WriteSettings | None = None,
-    ) -> LedgerWriter:
-        """A new ledger, open for writing. See :meth:`BookKeeper.create`."""
-        work = self.client.create(
-            ensemble_size,
-            write_quorum,
-            ack_quorum,
-            digest=digest,
-            password=password,
-            custom_metadata=custom_metadata,
-            ledger=ledger,
-            write=write,
-        )
-        return LedgerWriter(self._thread, self._thread.call(work))
-
-    def create_adv(
-        self,
-        ensemble_size: int = 3,
-        write_quorum: int = 2,
-        ack_quorum: int = 2,
-        *,
-        digest: DigestType = DigestType.CRC32C,
-        password: bytes = b"",
-        custom_metadata: tuple[tuple[str, bytes], ...] = (),
-        ledger: int | None = None,
-        write: WriteSettings | None = None,
-    ) -> LedgerWriterAdv:
-        """A new ledger whose writer chooses the ids of entries. See :meth:`BookKeeper.create_adv`."""
-        work = self.client.create_adv(
-            ensemble_size,
-            write_quorum,
-            ack_quorum,
-            digest=digest,
-            password=password,
-            custom_metadata=custom_metadata,
-            ledger=ledger,
-            write=write,
-        )
-        return LedgerWriterAdv(self._thread, self._thread.call(work))
+    create = _creates(BookKeeper.create, LedgerWriter)
+    create_adv = _creates(BookKeeper.create_adv, LedgerWriterAdv)
 
     def open(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +16,12 @@ from bkctl.commands.bookie_options import (
     OverrideOption,
     bookie_config,
     log_notice,
+    running_bookie_url,
 )
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
-from bkctl.errors import BkctlError, ConnectionFailedError
+from bkctl.errors import BkctlError
 
 if TYPE_CHECKING:
     from bkctl.server.bookie_service import StartReport
@@ -164,10 +164,8 @@ def init_command(
 
       bkctl bookie init --conf /etc/bookkeeper/bk_server.conf
     """
-    from bkctl.server.log_lines import quiet_libraries
     from bkctl.server.new_bookie import initialise
 
-    quiet_libraries()
     made = initialise(bookie_config(conf, override, metadata_uri))
     row = {"bookie": made.bookie, "instance_id": made.instance_id, "dirs": list(made.directories)}
     write_one(row, INIT_SCHEMA, output)
@@ -198,10 +196,8 @@ def format_command(
 
       bkctl bookie format --conf bk_server.conf --delete-cookie --yes
     """
-    from bkctl.server.log_lines import quiet_libraries
     from bkctl.server.new_bookie import format_directories, to_be_formatted
 
-    quiet_libraries()
     config = bookie_config(conf, override, metadata_uri)
     found = to_be_formatted(config)
     if not found:
@@ -239,14 +235,7 @@ def status_command(
     """
     from bkctl.admin.online.bookie_status import ask_status
 
-    if url is None:
-        if conf is None and metadata_uri is None and not os.path.isdir("bkctl-data"):
-            raise ConnectionFailedError("no --url, no --conf, and no bookie in ./bkctl-data")
-        from bkctl.server.log_lines import quiet_libraries
-        from bkctl.server.new_bookie import registered_http_url
-
-        quiet_libraries()
-        url = registered_http_url(bookie_config(conf, override, metadata_uri))
+    url = running_bookie_url(url, conf, override, metadata_uri)
     write_one(ask_status(url), STATUS_SCHEMA, output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +12,10 @@ from bkctl.commands.bookie_options import (
     ConfOption,
     MetadataUriOption,
     OverrideOption,
-    bookie_config,
+    running_bookie_url,
 )
 from bkctl.commands.options import OutputOption, schema_option
 from bkctl.commands.output import Format, Key, Schema, write_rows
-from bkctl.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
     from bkctl.admin.online.bookie_gc import DirectoryGc
@@ -86,7 +84,7 @@ def gc_command(
     """
     from bkctl.admin.online import bookie_gc
 
-    url = _url(url, conf, override, metadata_uri)
+    url = running_bookie_url(url, conf, override, metadata_uri)
     if confirm_deletions:
         bookie_gc.confirm_deletions(url)
     else:
@@ -99,7 +97,7 @@ def compact_command(
     major: Annotated[bool, typer.Option("--major", help="Logs below majorCompactionThreshold.")] = False,
     minor: Annotated[bool, typer.Option("--minor", help="Logs below minorCompactionThreshold.")] = False,
     suspend: Annotated[
-        bool, typer.Option("--suspend", help="Compact nothing until --resume or the next start.")
+        bool, typer.Option("--suspend", help="Compact nothing unasked until --resume or the next start.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Take a --suspend back.")] = False,
     wait: WaitOption = True,
@@ -130,34 +128,30 @@ def compact_command(
         raise typer.BadParameter("either --suspend or --resume", param_hint="--resume")
     if not major and not minor:
         major = minor = True
-    url = _url(url, conf, override, metadata_uri)
+    url = running_bookie_url(url, conf, override, metadata_uri)
     if suspend:
         bookie_gc.suspend(url, major=major, minor=minor)
-        wait = False
     elif resume:
         bookie_gc.resume(url, major=major, minor=minor)
-        wait = False
     else:
         bookie_gc.trigger(url, major=major, minor=minor)
+    if suspend or resume:
+        wait = False
+        typer.echo(f"bkctl: {url}: {_resting(*bookie_gc.suspended(url))}", err=True)
     _wait_and_tell(url, wait, timeout, output)
+
+
+def _resting(major: bool, minor: bool) -> str:
+    kinds = [name for name, flag in (("major", major), ("minor", minor)) if flag]
+    if not kinds:
+        return "no compaction is suspended"
+    return f"{' and '.join(kinds)} compactions are suspended until --resume or the bookie's next start"
 
 
 def register(app: typer.Typer) -> None:
     """Add the two commands to their noun."""
     app.command("gc")(gc_command)
     app.command("compact")(compact_command)
-
-
-def _url(url: str | None, conf: str | None, override: list[str] | None, metadata_uri: str | None) -> str:
-    if url is not None:
-        return url
-    if conf is None and metadata_uri is None and not os.path.isdir("bkctl-data"):
-        raise ConnectionFailedError("no --url, no --conf, and no bookie in ./bkctl-data")
-    from bkctl.server.log_lines import quiet_libraries
-    from bkctl.server.new_bookie import registered_http_url
-
-    quiet_libraries()
-    return registered_http_url(bookie_config(conf, override, metadata_uri))
 
 
 def _wait_and_tell(url: str, wait: bool, timeout_s: float | None, output: Format | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.config.byte_size import parse_byte_size
-from bkctl.errors import UsageError
+from bkctl.errors import ConnectionFailedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,19 @@ MemoryOption = Annotated[
 ]
 
 
+def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> dict[str, str]:
+    """The keys that -X sets, and --metadata-uri where -X does not set it. Raises UsageError."""
+    keys: dict[str, str] = {}
+    for override in overrides or ():
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"-X {override}: expected KEY=VALUE")
+        keys[key.strip()] = value.strip()
+    if metadata_uri is not None:
+        keys.setdefault("metadataServiceUri", metadata_uri)
+    return keys
+
+
 def bookie_config(
     conf: str | None,
     overrides: list[str] | None,
@@ -61,18 +74,29 @@ def bookie_config(
     """
     from bkctl.config.loader import load
 
-    keys: dict[str, str] = {}
-    for override in overrides or ():
-        key, equals, value = override.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"-X {override}: expected KEY=VALUE")
-        keys[key.strip()] = value.strip()
-    if metadata_uri is not None:
-        keys.setdefault("metadataServiceUri", metadata_uri)
+    keys = given_keys(overrides, metadata_uri)
     config, notices = load(conf, keys, os.environ, memory_bytes=memory_bytes)
     for notice in notices:
         (tell or _say)(notice)
     return config
+
+
+def running_bookie_url(
+    url: str | None, conf: str | None, overrides: list[str] | None, metadata_uri: str | None
+) -> str:
+    """The HTTP admin at ``url``, or that of the bookie that runs with this configuration.
+
+    Raises ConnectionFailedError when there is no such bookie, and as :func:`bookie_config`.
+    """
+    if url is not None:
+        return url
+    from bkctl.config.loader import DATA_DIRECTORY
+
+    if conf is None and metadata_uri is None and not os.path.isdir(DATA_DIRECTORY):
+        raise ConnectionFailedError(f"no --url, no --conf, and no bookie in ./{DATA_DIRECTORY}")
+    from bkctl.server.new_bookie import registered_http_url
+
+    return registered_http_url(bookie_config(conf, overrides, metadata_uri))
 
 
 def _say(notice: Notice) -> None:

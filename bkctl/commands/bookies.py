@@ -213,13 +213,12 @@ def init_command(
 
       bkctl bookies init --metadata-uri zk+hierarchical://localhost:2181/ledgers
     """
-    from bkctl.admin.online.bookies import initialise_cluster
     from bkctl.metadata.api import AlreadyExistsError
 
     with open_cluster(conf, override, metadata_uri) as store:
         instance = None
         if not dry_run:
-            instance = initialise_cluster(store)
+            instance = store.layout.initialise_cluster()
         elif store.layout.cluster_exists():
             raise AlreadyExistsError(f"{store.uri}: there is a cluster at {store.root} already")
         row = {"uri": store.uri, "root": store.root, "instance_id": instance, "created": not dry_run}

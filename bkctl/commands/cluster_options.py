@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.bookie_options import MetadataUriOption, OverrideOption
+from bkctl.commands.bookie_options import MetadataUriOption, OverrideOption, given_keys
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bkctl.client.driver import BookieChoice
     from bkctl.client.settings import ClientSettings
+    from bkctl.client.sync import BookKeeperSync
     from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
     from bkctl.metadata.settings import Credentials
@@ -24,6 +29,7 @@ __all__ = [
     "TlsCertOption",
     "TlsKeyOption",
     "client_settings",
+    "open_client",
     "open_cluster",
 ]
 
@@ -73,9 +79,7 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
     from bkctl.metadata.settings import MetadataSettings
     from bkctl.metadata.uri import open_metadata_store
 
-    keys = _keys(overrides)
-    if metadata_uri is not None:
-        keys.setdefault("metadataServiceUri", metadata_uri)
+    keys = given_keys(overrides, metadata_uri)
     defaults = {}
     if conf is None and not _URI_KEYS & keys.keys():
         if not os.path.isdir(DATA_DIRECTORY):
@@ -118,10 +122,31 @@ def client_settings(
     tls = None
     if (tls_ca, tls_cert, tls_key) != (None, None, None):
         tls = TlsSettings(trust_path=tls_ca, certificate_path=tls_cert, key_path=tls_key)
-    settings = of_values(_values(conf, _keys(overrides), {}), os.environ, tls)
+    settings = of_values(_values(conf, given_keys(overrides), {}), os.environ, tls)
     if settings.net.tls is not None:
         client_context(settings.net.tls)  # its files are looked at before anything else
     return settings
+
+
+@contextmanager
+def open_client(
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    choice: Callable[[MetadataStore], BookieChoice] | None = None,
+) -> Iterator[BookKeeperSync]:
+    """A client of the cluster of :func:`open_cluster`, with the settings of :func:`client_settings`."""
+    from bkctl.client.sync import BookKeeperSync
+
+    settings = client_settings(conf, overrides, tls_ca, tls_cert, tls_key)
+    with (
+        open_cluster(conf, overrides, metadata_uri) as store,
+        BookKeeperSync(store, settings, choice=choice) as client,
+    ):
+        yield client
 
 
 def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[str, ...]]) -> GivenValues:
@@ -142,13 +167,3 @@ def _zookeeper_user() -> Credentials | None:
     if not user or not password:
         raise UsageError(f"{ZK_SASL_USER} and {ZK_SASL_PASSWORD} go together")
     return Credentials(user, password)
-
-
-def _keys(overrides: list[str] | None) -> dict[str, str]:
-    keys: dict[str, str] = {}
-    for override in overrides or ():
-        key, equals, value = override.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"-X {override}: expected KEY=VALUE")
-        keys[key.strip()] = value.strip()
-    return keys

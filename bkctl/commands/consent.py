@@ -14,14 +14,21 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking; scripts need this.")]
 
 
-def ask(what: str, *, yes: bool) -> None:
+def ask(what: str, *, yes: bool, has_dry_run: bool = True) -> None:
     """Return when ``what`` (``change 3 rows in 2 directories``) may be done.
 
-    Raises RefusedError when the answer is no, and where nobody can be asked and there is no ``--yes``.
+    Raises RefusedError when the answer is no, and where nobody can be asked and there is no ``--yes``;
+    KeyboardInterrupt when the question is answered with Ctrl-C or Ctrl-D.
     """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError(f"would {what}; add --yes to do it, or --dry-run to see it")
-    if not typer.confirm(f"{what[:1].upper()}{what[1:]}?", err=True):
+        look = ", or --dry-run to see it" if has_dry_run else ""
+        raise RefusedError(f"would {what}; add --yes to do it{look}")
+    try:
+        agreed = typer.confirm(f"{what[:1].upper()}{what[1:]}?", err=True)
+    except typer.Abort:
+        sys.stderr.write("\n")
+        raise KeyboardInterrupt from None
+    if not agreed:
         raise RefusedError("nothing was changed")

@@ -16,7 +16,7 @@ from bkctl.commands.bookie_options import bookie_config
 from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
-from bkctl.errors import RefusedError, StorageError, UsageError
+from bkctl.errors import NotFoundError, UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def get_command(
 ) -> None:
     """[offline] [online] [reads] Show cookies: of directories, VERSION files, dumps, of the metadata store.
 
-    What exists here is a path, anything else a bookie id when a metadata store is named. With a store and no
-    TARGET: every cookie in it.
+    What exists here is a path, anything else a bookie id when a metadata store is named, or ./bkctl-data is
+    here. With a store and no TARGET: every cookie in it.
 
     Examples:
 
@@ -88,12 +88,19 @@ def get_command(
       bkctl cookie get bookie-3:3181 --metadata-uri zk://host:2181/ledgers
     """
     names = targets or []
-    has_store = conf is not None or metadata_uri is not None or bool(override)
+    has_store = _has_store(conf, override, metadata_uri)
     if not names and not has_store:
         raise UsageError("name a PATH, or a metadata store (--metadata-uri, --conf)")
     with ExitStack() as stack:
         found = _found(stack, names, conf, override, metadata_uri, has_store=has_store)
         write_rows((_row(one) for one in found), SCHEMA, output)
+
+
+def _has_store(conf: str | None, override: list[str] | None, metadata_uri: str | None) -> bool:
+    from bkctl.config.loader import DATA_DIRECTORY
+
+    named = conf is not None or metadata_uri is not None or bool(override)
+    return named or os.path.isdir(DATA_DIRECTORY)
 
 
 def _found(
@@ -118,7 +125,12 @@ def _found(
     if not names:
         yield from stored_cookies(store())
     for name in names:
-        if has_store and not os.path.lexists(name) and "/" not in name:
+        if not os.path.lexists(name) and "/" not in name:
+            if not has_store:
+                raise NotFoundError(
+                    f"{name}: no such file or directory; where it is a bookie's id name the metadata store "
+                    "(--metadata-uri, --conf)"
+                )
             yield from stored_cookies(store(), [name])
         else:
             yield from find_cookies(PosixFileSystem(), [name])
@@ -179,7 +191,7 @@ def _against_the_first(
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.offline.cookies import compare_cookies
 
-    has_store = metadata_uri is not None or bool(override)
+    has_store = _has_store(None, override, metadata_uri)
     if not names:
         raise UsageError("name --conf FILE, or cookies to compare: paths or bookie ids")
     found = list(_found(stack, names, None, override, metadata_uri, has_store=has_store))
@@ -197,7 +209,7 @@ def _against_configuration(
     no_metadata: bool,
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.offline.cookies import compare_cookies, compare_directories
-    from bkctl.admin.online.cookies import stored_cookies
+    from bkctl.admin.online.cookies import cookie_node, stored_cookies
     from bkctl.server.configured_bookie import configured_bookie, configured_cookie
 
     config = bookie_config(conf, override, metadata_uri)
@@ -213,7 +225,7 @@ def _against_configuration(
     yield from compare_directories(filesystem, config.directories, wanted, any_instance=no_metadata)
     if not no_metadata and not stored:
         cause = "a new bookie, one that was decommissioned, or another cluster's metadata"
-        node = f"{store.root.rstrip('/')}/cookies/{wanted.bookie_host}"
+        node = cookie_node(store, wanted.bookie_host)
         yield CookieDifference(node, "znode", "cookie", wanted.bookie_host, None, cause)
     yield from compare_cookies(wanted, stored)
     more = _found(stack, names, conf, override, metadata_uri, has_store=True) if names else ()
@@ -265,6 +277,7 @@ def generate_command(
 
       bkctl cookie generate bookie-3 --journal-dir /j --ledger-dir /l1 --ledger-dir /l2 --instance-id ID
     """
+    from bkctl.admin.new_file import new_file
     from bkctl.codec.cookie import encode_cookie
 
     named = (bookie, journal_dirs, ledger_dirs, index_dirs)
@@ -285,7 +298,8 @@ def generate_command(
     if out is None:
         sys.stdout.write(content.decode("ascii"))
         return
-    _write_new(out, content)
+    with new_file(out, 0o666) as stream:
+        stream.write(content)
     write_one(_row(FoundCookie(out, "file", cookie)), SCHEMA, output)
 
 
@@ -312,16 +326,6 @@ def _cookie_of(
         instance_id or None,
         join_dirs(index_dirs) if index_dirs else None,
     )
-
-
-def _write_new(path: str, content: bytes) -> None:
-    try:
-        with open(path, "xb") as file:
-            file.write(content)
-    except FileExistsError:
-        raise RefusedError(f"{path}: is there already; name a new file") from None
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
 
 
 cookie_write.register(app)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.bookie_options import MemoryOption, MetadataUriOption, OverrideOption
+from bkctl.commands.bookie_options import MemoryOption, MetadataUriOption, OverrideOption, given_keys
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.progress import progress
@@ -126,9 +126,6 @@ def doctor_command(
 
       bkctl doctor --url http://bookie-3:8080 --metadata-uri zk://host:2181/ledgers -o json
     """
-    from bkctl.server.log_lines import quiet_libraries
-
-    quiet_libraries()
     if override and conf is None:
         raise UsageError("-X goes with --conf")
     if not paths and conf is None and url is None:
@@ -294,14 +291,7 @@ def _read_configuration(options: _Options) -> ReadConfiguration | None:
 
     if options.conf is None:
         return None
-    keys: dict[str, str] = {}
-    for override in options.overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"-X {override}: expected KEY=VALUE")
-        keys[key.strip()] = value.strip()
-    if options.metadata_uri is not None:
-        keys.setdefault("metadataServiceUri", options.metadata_uri)
+    keys = given_keys(options.overrides, options.metadata_uri)
     return read_configuration(options.conf, keys, os.environ, options.memory_bytes, options.words)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
+
+if TYPE_CHECKING:
+    from bkctl.admin.offline.error_codes import ErrorCode
 
 app = noun_app("[offline] [reads] Say what a BookKeeper error code means, and what to do.")
 
@@ -44,23 +47,13 @@ def explain_command(
 
       bkctl explain -o json
     """
-    from bkctl.admin.offline.error_codes import ErrorCode, every_code, explain
+    from bkctl.admin.offline.error_codes import every_code, explain
 
     found: list[ErrorCode] = []
     for code in codes or ():
         found += [meaning for meaning in explain(code) if meaning not in found]
     if found and chosen_format(output) is Format.TABLE:
         for meaning in found:
-            write_one(_row(meaning), SCHEMA, Format.TABLE)
+            write_one(meaning, SCHEMA, Format.TABLE)
         return
-    write_rows((_row(code) for code in (found or every_code())), SCHEMA, output)
-
-
-def _row(code: Any) -> dict[str, Any]:
-    return {
-        "place": code.place.value,
-        "code": code.code,
-        "name": code.name,
-        "meaning": code.meaning,
-        "next": code.next,
-    }
+    write_rows(found or every_code(), SCHEMA, output)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bkctl.admin.offline.gc.cluster import Cluster
     from bkctl.admin.offline.gc.explain import LogRow
     from bkctl.admin.offline.gc.plan import Candidates
-    from bkctl.admin.offline.gc.run import RunRow, Work
+    from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work
     from bkctl.admin.offline.holders import DirectoryLock
     from bkctl.admin.offline.index_check.layout import IndexSpace
 
@@ -296,6 +296,8 @@ def run_command(
     if url is not None:
         _only_url(context, paths, "confirm_deletions", "major", "minor", "yes", "output")
         raise typer.Exit(gc_online.run(url, major, minor, confirm_deletions, yes=yes, output=output))
+    from bkctl.admin.offline.gc.run import RunOptions
+
     if major or minor:
         raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
     if delete_ledgers and ledger_metadata and not trust_dump:
@@ -306,7 +308,7 @@ def run_command(
         code = _run(
             _spaces(paths),
             cluster,
-            (threshold, delete_ledgers, confirm_deletions, _scratch_directory(scratch)),
+            RunOptions(threshold, delete_ledgers, confirm_deletions, _scratch_directory(scratch)),
             dry_run=dry_run,
             yes=yes,
             output=output,
@@ -317,22 +319,22 @@ def run_command(
 def _run(
     spaces: list[IndexSpace],
     cluster: Cluster,
-    options: tuple[float | None, bool, bool, str | None],
+    options: RunOptions,
     *,
     dry_run: bool,
     yes: bool,
     output: Format | None,
 ) -> int:
     from bkctl.admin.offline.gc.plan import COMPACT, REMOVE
-    from bkctl.admin.offline.gc.run import RunOptions, prepare
+    from bkctl.admin.offline.gc.run import prepare
     from bkctl.admin.offline.holders import DirectoryLock
     from bkctl.clock import SystemClock
 
-    filesystem, clock, chosen = PosixFileSystem(), SystemClock(), RunOptions(*options)
+    filesystem, clock = PosixFileSystem(), SystemClock()
 
     def prepared() -> list[Work]:
         with progress("reading logs", sum(space.bytes_total for space in spaces)) as advance:
-            return [prepare(filesystem, space, cluster, clock, chosen, advance=advance) for space in spaces]
+            return [prepare(filesystem, space, cluster, clock, options, advance=advance) for space in spaces]
 
     if dry_run:
         return _write_works(prepared(), output)
@@ -395,9 +397,10 @@ def _in_words(works: Iterable[Work]) -> str:
 
 
 def _exit_code(rows: Iterable[RunRow]) -> int:
-    from bkctl.admin.offline.gc.run import SET_ASIDE
+    from bkctl.admin.offline.gc.run import LEFT, SET_ASIDE
 
-    return int(any(row.action == SET_ASIDE for row in rows))
+    actions = {row.action for row in rows}
+    return 3 if LEFT in actions else int(SET_ASIDE in actions)
 
 
 # --- what the commands share ----------------------------------------------------------------------------
@@ -442,7 +445,8 @@ def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) ->
     if paths:
         raise UsageError("give PATH or --url, not both")
     if wrong:
-        raise UsageError(f"--{wrong[0].replace('_', '-')} does not go with --url")
+        instead = "; 'bkctl gc plan --url' says what would be done" if wrong[0] == "dry_run" else ""
+        raise UsageError(f"--{wrong[0].replace('_', '-')} does not go with --url{instead}")
 
 
 def _spaces(paths: list[str] | None) -> list[IndexSpace]:

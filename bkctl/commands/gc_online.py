@@ -70,14 +70,15 @@ def run(url: str, major: bool, minor: bool, confirmed: bool, *, yes: bool, outpu
 
     kinds = [name for name, flag in (("major", major), ("minor", minor)) if flag]
     compaction = f" with a {' and a '.join(kinds)} compaction" if kinds else ""
-    ask(f"have the bookie at {url} collect garbage now{compaction}", yes=yes)
+    ask(f"have the bookie at {url} collect garbage now{compaction}", yes=yes, has_dry_run=False)
     if confirmed:
         bookie_gc.confirm_deletions(url)
     if kinds or not confirmed:
         bookie_gc.trigger(url, major=major, minor=minor)
     bookie_gc.wait(url, None, lambda doing: None)
     found = bookie_gc.details(url)
-    write_rows((row for each in found for row in _rows(each)), RUN_SCHEMA, output)
+    if not write_rows((row for each in found for row in _rows(each)), RUN_SCHEMA, output):
+        sys.stderr.write(f"bkctl: {url}: collected; there was nothing to delete, remove or compact\n")
     if any(each.held_deletions for each in found):
         return 4
     if any(each.stopped_by for each in found):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from bkctl.admin.offline.gc.explain import LogRow
     from bkctl.admin.offline.gc.plan import Candidates
 
+#: Of an explained log, what a table has no room for.
+_NOT_IN_TABLES = ("path", "record_bytes", "damaged")
 #: Ledgers of a log that a table shows.
 _TOP_LEDGERS = 3
 
@@ -96,8 +98,7 @@ RUN_SCHEMA: Schema = (
 
 def explain_keys(table: bool) -> Schema:
     """Keys of explained logs; a table has no room for all of them."""
-    hidden = ("path", "record_bytes", "damaged") if table else ()
-    return tuple(key for key in EXPLAIN_SCHEMA if key.key not in hidden)
+    return tuple(key for key in EXPLAIN_SCHEMA if not (table and key.key in _NOT_IN_TABLES))
 
 
 def explained(row: LogRow, table: bool) -> dict[str, object]:
@@ -106,7 +107,7 @@ def explained(row: LogRow, table: bool) -> dict[str, object]:
     del shown["alarming"]
     ledgers = row.live_ledgers
     if table:
-        for key in ("path", "record_bytes", "damaged"):
+        for key in _NOT_IN_TABLES:
             del shown[key]
         top = ", ".join(f"{ledger}: {size}" for ledger, size in ledgers[:_TOP_LEDGERS])
         more = len(ledgers) - _TOP_LEDGERS

@@ -94,7 +94,9 @@ def check_command(
 
     filesystem = PosixFileSystem()
     spaces = index_spaces(filesystem, directories(filesystem, paths))
-    metadata = load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata else None
+    metadata = (
+        load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata is not None else None
+    )
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata)
     found = _Findings()
     with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:

@@ -113,7 +113,7 @@ def repair_command(
 
     filesystem = PosixFileSystem()
     dirs = _index_dirs(paths)
-    known = load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata else None
+    known = load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata is not None else None
     if dry_run:
         plans = [plan_repair(filesystem, directory, known) for directory in dirs]
         _write_repairs(plans, output)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bkctl.commands import ledger_data, ledger_deletion, ledger_doctor, ledger_recovery
 from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.ledger_listing import LedgerListing
 from bkctl.commands.ledger_options import (
     BookieOption,
     CustomOption,
@@ -62,26 +62,15 @@ def list_command(
 
       bkctl ledger list --bookie bookie-3:3181 --custom application=pulsar
     """
-    from bkctl.admin.online.ledgers import UnreadableLedger, list_ledgers
-
     wanted = ledger_filter(state, older_than, newer_than, bookie, custom)
-    unreadable = 0
     with (
         open_cluster(conf, override, metadata_uri) as store,
         progress("listing", counts="ledgers", streams_rows=True) as advance,
     ):
-
-        def rows() -> Iterator[dict[str, Any]]:
-            nonlocal unreadable
-            for found in list_ledgers(store.ledgers, wanted, advance):
-                if isinstance(found, UnreadableLedger):
-                    unreadable += 1
-                    typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
-                else:
-                    yield ledger_row(found.ledger, found.metadata, found.version)
-
-        write_rows(rows(), LEDGER_KEYS, output)
-    if unreadable:
+        listing = LedgerListing(store, wanted, advance)
+        rows = (ledger_row(found.ledger, found.metadata, found.version) for found in listing)
+        write_rows(rows, LEDGER_KEYS, output)
+    if listing.unreadable:
         raise typer.Exit(1)
 
 

@@ -15,7 +15,7 @@ from bkctl.commands.cluster_options import (
     TlsCaOption,
     TlsCertOption,
     TlsKeyOption,
-    client_settings,
+    open_client,
     open_cluster,
 )
 from bkctl.commands.entry_options import Payload
@@ -27,6 +27,7 @@ from bkctl.commands.options import (
     PasswordFileOption,
     PasswordHexOption,
     PasswordOption,
+    file_content,
     read_password,
     schema_option,
 )
@@ -161,19 +162,16 @@ def _bookie_choice(racks: str | None, script: str | None) -> Callable[[MetadataS
         named = script_racks(script)
     else:
         assert racks is not None
-        table = locations_of_table(_text_of(racks))
+        table = locations_of_table(_text_in(racks, "--racks"))
         named = lambda bookies: table  # noqa: E731 - the same for all of them
     return lambda store: RackAwareChoice(store.registration, named)
 
 
-def _text_of(path: str) -> str:
+def _text_in(path: str, option: str) -> str:
     try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: no such file (--racks)") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: {error} (--racks)", path=path) from error
+        return file_content(path, option).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{path}: {error} ({option})", path=path) from error
 
 
 def _created(
@@ -241,22 +239,20 @@ def write_command(
 
       bkctl ledger write --chunk 64K < data.bin
     """
-    from bkctl.client.sync import BookKeeperSync
-
     secret = read_password(password, password_file, password_hex)
     if chunk is not None and chunk < 1:
         raise typer.BadParameter("at least 1 byte", param_hint="--chunk")
     choice = _bookie_choice(racks, rack_script)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with (
-        open_cluster(conf, override, metadata_uri) as store,
-        BookKeeperSync(store, settings, choice=choice) as client,
-    ):
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key, choice) as client:
+        entry_bytes_max = client.client.settings.net.frame_bytes_max
+        if chunk is not None and chunk > entry_bytes_max:
+            raise UsageError(f"--chunk: no frame holds an entry of {chunk} bytes, {entry_bytes_max} at most")
         made = _created(client, ensemble, write_quorum, ack_quorum, digest, custom, ledger, secret)
         typer.echo(f"bkctl: writing ledger {made.ledger}", err=True)
         with made, progress(f"ledger {made.ledger}") as advance:
             stream = cast("BufferedIOBase", sys.stdin.buffer)
-            batches = _line_batches(stream) if chunk is None else _chunk_batches(stream, chunk)
+            lines = _line_batches(stream, entry_bytes_max)
+            batches = lines if chunk is None else _chunk_batches(stream, chunk)
             count = made.append_batches(_counted(batches, advance))
     metadata = made.metadata
     row = {
@@ -269,13 +265,20 @@ def write_command(
     write_one(row, WRITE_SCHEMA, output)
 
 
-def _line_batches(stream: BufferedIOBase) -> Iterator[list[bytes]]:
-    """The lines that are there, without their newlines: a slow input does not wait for more."""
+def _line_batches(stream: BufferedIOBase, line_bytes_max: int) -> Iterator[list[bytes]]:
+    """The lines that are there, without their newlines: a slow input does not wait for more.
+
+    Raises UsageError as soon as a line is too long, which is then not read to its end.
+    """
     rest = b""
     while data := stream.read1(_READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield lines
+        if len(rest) > line_bytes_max:
+            raise UsageError(
+                f"a line of more than {line_bytes_max} bytes, and no frame holds it: cut the input by --chunk"
+            )
     if rest:
         yield [rest]
 
@@ -321,11 +324,8 @@ def read_command(
 
       bkctl ledger read 42 --entry 100-199 --payload text
     """
-    from bkctl.client.sync import BookKeeperSync
-
     secret = read_password(password, password_file, password_hex)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first, last, missing = 0, reader.last_add_confirmed, None
         if entry is not None:
@@ -380,13 +380,10 @@ def tail_command(
 
       bkctl ledger tail 42 --from 0 --payload text
     """
-    from bkctl.client.sync import BookKeeperSync
-
     if entries < 0 or (start is not None and start < 0):
         raise UsageError("--entries and --from: 0 or more")
     secret = read_password(password, password_file, password_hex)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first = max(0, reader.last_add_confirmed - entries + 1) if start is None else start
         rows = _entry_rows(reader.tail(first), payload)
@@ -398,13 +395,12 @@ def tail_command(
 
 
 def _missing(reader: LedgerReader, first: int, last: int) -> NotFoundError:
+    from bkctl.admin.online.ledger_recovery import told_end
+
     named = f"entry {first}" if first == last else f"entries {first} to {last}"
     newest = reader.last_add_confirmed
     if reader.closed:
-        text = f"ledger {reader.ledger} has no {named}: " + (
-            f"its last entry is {newest}" if newest >= 0 else "it is empty"
-        )
-        return NotFoundError(text)
+        return NotFoundError(f"ledger {reader.ledger} has no {named}: {told_end(newest)}")
     return NotFoundError(
         f"ledger {reader.ledger}: {named} not confirmed, the last one that is known to be is {newest}; the "
         "ledger is not closed, --unconfirmed reads on"

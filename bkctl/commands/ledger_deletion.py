@@ -151,7 +151,11 @@ def restore_command(
     if not dump.ledgers:
         raise RefusedError(f"{file}: no ledger in it")
     if ledger is None and len(dump.znodes) > len(dump.ledgers):
-        ask(f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster", yes=yes)
+        ask(
+            f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster",
+            yes=yes,
+            has_dry_run=False,
+        )
     with open_cluster(conf, override, metadata_uri) as store:
         done = restore_ledgers(store, dump, ledger)
     rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
@@ -14,8 +13,7 @@ from bkctl.commands.cluster_options import (
     TlsCaOption,
     TlsCertOption,
     TlsKeyOption,
-    client_settings,
-    open_cluster,
+    open_client,
 )
 from bkctl.commands.ledger_options import LedgerArgument
 from bkctl.commands.options import (
@@ -74,14 +72,10 @@ def doctor_command(
       bkctl ledger doctor 42 -o json
     """
     from bkctl.admin.online.ledger_doctor import Verdict, examine_ledger
-    from bkctl.client.sync import BookKeeperSync
 
     secret = read_password(password, password_file, password_hex)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
         found = client.call(examine_ledger(client.client, ledger, password=secret))
-    row = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    row["replicas"] = [dataclasses.asdict(one) for one in found.replicas]
-    write_one(row, DOCTOR_SCHEMA, output)
+    write_one(found, DOCTOR_SCHEMA, output)
     if found.verdict is not Verdict.HEALTHY:
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +14,10 @@ from bkctl.commands.cluster_options import (
     TlsCaOption,
     TlsCertOption,
     TlsKeyOption,
-    client_settings,
-    open_cluster,
+    open_client,
 )
 from bkctl.commands.consent import DryRunOption, YesOption, ask
+from bkctl.commands.ledger_listing import LedgerListing
 from bkctl.commands.ledger_options import (
     BookieOption,
     CustomOption,
@@ -37,12 +36,13 @@ from bkctl.commands.options import (
     read_password,
     schema_option,
 )
-from bkctl.commands.output import Key, Schema, write_one, write_rows
+from bkctl.commands.output import Key, Schema, as_row, write_one, write_rows
 from bkctl.commands.progress import Advance, progress
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bkctl.admin.online.ledger_recovery import RecoveryFacts, Replica
+    from bkctl.admin.online.ledger_recovery import RecoveryFacts
+    from bkctl.admin.online.ledgers import LedgerFilter
     from bkctl.client.sync import BookKeeperSync
     from bkctl.metadata.api import MetadataStore
 
@@ -60,7 +60,11 @@ RECOVER_SCHEMA: Schema = (
     Key("entries_rewritten", "int", "entries behind that which were found and written again, or would be"),
     Key("adopted", "bool", "whether another client had closed it, or did so meanwhile"),
     Key("why", "string", "why it ends there"),
-    Key("rewrites", "array of objects", "first_entry, last_entry, bookies: what was written again where"),
+    Key(
+        "rewrites",
+        "array of objects",
+        "first_entry, last_entry, bookies: what was written again, to whom; an ack quorum of them has it",
+    ),
     Key("replicas", "array of objects", f"of the last ensemble: {_REPLICAS}"),
     Key("error", "string or null", "why it failed"),
 )
@@ -114,7 +118,8 @@ def recover_command(
     Nothing acknowledged is lost. A writer that is still alive is fenced off, so take care with --all-open: it
     asks, or needs --yes. Ledgers that are closed are left as they are: run it again after an interruption.
     --dry-run fences and writes nothing; bookies do not tell it whether they have fenced the ledger.
-    The exit code is 3 when a ledger could not be recovered; it stays IN_RECOVERY, and nothing is lost.
+    The exit code is 3 when a ledger could not be recovered; it stays IN_RECOVERY, and nothing is lost. So it
+    is when metadata does not decode, where nobody can say whether the ledger is open.
 
     Examples:
 
@@ -124,8 +129,6 @@ def recover_command(
 
       bkctl ledger recover --all-open --older-than 1h --yes
     """
-    from bkctl.client.sync import BookKeeperSync
-
     if all_open == bool(ledgers):
         raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
     if not all_open and (older_than, newer_than, bookie, custom) != (None, None, None, None):
@@ -133,17 +136,21 @@ def recover_command(
     if concurrency < 1:
         raise UsageError("--concurrency: at least 1")
     secret = read_password(password, password_file, password_hex)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with open_cluster(conf, override, metadata_uri) as store:
-        wanted = list(dict.fromkeys(ledgers or ()))
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+        wanted, unreadable = list(dict.fromkeys(ledgers or ())), 0
         if all_open:
             states = [StateName.OPEN, StateName.IN_RECOVERY]
-            wanted = _listed(store, ledger_filter(states, older_than, newer_than, bookie, custom))
-            if wanted and not dry_run:
+            conditions = ledger_filter(states, older_than, newer_than, bookie, custom)
+            wanted, unreadable = _listed(client.store, conditions)
+            if not wanted:
+                typer.echo("bkctl: none of these ledgers is OPEN or IN_RECOVERY", err=True)
+            elif not dry_run:
                 ask(f"recover {len(wanted)} ledgers, and fence off writers that are still alive", yes=yes)
         one = len(wanted) == 1 and not all_open
-        with BookKeeperSync(store, settings) as client:
-            _recover(client, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
+        _recover(client, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
+    if unreadable:
+        typer.echo(f"bkctl: {unreadable} ledgers whose metadata does not decode were left out", err=True)
+        raise typer.Exit(3)
 
 
 def _recover(
@@ -174,17 +181,11 @@ def _recover(
     write_one(_recovery_row(facts), RECOVER_SCHEMA, output)
 
 
-def _listed(store: MetadataStore, wanted: Any) -> list[int]:
-    from bkctl.admin.online.ledgers import UnreadableLedger, list_ledgers
-
-    ids = []
+def _listed(store: MetadataStore, wanted: LedgerFilter) -> tuple[list[int], int]:
+    """The ids of the wanted ledgers, and how many could not be looked at."""
     with progress("listing", counts="ledgers") as advance:
-        for found in list_ledgers(store.ledgers, wanted, advance):
-            if isinstance(found, UnreadableLedger):
-                typer.echo(f"bkctl: ledger {found.ledger}: {found.error}", err=True)
-            else:
-                ids.append(found.ledger)
-    return ids
+        listing = LedgerListing(store, wanted, advance)
+        return [found.ledger for found in listing], listing.unreadable
 
 
 def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: Advance) -> None:
@@ -205,29 +206,7 @@ def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: A
 
 
 def _recovery_row(facts: RecoveryFacts) -> dict[str, Any]:
-    return {
-        "ledger": facts.ledger,
-        "dry_run": facts.dry_run,
-        "previous_state": None if facts.previous_state is None else facts.previous_state.value,
-        "state": None if facts.state is None else facts.state.value,
-        "last_entry": facts.last_entry,
-        "length": facts.length,
-        "length_exact": facts.length_exact,
-        "lac_found": facts.lac_found,
-        "entries_rewritten": facts.entries_rewritten,
-        "adopted": facts.adopted,
-        "why": facts.why,
-        "rewrites": [
-            {"first_entry": one.first_entry, "last_entry": one.last_entry, "bookies": list(one.bookies)}
-            for one in facts.rewrites
-        ],
-        "replicas": _replica_rows(facts.replicas),
-        "error": None if facts.error is None else str(facts.error),
-    }
-
-
-def _replica_rows(replicas: Iterable[Replica]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(replica) for replica in replicas]
+    return {**as_row(facts), "error": None if facts.error is None else str(facts.error)}
 
 
 def fence_command(
@@ -253,19 +232,10 @@ def fence_command(
       bkctl ledger fence 42
     """
     from bkctl.admin.online.ledger_recovery import fence_ledger
-    from bkctl.client.sync import BookKeeperSync
 
     secret = read_password(password, password_file, password_hex)
-    settings = client_settings(conf, override, tls_ca, tls_cert, tls_key)
-    with open_cluster(conf, override, metadata_uri) as store, BookKeeperSync(store, settings) as client:
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
         facts = client.call(fence_ledger(client.client, ledger, password=secret))
-    row = {
-        "ledger": facts.ledger,
-        "state": facts.state.value,
-        "covered": facts.covered,
-        "guarantee": facts.guarantee,
-        "replicas": _replica_rows(facts.replicas),
-    }
-    write_one(row, FENCE_SCHEMA, output)
+    write_one(facts, FENCE_SCHEMA, output)
     if not facts.covered:
         raise typer.Exit(3)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
-import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +12,7 @@ from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption,
 from bkctl.commands.ledger_rows import ledger_row
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one
-from bkctl.errors import CorruptionError, RefusedError, StorageError, UsageError
+from bkctl.errors import CorruptionError, UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.online.metadata_dump import DumpedNode
@@ -79,45 +77,18 @@ def dump_command(
 
       bkctl metadata dump --show-secrets | jq keys
     """
+    from bkctl.admin.online.metadata_dump import dump_nodes, write_dump, write_dump_file
+
     if (out is None) == (not show_secrets):
         raise UsageError("give either --out FILE, or --show-secrets for stdout: ledger passwords are in it")
     with open_cluster(conf, override, metadata_uri) as store:
         if out is None:
-            _write_dump(store, sys.stdout)
+            write_dump(dump_nodes(store), sys.stdout.write)
+            sys.stdout.flush()
             return
-        with _new_file(out) as stream:
-            try:
-                nodes, size = _write_dump(store, stream)
-            except BaseException:
-                os.unlink(out)
-                raise
-        row = {"path": out, "root": store.root, "nodes": nodes, "bytes": size}
+        written = write_dump_file(out, dump_nodes(store))
+        row = {"path": out, "root": store.root, "nodes": written.nodes, "bytes": written.data_bytes}
     write_one(row, DUMP_SCHEMA, output)
-
-
-def _new_file(path: str) -> TextIO:
-    """A file that only its owner can read. Raises RefusedError when it is there."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise RefusedError(f"{path}: is there already; choose another name") from None
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
-    return os.fdopen(descriptor, "w", encoding="utf-8")
-
-
-def _write_dump(store: MetadataStore, stream: TextIO) -> tuple[int, int]:
-    """Node by node, so that a large cluster needs no memory; the number of nodes, bytes of their data."""
-    from bkctl.admin.online.metadata_dump import dump_nodes
-
-    nodes = size = 0
-    for nodes, node in enumerate(dump_nodes(store), 1):
-        stream.write("{\n" if nodes == 1 else ",\n")
-        stream.write(f"{json.dumps(node.path)}: {json.dumps(node.in_dump(), separators=(',', ':'))}")
-        size += len(node.data)
-    stream.write("\n}\n")
-    stream.flush()
-    return nodes, size
 
 
 @app.command("show")
@@ -151,13 +122,12 @@ def show_command(
 
 
 def _cluster(store: MetadataStore) -> dict[str, Any]:
-    registered = store.registration.bookies()
     return {
         "uri": store.uri,
         "root": store.root,
         "layout": store.layout.layout().value,
         "instance_id": store.layout.instance_id(),
-        "bookies": sorted({*registered.writable, *registered.read_only}),
+        "bookies": list(store.registration.bookies().everyone),
         "cookies": store.cookies.cookie_bookies(),
     }
 

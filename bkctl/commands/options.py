@@ -107,21 +107,22 @@ def read_password(text: str | None, file: str | None, hexadecimal: str | None) -
         except ValueError:
             raise UsageError("--password-hex: not hexadecimal digits, two for each byte") from None
     if file is not None:
-        return _password_in(file)
+        content = file_content(file, "--password-file")
+        return content.removesuffix(b"\n").removesuffix(b"\r")
     if text is None:
         text = os.environ.get(PASSWORD_VARIABLE)
     return None if text is None else os.fsencode(text)
 
 
-def _password_in(file: str) -> bytes:
+def file_content(path: str, option: str) -> bytes:
+    """What the file of an option holds. Raises NotFoundError and StorageError, which name both."""
     try:
-        with open(file, "rb") as stream:
-            content = stream.read()
+        with open(path, "rb") as stream:
+            return stream.read()
     except FileNotFoundError:
-        raise NotFoundError(f"{file}: no such file (--password-file)") from None
+        raise NotFoundError(f"{path}: no such file ({option})") from None
     except OSError as error:
-        raise StorageError(f"{file}: {error.strerror} (--password-file)", path=file) from error
-    return content.removesuffix(b"\n").removesuffix(b"\r")
+        raise StorageError(f"{path}: {error.strerror} ({option})", path=path) from error
 
 
 def parse_log_id(text: str) -> int:

@@ -6,7 +6,8 @@ for one. Rows are dictionaries or dataclasses, pass through one at a time, and a
 left out of JSON and empty in a table or CSV; a key that the schema does not know is our bug.
 
 Only a table holds rows back: up to :data:`PAGE_ROWS` of them, for the widths of its columns; then the page
-is drawn and the next one starts with its own header.
+is drawn and the next one starts with its own header. On a terminal that is too narrow, where numbers would be
+cut and columns vanish, a page is written row by row, key by key, as one thing always is.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE_ROWS = 500
+#: A table's column of text is folded to no less, or the table is not drawn.
+TEXT_WIDTH_MIN = 12
+_GAP = 3
 
 Row = Mapping[str, Any]
 
@@ -90,12 +94,7 @@ def write_one(row: object, schema: Schema, wanted: Format | None = None) -> None
     if form is Format.JSON:
         sys.stdout.write(json.dumps(checked, indent=2, default=_plain) + "\n")
     else:
-        _draw(
-            ["", ""],
-            [[key.key, _cell(checked[key.key])] for key in schema if key.key in checked],
-            sys.stdout,
-            header=False,
-        )
+        _write_fields(checked, sys.stdout)
     sys.stdout.flush()
 
 
@@ -197,7 +196,10 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     count = 0
     while page := list(islice(rows, PAGE_ROWS)):
         names = [key.key for key in schema if any(key.key in row for row in page)]
-        _draw(names, [[_cell(row.get(name)) for name in names] for row in page], stream, first=page[0])
+        if not _drawn(names, [[_cell(row.get(name)) for name in names] for row in page], stream, page[0]):
+            for number, row in enumerate(page, count):
+                stream.write("\n" if number else "")
+                _write_fields(row, stream)
         count += len(page)
     if not count:
         sys.stderr.write("(no rows)\n")
@@ -221,21 +223,37 @@ def _cell(value: Any) -> str:
     return _text(value).translate(_CONTROL)
 
 
-def _draw(
-    names: list[str], cells: list[list[str]], stream: TextIO, *, first: Row | None = None, header: bool = True
-) -> None:
+def _write_fields(row: Row, stream: TextIO) -> None:
+    """A row key by key, each item of a list on its line; a long one is not folded: it may be a command."""
+    width = max(map(len, row), default=0)
+    for name, value in row.items():
+        items = value if isinstance(value, list | tuple) and value else [value]
+        for number, item in enumerate(items):
+            stream.write(f"{'' if number else name:<{width}}  {_cell(item)}".rstrip() + "\n")
+
+
+def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row) -> bool:
+    """Draw a table, unless the terminal is too narrow for it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    box = SIMPLE_HEAD if header else None
-    table = Table(box=box, show_header=header, show_edge=False, pad_edge=False, header_style="bold")
-    for name in names:
-        number = first is not None and type(first.get(name)) in (int, float)
-        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    console = _console(stream, names, cells)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    needed = _GAP * (len(names) - 1)
+    for name, column in zip(names, zip(*cells, strict=True), strict=True):
+        number = type(first.get(name)) in (int, float)
+        longest = max(map(len, column))
+        least = max(len(name), longest if number else min(longest, TEXT_WIDTH_MIN))
+        needed += least
+        justify: Literal["right", "left"] = "right" if number else "left"
+        table.add_column(name, justify=justify, no_wrap=number, overflow="fold", min_width=least)
+    if stream.isatty() and needed > console.width:
+        return False
     for line in cells:
         table.add_row(*(Text(text) for text in line))
-    _console(stream, names, cells).print(table)
+    console.print(table)
+    return True
 
 
 def _console(stream: TextIO, names: list[str], cells: list[list[str]]) -> Console:

@@ -247,7 +247,7 @@ def _values(sample: ClusterSample) -> dict[str, Any]:
 
 
 def _row(bookie: BookieSample) -> dict[str, Any]:
-    bound = sum(half.bound or 0 for half in bookie.write_cache)
+    write_cache = bookie.write_cache_fullness()
     return {
         "bookie": bookie.bookie,
         "mode": None if bookie.mode is None else bookie.mode.value,
@@ -256,9 +256,7 @@ def _row(bookie: BookieSample) -> dict[str, Any]:
         "add_p99_ms": bookie.add_p99_ms,
         "read_p99_ms": bookie.read_p99_ms,
         "journal_sync_p99_ms": bookie.journal_sync_p99_ms,
-        "write_cache_fullness": round(sum(half.bytes for half in bookie.write_cache) / bound, 3)
-        if bound
-        else None,
+        "write_cache_fullness": None if write_cache is None else round(write_cache, 3),
         "read_cache_hit_rate": bookie.read_cache_hit_rate,
         "disk_fullness": max((disk.used_fraction for disk in bookie.disks), default=None),
         "bottleneck": bookie.bottleneck.stage.value,

@@ -119,6 +119,11 @@ class RegisteredBookies:
     writable: tuple[str, ...]
     read_only: tuple[str, ...]
 
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """All of them, ascending."""
+        return tuple(sorted({*self.writable, *self.read_only}))
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -279,6 +284,19 @@ class LedgerManager(Protocol):
 
     def new_ledger_id(self) -> int:
         """An id that no other caller got or will get from this cluster."""
+
+
+def find_ledger(ledgers: LedgerManager, ledger: int) -> StoredLedger | None:
+    """A ledger's metadata, None when there is no such ledger.
+
+    Raises NoClusterError, as a cluster that is gone says nothing about its ledgers, and the store's errors.
+    """
+    try:
+        return ledgers.read_ledger(ledger)
+    except NoClusterError:
+        raise
+    except NotFoundError:
+        return None
 
 
 # --- under-replication --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from bkctl.metadata.tree import (
     NodeExistsError,
     NodeMissingError,
     NodeTree,
+    decoded,
     join,
     parent_of,
     require_node,
@@ -41,10 +42,7 @@ class TreeLayoutManager:
         if node is None:
             require_node(self._tree, self._root)
             return None
-        try:
-            return decode_layout(node.data)
-        except CorruptionError as error:
-            raise error.located(f"{self._tree.name}: {path}") from None
+        return decoded(self._tree, path, node.data, decode_layout)
 
     def layout(self) -> LedgerLayout:
         stored = self.read_layout()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from bkctl.codec.ledger_path import LedgerLayout, ledger_path
-from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.errors import NotFoundError
 from bkctl.metadata.api import AlreadyExistsError, LayoutManager, LedgerRange, StoredLedger
 from bkctl.metadata.cookie_store import checked_version
 from bkctl.metadata.ledger_ids import LedgerIdGenerator
@@ -19,6 +19,7 @@ from bkctl.metadata.tree import (
     NodeMissingError,
     NodeNotEmptyError,
     NodeTree,
+    decoded,
     parent_of,
     require_node,
 )
@@ -56,10 +57,7 @@ class TreeLedgerManager:
         node = self._tree.get(path)
         if node is None:
             raise self._missing(ledger)
-        try:
-            metadata = decode_ledger_metadata(node.data)
-        except CorruptionError as error:
-            raise error.located(f"{self._tree.name}: {path}") from None
+        metadata = decoded(self._tree, path, node.data, decode_ledger_metadata)
         return StoredLedger(ledger, metadata, node.version, node.created_ms)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:

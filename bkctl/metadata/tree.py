@@ -11,9 +11,12 @@ import abc
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from bkctl.errors import NotFoundError, RefusedError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.metadata.api import AlreadyExistsError, NoClusterError, Subscription
+
+_Value = TypeVar("_Value")
 
 #: Version to hand to ``set`` and ``delete`` when any will do.
 ANY_VERSION = -1
@@ -198,6 +201,14 @@ def require_node(tree: NodeTree, path: str) -> None:
             f"{tree.name}: no cluster at {path}: initialise one, or correct the address or path of the "
             "metadata URI"
         )
+
+
+def decoded(tree: NodeTree, path: str, data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
+    """What a node's data says. A CorruptionError of ``decode`` names the store and the node."""
+    try:
+        return decode(data)
+    except CorruptionError as error:
+        raise error.located(f"{tree.name}: {path}") from None
 
 
 def join(path: str, name: str) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from bkctl.codec.underreplication import (
     DISABLED,
@@ -25,9 +26,10 @@ from bkctl.codec.underreplication import (
     mark_path,
     vote_number,
 )
-from bkctl.errors import CorruptionError
 from bkctl.metadata.api import VersionConflictError
-from bkctl.metadata.tree import NodeExistsError, NodeMissingError, NodeTree, join, require_node
+from bkctl.metadata.tree import NodeExistsError, NodeMissingError, NodeTree, decoded, join, require_node
+
+_Value = TypeVar("_Value")
 
 _FOUR_DIGITS = re.compile(r"[0-9a-f]{4}\Z")
 _DIRECTORIES = 4
@@ -62,15 +64,7 @@ class TreeUnderreplication:
                 self._tree.create_with_parents(path, b"", below=self._root)
 
     def lost_bookie_recovery_delay_s(self) -> int | None:
-        path = join(self._root, LOST_BOOKIE_DELAY)
-        node = self._tree.get(path)
-        if node is None:
-            require_node(self._tree, self._root)
-            return None
-        try:
-            return decode_delay_s(node.data)
-        except CorruptionError as error:
-            raise error.located(f"{self._tree.name}: {path}") from None
+        return self._value_in_cluster(join(self._root, LOST_BOOKIE_DELAY), decode_delay_s)
 
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
         data = encode_delay_s(seconds)
@@ -97,7 +91,7 @@ class TreeUnderreplication:
         votes = {vote_number(name): name for name in self._tree.children(path) or ()}
         # The data of the parent may be that of an auditor that is gone.
         for number in sorted(number for number in votes if number is not None):
-            holder = self._holder(join(path, votes[number]))
+            holder = self._value(join(path, votes[number]), decode_holder)
             if holder is not None:
                 return holder
         require_node(self._tree, self._root)
@@ -110,16 +104,10 @@ class TreeUnderreplication:
         require_node(self._tree, self._root)
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
-        mark = self._mark(join(self._root, mark_path(ledger)))
-        if mark is None:
-            require_node(self._tree, self._root)
-        return mark
+        return self._value_in_cluster(join(self._root, mark_path(ledger)), decode_mark)
 
     def replicator_of(self, ledger: int) -> str | None:
-        holder = self._holder(join(self._root, f"{LOCKS}/{mark_name(ledger)}"))
-        if holder is None:
-            require_node(self._tree, self._root)
-        return holder
+        return self._value_in_cluster(join(self._root, f"{LOCKS}/{mark_name(ledger)}"), decode_holder)
 
     def _marked_below(self, path: str, depth: int) -> Iterator[tuple[int, UnderreplicatedMark]]:
         for name in sorted(self._tree.children(path) or ()):
@@ -129,24 +117,18 @@ class TreeUnderreplication:
                 continue
             ledger = ledger_of_mark(name)
             # A mark that goes while the list is read is done with.
-            mark = None if ledger is None else self._mark(join(path, name))
+            mark = None if ledger is None else self._value(join(path, name), decode_mark)
             if ledger is not None and mark is not None:
                 yield ledger, mark
 
-    def _mark(self, path: str) -> UnderreplicatedMark | None:
+    def _value(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
+        """What a node says, None when it is not there."""
         node = self._tree.get(path)
-        if node is None:
-            return None
-        try:
-            return decode_mark(node.data)
-        except CorruptionError as error:
-            raise error.located(f"{self._tree.name}: {path}") from None
+        return None if node is None else decoded(self._tree, path, node.data, decode)
 
-    def _holder(self, path: str) -> str | None:
-        node = self._tree.get(path)
-        if node is None:
-            return None
-        try:
-            return decode_holder(node.data)
-        except CorruptionError as error:
-            raise error.located(f"{self._tree.name}: {path}") from None
+    def _value_in_cluster(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
+        """:meth:`_value`; None only where there is a cluster that could have the node."""
+        found = self._value(path, decode)
+        if found is None:
+            require_node(self._tree, self._root)
+        return found

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,7 @@ from bkctl.net.errors import GarbageError, NotConnectedError, RequestTimeoutErro
 from bkctl.net.handshake import authenticate, start_tls
 from bkctl.net.settings import NetSettings
 from bkctl.protocol.connection import ClientConnection, Completed
+from bkctl.protocol.events import Close
 from bkctl.protocol.messages import Request, Response, Wire
 
 #: Called once with the outcome, never before :meth:`BookieConnection.send` has returned. Must not raise.
@@ -164,7 +166,10 @@ class BookieConnection:
             self._connecting = None
             self._fail(error)
         except OSError as error:
-            self._not_connected(f"cannot connect to {host}:{port}: {error.strerror or error}")
+            why = error.strerror or str(error)
+            if error.errno is not None and why.startswith("Connect call failed"):
+                why = os.strerror(error.errno)  # asyncio tells the address once more, and not the reason
+            self._not_connected(f"cannot connect to {host}:{port}: {why}")
         except (ValueError, OverflowError) as error:
             # A registration may hold any text as a host and any i32 as a port.
             self._not_connected(f"registered at {host[:200]!r}, port {port}, which is no address: {error}")
@@ -189,7 +194,7 @@ class BookieConnection:
                 await asyncio.wait_for(link.ended.wait(), _END_S)
             raise
         if link.ended.is_set():
-            raise NotConnectedError(self.bookie, f"connection lost: {_text(link.lost)}")
+            raise _connection_lost(self.bookie, link.lost)
         link.carries_requests()
         link.transport.set_write_buffer_limits(high=self._settings.write_buffer_bytes_max)
 
@@ -211,15 +216,14 @@ class BookieConnection:
                     self._given_up -= 1
                 pending.finish(event.response)
             else:
-                reason = f"{event.reason.value}: {event.detail}" if event.detail else event.reason.value
-                self._drop(GarbageError(self.bookie, f"answers what is no BookKeeper protocol ({reason})"))
+                self._drop(_garbage(self.bookie, event))
                 return
         if self._waiting:
             self._flush_soon()
 
     def _lost(self, link: _Link, error: Exception | None) -> None:
         if link is self._link:
-            self._drop(NotConnectedError(self.bookie, f"connection lost: {_text(error)}"))
+            self._drop(_connection_lost(self.bookie, error))
 
     def _drop(self, error: SilentBookieError) -> None:
         """End the link and fail everything that has no answer."""
@@ -300,11 +304,17 @@ class BookieConnection:
             await link.ended.wait()
 
 
-def _text(error: Exception | None) -> str:
-    """Why a connection ended."""
-    if error is None:
-        return "the bookie closed it"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _garbage(bookie: str, end: Close) -> GarbageError:
+    reason = f"{end.reason.value}: {end.detail}" if end.detail else end.reason.value
+    return GarbageError(bookie, f"answers what is no BookKeeper protocol ({reason})")
+
+
+def _connection_lost(bookie: str, error: Exception | None) -> NotConnectedError:
+    """A connection ended, and why; None: the bookie closed it."""
+    why = "the bookie closed it"
+    if error is not None:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return NotConnectedError(bookie, f"connection lost: {why}")
 
 
 class _Link(asyncio.Protocol):
@@ -339,8 +349,7 @@ class _Link(asyncio.Protocol):
             if isinstance(event, Completed):
                 self._asked.set_result(event.response)
             else:
-                detail = f"answers what is no BookKeeper protocol ({event.reason.value})"
-                self._asked.set_exception(GarbageError(self._owner.bookie, detail))
+                self._asked.set_exception(_garbage(self._owner.bookie, event))
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -354,7 +363,7 @@ class _Link(asyncio.Protocol):
     async def ask(self, request: Request) -> Response:
         """The answer to a request, the only one. Raises NotConnectedError, GarbageError."""
         if self.ended.is_set():
-            raise NotConnectedError(self._owner.bookie, f"connection lost: {_text(self.lost)}")
+            raise _connection_lost(self._owner.bookie, self.lost)
         self._asked = asyncio.get_running_loop().create_future()
         self.transport.write(self.protocol.send(request))
         return await self._asked
@@ -368,14 +377,9 @@ class _Link(asyncio.Protocol):
         """Whether nothing has come but answers that were asked for."""
         return self.protocol.pending_bytes == 0 and self.protocol.unmatched == 0
 
-    @property
-    def protocol_of_transport(self) -> asyncio.BaseProtocol:
-        """This one."""
-        return self
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended.set()
         self.lost = exc
         if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(NotConnectedError(self._owner.bookie, f"connection lost: {_text(exc)}"))
+            self._asked.set_exception(_connection_lost(self._owner.bookie, exc))
         self._owner._lost(self, exc)

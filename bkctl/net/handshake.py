@@ -50,10 +50,6 @@ class FreshLink(Protocol):
     def is_clean(self) -> bool:
         """Whether nothing has come but answers that were asked for."""
 
-    @property
-    def protocol_of_transport(self) -> asyncio.BaseProtocol:
-        """What the transport calls."""
-
 
 async def start_tls(bookie: str, link: FreshLink, context: ssl.SSLContext, host: str) -> None:
     """Go on in TLS; ``host`` is the one that was connected to. Raises NotSecuredError, GarbageError."""
@@ -66,7 +62,7 @@ async def start_tls(bookie: str, link: FreshLink, context: ssl.SSLContext, host:
         raise GarbageError(bookie, "sends bytes in clear behind its answer to START_TLS")
     try:
         secured = await asyncio.get_running_loop().start_tls(
-            link.transport, link.protocol_of_transport, context, server_hostname=host
+            link.transport, link.transport.get_protocol(), context, server_hostname=host
         )
     except OSError as error:
         raise NotSecuredError(bookie, f"TLS handshake failed: {_reason(error)}") from error

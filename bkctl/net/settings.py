@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bkctl.errors import UsageError
@@ -46,6 +47,11 @@ class NetSettings:
     authentication: AuthProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            if not least <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must be {least} to {most}")
+        check_limits(self, LIMITS)
+
+
+def check_limits(settings: object, limits: Mapping[str, tuple[int, int]]) -> None:
+    """Raises UsageError naming the first setting that is outside of its limits."""
+    for name, (least, most) in limits.items():
+        if not least <= getattr(settings, name) <= most:
+            raise UsageError(f"{name} must be {least} to {most}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -46,7 +47,7 @@ class AddsInProgress:
 
     def __init__(self, adds_max: int, taken: LatencyHistogram) -> None:
         self.meter = StageMeter("adds_in_progress", bound=adds_max)
-        self.refused: dict[ResultCode, int] = {}
+        self.refused: Counter[ResultCode] = Counter()
         self.latency = self.meter.worked
         self.taken = taken
         self.sizes = SizeHistogram()
@@ -120,6 +121,5 @@ class AddAnswers:
             self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
             self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
         else:
-            refused = self._in_progress.refused
-            refused[code] = refused.get(code, 0) + count
+            self._in_progress.refused[code] += count
         self._in_progress.end(count)

@@ -249,7 +249,7 @@ class BookieConnection(asyncio.Protocol):
         for code in {code for _, code in refused}:
             tokens = [token for token, its in refused if its is code]
             self.write(answer_adds(wire, tokens, code))
-            self._server.adds.refused[code] = self._server.adds.refused.get(code, 0) + len(tokens)
+            self._server.adds.refused[code] += len(tokens)
         self._server.adds.end(len(refused))
 
     def _start_tls(self, event: StartTls) -> None:
@@ -283,7 +283,7 @@ class BookieConnection(asyncio.Protocol):
         self._set_reading()
 
     def _close(self, event: Close) -> None:
-        self._server.closed_for[event.reason] = self._server.closed_for.get(event.reason, 0) + 1
+        self._server.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
 

@@ -8,6 +8,7 @@ import itertools
 import logging
 import socket
 import ssl
+from collections import Counter
 from dataclasses import dataclass
 
 from bkctl.clock import Clock
@@ -114,7 +115,7 @@ class BookieServer:
         self.read_sizes = SizeHistogram()
         #: Handing answers, of one request or many, to a connection.
         self.channel_writes = LatencyHistogram()
-        self.closed_for: dict[CloseReason, int] = {}
+        self.closed_for: Counter[CloseReason] = Counter()
         self.connections_refused = 0
         self._connections: set[BookieConnection] = set()
         self._tasks: set[asyncio.Future[None]] = set()
@@ -204,7 +205,7 @@ class BookieServer:
         self.request_meters.ended(request, code, time_s)
         if code is not ResultCode.OK:
             if isinstance(request, AddRequest):
-                self.adds.refused[code] = self.adds.refused.get(code, 0) + 1
+                self.adds.refused[code] += 1
             return
         if isinstance(request, AddRequest):
             self.adds.latency.add(time_s)

@@ -24,7 +24,7 @@ from bkctl.codec.cookie import encode_cookie
 from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import NotFoundError, RefusedError
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError
-from bkctl.scan.directory import COOKIE_NAME, current
+from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, current
 from bkctl.vfs import FileSystem
 from bkctl.vfs.base import WritableFileSystem
 
@@ -40,8 +40,6 @@ __all__ = [
     "stamp",
     "was_unclean",
 ]
-
-DIRTY = "DIRTY"
 
 
 def make_current(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
@@ -133,7 +131,8 @@ class DirectoryLocks:
 def was_unclean(filesystem: FileSystem, ledger_directories: Iterable[str]) -> bool:
     """Whether the last bookie here ended without :func:`clear_dirty`."""
     return any(
-        filesystem.status(join(current(directory), DIRTY)) is not None for directory in ledger_directories
+        filesystem.status(join(current(directory), DIRTY_NAME)) is not None
+        for directory in ledger_directories
     )
 
 
@@ -141,8 +140,8 @@ def mark_dirty(filesystem: WritableFileSystem, ledger_directories: Iterable[str]
     """Put an empty DIRTY into every ledger directory. Raises StorageError."""
     for directory in ledger_directories:
         path = current(directory)
-        if filesystem.status(join(path, DIRTY)) is None:
-            filesystem.create(join(path, DIRTY)).close()
+        if filesystem.status(join(path, DIRTY_NAME)) is None:
+            filesystem.create(join(path, DIRTY_NAME)).close()
             # The mark is there after a power cut as well, before the first client is.
             filesystem.sync_directory(path)
 
@@ -152,6 +151,6 @@ def clear_dirty(filesystem: WritableFileSystem, ledger_directories: Iterable[str
     for directory in ledger_directories:
         path = current(directory)
         with suppress(NotFoundError):
-            filesystem.remove(join(path, DIRTY))
+            filesystem.remove(join(path, DIRTY_NAME))
         # Without this a power cut would bring the mark back: a false alarm, not a loss.
         filesystem.sync_directory(path)

@@ -30,16 +30,13 @@ from typing import TYPE_CHECKING
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Kind, Request
 from bkctl.engine.gc.reports import CollectorStatus
-from bkctl.errors import BkctlError, UsageError
+from bkctl.errors import UsageError
+from bkctl.server.http.replies import NotStartedError, as_json, body_object, json_text, text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from aiohttp import web
 
     from bkctl.server.bookie_service import BookieService
-
-    Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class GcAdmin:
@@ -50,55 +47,42 @@ class GcAdmin:
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Every path of the table above."""
-        routes: tuple[tuple[str, str, Handler], ...] = (
-            ("GET", "/api/v1/bookie/gc", self._in_force),
-            ("PUT", "/api/v1/bookie/gc", self._trigger),
-            ("GET", "/api/v1/bookie/gc_details", self._details),
-            ("GET", "/api/v1/bookie/gc/suspend_compaction", self._suspended),
-            ("PUT", "/api/v1/bookie/gc/suspend_compaction", self._suspend),
-            ("PUT", "/api/v1/bookie/gc/resume_compaction", self._resume),
-            ("GET", "/api/v1/bkctl/gc", self._status),
-            ("GET", "/api/v1/bkctl/gc/logs", self._logs),
-            ("PUT", "/api/v1/bkctl/gc/confirm_deletions", self._confirm),
-        )
-        for method, path, handler in routes:
-            router.add_route(method, path, self._answering(handler))
-
-    def _answering(self, handler: Handler) -> Handler:
-        async def answer(request: web.Request) -> web.Response:
-            if not self._collectors:
-                return _text("Bookie is not fully started yet", status=503)
-            try:
-                return await handler(request)
-            except UsageError as error:
-                return _text(f"ERROR parameters: {error}", status=400)
-            except BkctlError as error:
-                return _text(str(error), status=500)
-
-        return answer
+        router.add_get("/api/v1/bookie/gc", self._in_force)
+        router.add_put("/api/v1/bookie/gc", self._trigger)
+        router.add_get("/api/v1/bookie/gc_details", self._details)
+        router.add_get("/api/v1/bookie/gc/suspend_compaction", self._suspended)
+        router.add_put("/api/v1/bookie/gc/suspend_compaction", self._suspend)
+        router.add_put("/api/v1/bookie/gc/resume_compaction", self._resume)
+        router.add_get("/api/v1/bkctl/gc", self._status)
+        router.add_get("/api/v1/bkctl/gc/logs", self._logs)
+        router.add_put("/api/v1/bkctl/gc/confirm_deletions", self._confirm)
 
     @property
     def _collectors(self) -> list[Collector]:
+        """Raises NotStartedError."""
         bookie = self._service.bookie
-        return [] if bookie is None else bookie.collectors
+        if bookie is None or not bookie.collectors:
+            raise NotStartedError
+        return bookie.collectors
 
     async def _in_force(self, _: web.Request) -> web.Response:
-        return _json({"is_in_force_gc": _word(any(each.in_force for each in self._collectors))})
+        return as_json({"is_in_force_gc": _word(any(each.in_force for each in self._collectors))})
 
     async def _trigger(self, request: web.Request) -> web.Response:
+        collectors = self._collectors
         flags = await _flags(request, "forceMajor", "forceMinor")
         major, minor = flags.get("forceMajor"), flags.get("forceMinor")
         wanted = Request(major=major is not False, minor=minor is not False, overrides=True in (major, minor))
-        for collector in self._collectors:
+        for collector in collectors:
             collector.request(wanted)
-        return _text(f"Triggered GC on BookieServer: {self._service.bookie_id}")
+        return text(f"Triggered GC on BookieServer: {self._service.bookie_id}")
 
     async def _details(self, _: web.Request) -> web.Response:
-        return _json([_java_details(each.status()) for each in self._collectors])
+        return as_json([_java_details(each.status()) for each in self._collectors])
 
     async def _suspended(self, _: web.Request) -> web.Response:
         statuses = [each.status() for each in self._collectors]
-        return _json(
+        return as_json(
             {
                 "isMajorGcSuspended": _word(any(each.major_suspended for each in statuses)),
                 "isMinorGcSuspended": _word(any(each.minor_suspended for each in statuses)),
@@ -106,30 +90,32 @@ class GcAdmin:
         )
 
     async def _suspend(self, request: web.Request) -> web.Response:
+        collectors = self._collectors
         kinds = await _kinds(request, "suspendMajor", "suspendMinor")
-        for collector in self._collectors:
+        for collector in collectors:
             collector.suspend(kinds)
-        return _text(f"Suspended {_named(kinds)} compaction on BookieServer: {self._service.bookie_id}")
+        return text(f"Suspended {_named(kinds)} compaction on BookieServer: {self._service.bookie_id}")
 
     async def _resume(self, request: web.Request) -> web.Response:
+        collectors = self._collectors
         kinds = await _kinds(request, "resumeMajor", "resumeMinor")
-        for collector in self._collectors:
+        for collector in collectors:
             collector.resume(kinds)
-        return _text(f"Resumed {_named(kinds)} compaction on BookieServer: {self._service.bookie_id}")
+        return text(f"Resumed {_named(kinds)} compaction on BookieServer: {self._service.bookie_id}")
 
     async def _status(self, _: web.Request) -> web.Response:
-        return _json([status_values(each.status()) for each in self._collectors])
+        return as_json([status_values(each.status()) for each in self._collectors])
 
     async def _logs(self, _: web.Request) -> web.Response:
         # Ledgers maps of logs that no pass has seen yet are read from the disk.
-        text = await asyncio.to_thread(_logs_json, self._collectors)
-        return _text(text, content_type="application/json")
+        return json_text(await asyncio.to_thread(_logs_json, self._collectors))
 
     async def _confirm(self, _: web.Request) -> web.Response:
-        confirmed = sum(each.confirm_deletions() for each in self._collectors)
-        for collector in self._collectors:
+        collectors = self._collectors
+        confirmed = sum(each.confirm_deletions() for each in collectors)
+        for collector in collectors:
             collector.request(Request())
-        return _json({"confirmed": confirmed})
+        return as_json({"confirmed": confirmed})
 
 
 def status_values(status: CollectorStatus) -> dict[str, object]:
@@ -165,19 +151,17 @@ def _java_details(status: CollectorStatus) -> dict[str, object]:
 
 async def _flags(request: web.Request, *names: str) -> dict[str, bool]:
     """The booleans among ``names`` of a body that may be missing. Raises UsageError."""
-    body = await request.read()
-    if not body.strip():
+    if not (await request.read()).strip():
         return {}
     expected = " and ".join(f'"{name}": true or false' for name in names)
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        raise UsageError(f"expected JSON with {expected}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"expected a JSON object with {expected}")
-    found = {name: values[name] for name in names if values.get(name) is not None}
-    if not all(isinstance(value, bool) for value in found.values()):
-        raise UsageError(f"expected {expected}")
+    values = await body_object(request, f"a JSON object with {expected}")
+    found: dict[str, bool] = {}
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, bool):
+            found[name] = value
+        elif value is not None:
+            raise UsageError(f"expected {expected}")
     return found
 
 
@@ -195,15 +179,3 @@ def _named(kinds: list[Kind]) -> str:
 
 def _word(truth: bool) -> str:
     return "true" if truth else "false"
-
-
-def _text(text: str, status: int = 200, content_type: str = "text/plain") -> web.Response:
-    from aiohttp import web
-
-    return web.Response(text=text, status=status, content_type=content_type)
-
-
-def _json(content: object) -> web.Response:
-    from aiohttp import web
-
-    return web.json_response(content)

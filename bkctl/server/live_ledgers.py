@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bkctl.errors import NotFoundError, RefusedError
-from bkctl.metadata.api import LedgerRange, MetadataStore, NoClusterError
+from bkctl.errors import RefusedError
+from bkctl.metadata.api import LedgerRange, MetadataStore, find_ledger
 
 
 class LiveLedgers:
@@ -32,13 +32,10 @@ class LiveLedgers:
 
     def is_kept_here(self, ledger: int) -> bool:
         """Whether the ledger exists and its metadata name this bookie."""
-        try:
-            metadata = self._store.ledgers.read_ledger(ledger).metadata
-        except NoClusterError:
-            raise
-        except NotFoundError:
+        found = find_ledger(self._store.ledgers, ledger)
+        if found is None:
             return False
-        return any(self._bookie in segment.bookies for segment in metadata.segments)
+        return any(self._bookie in segment.bookies for segment in found.metadata.segments)
 
     def _require_the_cluster(self) -> None:
         found = self._store.layout.instance_id()

@@ -116,16 +116,10 @@ def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
         handler.addFilter(RepeatLimit(handler.handle))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
     if not verbose:
-        quiet_libraries()
+        logging.getLogger("aiohttp.access").setLevel(logging.ERROR)
 
 
 def log_end_by_error(error: BkctlError) -> None:
     """The last line of a bookie that could not start or not go on."""
     fields = {"event": "ended_by_error", "error": str(error), "exit_code": error.exit_code}
     _log.critical("%s", error, extra=fields)
-
-
-def quiet_libraries() -> None:
-    """No lines of theirs for every attempt to connect: what comes of it is told by us."""
-    for noisy in ("aiohttp.access", "kazoo"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from posixpath import dirname, join
 
 from bkctl.admin.offline.cookie_rules import CookieDecision, cookie_of, decide
-from bkctl.codec.bookie_service_info import bookie_address, decode_bookie_service_info
+from bkctl.admin.online.http_address import http_urls
+from bkctl.codec.bookie_service_info import decode_bookie_service_info
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
 from bkctl.metadata.api import AlreadyExistsError, MetadataStore
@@ -190,13 +191,9 @@ def registered_http_url(config: BookieConfig) -> str:
             registration = metadata.registration.registration(bookie)
             if registration is None:
                 continue
-            info = decode_bookie_service_info(registration.service_info)
-            for endpoint in info.endpoints:
-                if endpoint.protocol == "http":
-                    address = bookie_address(bookie, info)
-                    anywhere = endpoint.host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-                    host = address[0] if anywhere and address is not None else endpoint.host
-                    return f"http://{host}:{endpoint.port}"
+            urls = http_urls(bookie, decode_bookie_service_info(registration.service_info))
+            if urls:
+                return urls[0]
             raise ConnectionFailedError(f"bookie {bookie} runs without an HTTP admin (httpServerEnabled)")
     raise ConnectionFailedError("the bookie of this configuration is not registered: it does not run")
 

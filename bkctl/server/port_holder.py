@@ -5,9 +5,9 @@ Source: proc(5), ``/proc/net/tcp``: local address as ``hex:hex``, state ``0A`` f
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 
-from bkctl.kvstore.lock_holder import process_name
+from bkctl.kvstore.lock_holder import open_files, process_ids, process_name
 
 _LISTEN = "0A"
 
@@ -18,9 +18,10 @@ def port_holder(port: int) -> str | None:
     if not inodes:
         return None
     wanted = {f"socket:[{inode}]" for inode in inodes}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and _has_open(f"/proc/{name}/fd", wanted):
-            return f"{process_name(int(name))} (pid {name})"
+    for pid in process_ids():
+        with suppress(OSError):  # another user's, or it has ended meanwhile
+            if not wanted.isdisjoint(open_files(pid)):
+                return f"{process_name(pid)} (pid {pid})"
     return None
 
 
@@ -38,17 +39,3 @@ def _listeners(port: int) -> set[str]:
             if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(fields[9])
     return found
-
-
-def _has_open(descriptors: str, wanted: set[str]) -> bool:
-    try:
-        numbers = os.listdir(descriptors)
-    except OSError:
-        return False  # another user's, or it has ended meanwhile
-    for number in numbers:
-        try:
-            if os.readlink(f"{descriptors}/{number}") in wanted:
-                return True
-        except OSError:
-            continue  # closed meanwhile
-    return False

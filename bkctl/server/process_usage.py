@@ -28,8 +28,28 @@ class ProcessUsage:
     threads: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Address space, what of it is in memory, and what of that is shared with other processes or files."""
+
+    virtual_bytes: int
+    resident_bytes: int
+    shared_bytes: int
+
+
+def process_memory() -> ProcessMemory | None:
+    """Look now; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as stream:
+            virtual, resident, shared = map(int, stream.read().split()[:3])
+    except (OSError, ValueError):
+        return None
+    return ProcessMemory(virtual * _PAGE_BYTES, resident * _PAGE_BYTES, shared * _PAGE_BYTES)
+
+
 def process_usage() -> ProcessUsage:
     """Look now."""
+    memory = process_memory()
     times = resource.getrusage(resource.RUSAGE_SELF)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return ProcessUsage(
@@ -37,7 +57,7 @@ def process_usage() -> ProcessUsage:
         cpu_wait_s=_cpu_wait_s(),
         cores=cores,
         cores_usable=1 if _has_global_lock() else cores,
-        rss_bytes=_rss_bytes(),
+        rss_bytes=None if memory is None else memory.resident_bytes,
         threads=threading.active_count(),
     )
 
@@ -61,11 +81,3 @@ def _cpu_wait_s() -> float | None:
     except (OSError, ValueError, IndexError):
         return None
     return sum(waited_ns) / _NS_PER_S if waited_ns else None
-
-
-def _rss_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as stream:
-            return int(stream.read().split()[1]) * _PAGE_BYTES
-    except (OSError, ValueError, IndexError):
-        return None

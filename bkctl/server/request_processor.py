@@ -173,8 +173,7 @@ class RequestProcessor:
         try:
             body = self._bookie.reads.read(request.ledger, request.entry)
         except BkctlError as error:
-            log_io(error)
-            respond(request.refuse(code_of(error)))
+            _refuse(request, respond, error)
             return
         max_lac = None
         if not request.fence:
@@ -196,8 +195,7 @@ class RequestProcessor:
                 body = self._bookie.reads.read(request.ledger, request.entry + len(bodies))
             except BkctlError as error:
                 if not bodies:
-                    log_io(error)
-                    respond(request.refuse(code_of(error)))
+                    _refuse(request, respond, error)
                     return
                 break
             size_bytes += _BATCH_ENTRY_BYTES + len(body)
@@ -233,8 +231,7 @@ class RequestProcessor:
         try:
             total_bytes, free_bytes = self._bookie.disk_space()
         except BkctlError as error:
-            log_io(error)
-            respond(request.refuse(code_of(error)))
+            _refuse(request, respond, error)
             return
         self._meters.measured("GET_BOOKIE_INFO", self._now_s() - started_s)
         respond(
@@ -250,8 +247,7 @@ class RequestProcessor:
         try:
             encoded = encode_entry_list(self._bookie.reads.entries(request.ledger))
         except BkctlError as error:
-            log_io(error)
-            respond(request.refuse(code_of(error)))
+            _refuse(request, respond, error)
             return
         self._meters.measured("GET_LIST_OF_ENTRIES_OF_LEDGER", self._now_s() - started_s)
         if len(encoded) > self._frame_bytes_max // 2:
@@ -260,6 +256,11 @@ class RequestProcessor:
             respond(request.refuse(ResultCode.IO_ERROR))
             return
         respond(request.answer(ResultCode.OK, encoded))
+
+
+def _refuse(request: Request, respond: Respond, error: BkctlError) -> None:
+    log_io(error)
+    respond(request.refuse(code_of(error)))
 
 
 class _Singles:

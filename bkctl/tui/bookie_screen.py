@@ -73,8 +73,7 @@ class BookieScreen(WatchScreen):
         return f"{kind}  {health.mode(bookie)[0]}"
 
     def notices(self) -> list[str]:
-        gone = self.watched.shown is not None and self.watched.bookie(self._bookie) is None
-        return [f"{self._bookie} is not among the bookies that are watched any more"] if gone else []
+        return self.gone_notices(self._bookie)
 
     def lines_changed(self) -> None:
         width = self.size.width

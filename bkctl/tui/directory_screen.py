@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from bkctl.admin.online.top.sample import EntryLogState
+from bkctl.codec.entrylog import log_name
 from bkctl.errors import BkctlError
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
@@ -21,6 +22,11 @@ from bkctl.tui.widgets.line_view import LineView, RowView
 
 #: The bookie walks its table of logs to answer: it is asked on entering, on ``u`` and this often.
 LOGS_INTERVAL_S = 10.0
+
+
+def path_line(path: str, width: int, mark: str) -> Line:
+    """A path that loses its beginning where there is no room."""
+    return (Span(" "), Span(fit(path, width - 2, keep_end=True, mark=mark), Tone.STRONG))
 
 
 class DirectoryScreen(WatchScreen):
@@ -69,13 +75,11 @@ class DirectoryScreen(WatchScreen):
         return "GONE" if bookie is None else health.mode(bookie)[0]
 
     def notices(self) -> list[str]:
-        gone = self.watched.bookie(self._bookie) is None
-        return [f"{self._bookie} is not among the bookies that are watched any more"] if gone else []
+        return self.gone_notices(self._bookie)
 
     def lines_changed(self) -> None:
         width = self.size.width
-        name = fit(self._directory, width - 2, keep_end=True, mark=self.glyphs.cut)
-        self.show_one("path", (Span(" "), Span(name, Tone.STRONG)))
+        self.show_one("path", path_line(self._directory, width, self.glyphs.cut))
         bookie = self.watched.bookie(self._bookie)
         if bookie is not None:
             self.lines_of("detail").show(self._detail(width))
@@ -157,10 +161,9 @@ class LogScreen(WatchScreen):
         self.query_one("#detail").focus()
 
     def where(self) -> str:
-        return f"{self._bookie} > ledgers > {self._log.log_id:x}.log"
+        return f"{self._bookie} > ledgers > {log_name(self._log.log_id)}"
 
     def lines_changed(self) -> None:
         width = self.size.width
-        name = fit(self._directory, width - 2, keep_end=True, mark=self.glyphs.cut)
-        self.show_one("path", (Span(" "), Span(name, Tone.STRONG)))
+        self.show_one("path", path_line(self._directory, width, self.glyphs.cut))
         self.lines_of("detail").show(detail_lines.log(self._log, width, self.glyphs))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Sequence
 
 UNKNOWN = "-"
 
@@ -44,6 +46,11 @@ def milliseconds(value: float | None) -> str:
     return megabytes(value)
 
 
+def cores(value: float | None) -> str:
+    """``0.42``: processors."""
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
 def percent(share: float | None) -> str:
     """``97%`` of a share from 0 to 1; only a whole one is ``100%``, only nothing is ``0%``."""
     if share is None:
@@ -54,6 +61,12 @@ def percent(share: float | None) -> str:
     if rounded <= 0 and share > 0:
         return "<1%"
     return f"{rounded}%"
+
+
+def top(values: Sequence[float], figure: Callable[[float], str]) -> str:
+    """`` max 12k``: the greatest of the values that are known, NaN is none; empty without any."""
+    known = [value for value in values if not math.isnan(value)]
+    return f" max {figure(max(known))}" if known else ""
 
 
 def age(milliseconds_ago: int) -> str:

@@ -38,14 +38,7 @@ def figures_of(bookie: BookieSample) -> Iterator[tuple[str, float | None]]:
     for cache in bookie.read_cache:
         yield f"hit_rate:{cache.dir}", cache.hit_rate
     for directory in sorted({half.dir for half in bookie.write_cache}):
-        yield f"write_cache:{directory}", write_cache_fullness(bookie, directory)
-
-
-def write_cache_fullness(bookie: BookieSample, directory: str | None = None) -> float | None:
-    """Bytes over bounds of both halves, 0 to 1; of one directory, or of the bookie."""
-    halves = [half for half in bookie.write_cache if directory in (None, half.dir)]
-    bound = sum(half.bound or 0 for half in halves)
-    return min(sum(half.bytes for half in halves) / bound, 1.0) if bound else None
+        yield f"write_cache:{directory}", bookie.write_cache_fullness(directory)
 
 
 class History:

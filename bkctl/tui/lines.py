@@ -7,7 +7,7 @@ by a tone alone: whoever has no colours reads the same in the text.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -128,11 +128,6 @@ def beside(left: Sequence[Line], right: Sequence[Line], left_width: int, gap: in
         else (left[row] if row < len(left) else EMPTY)
         for row in range(rows)
     ]
-
-
-def plain_text(lines: Iterable[Line]) -> str:
-    """The lines without their tones, one a row, nothing at their ends."""
-    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
 def _cells(character: str) -> int:

@@ -66,6 +66,11 @@ class WatchScreen(Screen[None]):
         notice.display = bool(notices)
         notice.show(remark("; ".join(notices), Tone.WARNING, self.size.width, self.glyphs.cut))
 
+    def gone_notices(self, bookie: str) -> list[str]:
+        """What there is to tell of a bookie that was watched."""
+        gone = self.watched.shown is not None and self.watched.bookie(bookie) is None
+        return [f"{bookie} is not among the bookies that are watched any more"] if gone else []
+
     def lines_of(self, view_id: str) -> LineView:
         """A block of this screen by its id."""
         return self.query_one(f"#{view_id}", LineView)

@@ -74,7 +74,7 @@ def test_info_goes_on_past_a_dead_bookie(run_cli: Run, env: dict[str, str], dead
     assert result.exit_code == 3
     (dead,) = [row for row in from_ndjson(result.stdout) if row["error"]]
     assert dead["bookie"] == dead_bookie
-    assert f"bookie {dead_bookie}: cannot connect" in dead["error"]
+    assert dead["error"] == f"bookie {dead_bookie}: cannot connect to {dead_bookie}: Connection refused"
     assert run_cli("bookies", "info", dead_bookie, env=env).exit_code == 5
 
 

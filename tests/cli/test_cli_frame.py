@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import signal
 import subprocess
 import sys
 import types
@@ -196,3 +199,41 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout in ("0\n", "141\n")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_stream_that_came_closed_is_like_dev_null(closed: str) -> None:
+    """No traceback, and no file of the command's gets the number of a standard stream."""
+    for line in ("--version", "explain -101 -o table", "lastmark show /no/such/place"):
+        script = f"'{sys.executable}' -m bkctl {line} {closed}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == (6 if "lastmark" in line else 0), done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        assert ("1>&-" in closed or "lastmark" in line) == (done.stdout == "")
+        assert ("2>&-" in closed or "lastmark" not in line) == (done.stderr == "")
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "ctrl-d", "no"])
+def test_a_question_that_is_not_agreed_to_changes_nothing(how: str) -> None:
+    """Ctrl-C ends with 130 here too: 1 would say that it was done, and something found."""
+    ours, theirs = pty.openpty()
+    words = ["gc", "run", "--url", "http://127.0.0.1:1"]
+    with subprocess.Popen([*BKCTL, *words], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as asked:
+        os.close(theirs)
+        seen = b""
+        try:
+            while b"[y/N]" not in seen:
+                seen += os.read(ours, 4096)
+            if how == "ctrl-c":
+                asked.send_signal(signal.SIGINT)
+            else:
+                os.write(ours, b"\x04" if how == "ctrl-d" else b"n\n")
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while more := os.read(ours, 4096):
+                    seen += more
+            assert asked.wait(30) == (4 if how == "no" else 130)
+        finally:
+            asked.kill()
+            os.close(ours)
+    last = seen.decode().splitlines()[-1]
+    assert last == ("bkctl: error: nothing was changed" if how == "no" else "bkctl: interrupted")

@@ -18,28 +18,16 @@ from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.server.embedded import LocalCluster
 from tests.support.rows import from_ndjson
+from tests.support.tls_files import CERTIFICATE, KEY, STRICT_BOOKIE_TLS, TLS_FACTORY
 
 Run = Callable[..., Any]
 
-PEMS = Path(__file__).parents[1] / "data" / "tls"
-CERTIFICATE, KEY = str(PEMS / "cert.pem"), str(PEMS / "key.pem")
-FACTORY = "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory"
-
-#: Bookies that let nobody in without a certificate, once TLS has begun.
-STRICT = {
-    "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
-    "tlsKeyStoreType": "PEM",
-    "tlsKeyStore": KEY,
-    "tlsCertificatePath": CERTIFICATE,
-    "tlsTrustStoreType": "PEM",
-    "tlsTrustStore": CERTIFICATE,
-    "tlsClientAuthentication": "true",
-}
+FACTORY = f"tlsProviderFactoryClass={TLS_FACTORY}"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(2, tmp_path_factory.mktemp("secured"), overrides=STRICT) as running:
+    with LocalCluster(2, tmp_path_factory.mktemp("secured"), overrides=STRICT_BOOKIE_TLS) as running:
         yield running
 
 
@@ -107,7 +95,7 @@ def test_files_that_cannot_be_used_are_named_before_anybody_is_asked(
 
 def test_the_configuration_of_a_bookie_will_do(run_cli: Run, cluster: LocalCluster, tmp_path: Path) -> None:
     conf = tmp_path / "bk_server.conf"
-    keys = {**STRICT, "metadataServiceUri": cluster.metadata_uri}
+    keys = {**STRICT_BOOKIE_TLS, "metadataServiceUri": cluster.metadata_uri}
     conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     assert run_cli("bookies", "info", "--conf", conf, env={"BKCTL_METADATA_URI": None}).exit_code == 0
 

@@ -60,6 +60,23 @@ def test_get_from_the_store(run_cli: Run, bookie: DoctoredBookie) -> None:
     assert [row["source"] for row in both] == ["file", "file", "znode"]
 
 
+def test_the_store_in_the_data_directory_here_is_the_default(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bkctl-data").mkdir()
+    with open_metadata_store(f"embedded://{tmp_path}/bkctl-data/metadata.db") as store:
+        store.layout.initialise_cluster()
+        store.cookies.create_cookie(
+            "b:3181", b'5\nbookieHost: "b:3181"\njournalDir: "/j"\nledgerDirs: "1\\t/l"\n'
+        )
+    monkeypatch.chdir(tmp_path)
+    env = {"BKCTL_METADATA_URI": None}
+    for words in ((), ("b:3181",)):
+        result = run_cli("cookie", "get", *words, env=env)
+        assert [row["bookie_host"] for row in from_ndjson(result.stdout)] == ["b:3181"], result.stderr
+    assert run_cli("cookie", "diff", "b:3181", "b:3181", env=env).exit_code == 0
+
+
 def test_diff_of_what_agrees(run_cli: Run, bookie: DoctoredBookie) -> None:
     for words in (
         ("--conf", bookie.conf),

@@ -70,6 +70,7 @@ def test_exit_codes(run_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for path, code, word in (
         (tmp_path / "none", 6, "none: no such file"),
+        ("bookie-3:3181", 6, "where it is a bookie's id name the metadata store (--metadata-uri, --conf)"),
         (DATA / "samples/a", 6, "a: no cookie (VERSION) in it"),
         (tmp_path / "dump.json", 6, "dump.json: no cookie in the dump"),
         (tmp_path / "bad", 1, "bad/VERSION: "),

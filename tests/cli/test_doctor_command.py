@@ -506,6 +506,21 @@ def test_a_digest_that_fails_in_a_mapped_log(run_cli: Run, bookie: DoctoredBooki
     assert code == 1
 
 
+def test_swapped_databases_are_few_findings(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """One cause, and one command that mends it: not a finding for every row or ledger."""
+    ledgers, locations, aside = (Path(bookie.ledgers) / name for name in ("ledgers", "locations", "aside"))
+    ledgers.rename(aside)
+    locations.rename(ledgers)
+    aside.rename(locations)
+    code, rows, _ = examined(run_cli, bookie.root, "--only", "index")
+    assert code == 1
+    (undecodable,) = [row for row in rows if row["found"].startswith("undecodable_row: ")]
+    assert undecodable["count"] > 500
+    assert undecodable["ledger"] is None
+    assert undecodable["next"] == f"bkctl index rebuild {bookie.ledgers} --dry-run"
+    assert len(rows) < 10
+
+
 def test_swapped_ledger_directories(run_cli: Run, tmp_path: Path) -> None:
     bookie = CheckedBookie(tmp_path, count=2)
     bookie.fill(range(1, 7))
@@ -534,6 +549,8 @@ def test_directories_of_two_bookies_swapped(run_cli: Run, bookie: DoctoredBookie
     found = {(row["bookie"], row["path"], row["found"].split(": ")[1].split(" ")[0]) for row in rows}
     assert ("127.0.0.1:4100", f"{bookie.ledgers}/VERSION", "bookie_host") in found
     assert ("127.0.0.1:4101", f"{other.ledgers}/VERSION", "bookie_host") in found
+    # No metadata store was asked, so nothing is said of it.
+    assert {row["expected"].partition(", ")[2] for row in rows} == {"as the other directories have it"}
 
 
 def test_order_of_directories_in_the_configuration(run_cli: Run, bookie: DoctoredBookie) -> None:
@@ -638,12 +655,14 @@ def test_a_registration_without_a_process(run_cli: Run, bookie: DoctoredBookie) 
 
 
 def test_wrong_usage(run_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing of a bookie's")
     for words, code, text in (
+        ((tmp_path / "notes.txt",), 2, "notes.txt: a file, and no journal, entry log, index or cookie"),
         ((tmp_path / "none",), 6, "no such file"),
         ((tmp_path,), 2, "no journal, entry log, index or cookie"),
         (("--conf", tmp_path / "none.conf"), 6, "no such file"),
         ((tmp_path, "-X", "a=b"), 2, "-X goes with --conf"),
-        (("--url", "http://127.0.0.1:1"), 5, "no answer"),
+        (("--url", "http://127.0.0.1:1"), 5, "no answer from a bookie's HTTP admin: Connection refused"),
     ):
         result = run_cli("doctor", *words)
         assert (result.exit_code, result.stdout) == (code, ""), words

@@ -16,6 +16,7 @@ from bkctl.codec.cookie import decode_cookie
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.vfs import DiskSpace, PosixFileSystem
 from tests.unit.admin.gc.stopped_bookie import LIVE, Stopped, cluster_of
 
 HOST = "bookie:3181"
@@ -219,6 +220,19 @@ def test_run_does_it_once(run_cli: Run, bookie: Stopped) -> None:
     assert bookie.readable() == LIVE
     again = run_cli("gc", "run", bookie.root, "--threshold", "0.6")  # nothing to do, nothing to ask
     assert (again.exit_code, again.stdout) == (0, "")
+
+
+def test_run_says_by_its_exit_code_that_a_full_disk_left_logs(
+    run_cli: Run, bookie: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PosixFileSystem, "disk_space", lambda self, path: DiskSpace(1, 1 << 30, 1 << 20))
+    line = ["gc", "run", bookie.root, "--threshold", "0.6"]
+    for words in (["--dry-run"], ["--yes"], ["--yes"]):  # the last one has nothing else to do any more
+        done = run_cli(*line, *words)
+        assert done.exit_code == 3
+        assert [row["log_id"] for row in rows_of(done.stdout) if row["action"] == "left"] == [2, 0]
+    assert bookie.logs_left() == [0, 2, 3]
+    assert bookie.readable() == LIVE
 
 
 def test_run_refuses_what_is_in_use(run_cli: Run, bookie: Stopped) -> None:

@@ -109,7 +109,10 @@ def test_explain_tells_what_a_compaction_waits_for(run_cli: Run, tmp_path: Path)
         (some, *_) = [row for row in explained(run_cli, work).values() if row["eligible"] == "major"]
         assert some["live_ratio"] == pytest.approx(0.5, abs=0.1)
         assert "below 90%; major is due in 86" in some["why"]
-        run_cli("bookie", "compact", "--suspend", "--url", work.url)
+        said = run_cli("bookie", "compact", "--suspend", "--major", "--url", work.url).stderr
+        assert said == (
+            f"bkctl: {work.url}: major compactions are suspended until --resume or the bookie's next start\n"
+        )
         assert "major is suspended" in explained(run_cli, work)[some["log_id"]]["why"]
         one = run_cli("gc", "explain", "--url", work.url, "--log", some["log_id"], "-o", "json")
         assert [row["log_id"] for row in json.loads(one.stdout)] == [some["log_id"]]
@@ -161,6 +164,9 @@ def test_plan_draws_the_curve_and_the_steps(run_cli: Run, tmp_path: Path) -> Non
 
 
 def test_run_collects_and_compacts(run_cli: Run, work: Work) -> None:
+    done = run_cli("gc", "run", "--url", work.url, "--yes")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"bkctl: {work.url}: collected; there was nothing to delete, remove or compact\n"
     work.delete(0, 1)
     assert run_cli("gc", "run", "--url", work.url).exit_code == 4
     done = run_cli("gc", "run", "--url", work.url, "--major", "--yes")
@@ -213,5 +219,7 @@ def test_what_does_not_go_together(run_cli: Run, tmp_path: Path) -> None:
         ("run",),
     ):
         assert run_cli("gc", *words).exit_code == 2, words
+    done = run_cli("gc", "run", "--url", url, "--dry-run")
+    assert (done.exit_code, "'bkctl gc plan --url' says what would be done" in done.stderr) == (2, True)
     for words in (("explain", "--url", url), ("plan", "--url", url), ("run", "--url", url, "--yes")):
         assert run_cli("gc", *words).exit_code == 5, words

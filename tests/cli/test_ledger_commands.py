@@ -21,13 +21,14 @@ from typer.testing import CliRunner
 from bkctl.admin.online import ledger_deletion
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
-from bkctl.codec.underreplication import UnderreplicatedMark, encode_mark, mark_path
+from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
 from bkctl.commands.root import app
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import LocalCluster
 from bkctl.types import DigestType
+from tests.support.autorecovery_nodes import mark_text
 from tests.support.rows import from_ndjson, same_in_every_format
 
 Run = Callable[..., Any]
@@ -96,7 +97,9 @@ def test_create_with_an_id_that_is_taken(run_cli: Run, env: dict[str, str]) -> N
 
 
 def test_create_with_more_bookies_than_there_are(run_cli: Run, env: dict[str, str]) -> None:
-    assert run_cli("ledger", "create", "-e", 4, env=env).exit_code == 5
+    result = run_cli("ledger", "create", "-e", 4, env=env)
+    assert result.exit_code == 5
+    assert "needs 4 writable bookies, 3 can be chosen; bkctl bookies list shows" in result.stderr
 
 
 def test_create_spreads_over_racks(
@@ -129,6 +132,13 @@ def test_write_takes_chunks(run_cli: Run, env: dict[str, str]) -> None:
     )
     assert (row["entries"], row["length"]) == (3, 2560)
     assert b"".join(payloads(run_cli, env, ledger)) == bytes(range(256)) * 10
+
+
+def test_write_refuses_chunks_that_no_frame_holds(run_cli: Run, env: dict[str, str]) -> None:
+    result = run_cli("ledger", "write", "--chunk", "1T", env=env)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--chunk: no frame holds" in result.stderr
+    assert "writing ledger" not in result.stderr
 
 
 def test_write_nothing(run_cli: Run, env: dict[str, str]) -> None:
@@ -346,7 +356,9 @@ def test_recover_all_open_asks(run_cli: Run, cluster: LocalCluster, env: dict[st
     assert from_ndjson(run_cli(*command, "--older-than", "1h", "--yes", env=env).stdout) == []
     rows = from_ndjson(run_cli(*command, "--yes", env=env).stdout)
     assert sorted(row["ledger"] for row in rows) == ids
-    assert from_ndjson(run_cli(*command, "--yes", env=env).stdout) == []
+    none = run_cli(*command, "--yes", env=env)
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert none.stderr == "bkctl: none of these ledgers is OPEN or IN_RECOVERY\n"
 
 
 @pytest.mark.parametrize(
@@ -378,6 +390,8 @@ def test_doctor_of_a_healthy_and_of_an_open_ledger(
     assert (result.exit_code, row["verdict"], row["would_close_at"]) == (1, "recoverable", 2)
     assert row["next_command"] == f"bkctl ledger recover {ledger}"
     assert json.loads(run_cli("ledger", "show", ledger, env=env).stdout)["version"] == 0
+    row = json.loads(run_cli("ledger", "doctor", written(cluster, 0, close=False), env=env).stdout)
+    assert "a recovery would close it empty and write 0 entries again" in row["findings"][-1]
 
 
 def test_with_bookies_down(run_cli: Run, tmp_path: Path) -> None:
@@ -427,7 +441,7 @@ def test_doctor_tells_of_autorecoverys_mark(run_cli: Run, cluster: LocalCluster,
     with open_metadata_store(cluster.metadata_uri) as store:
         assert isinstance(store, TreeMetadataStore)
         store._tree.create_with_parents(
-            f"{store.root}/{mark_path(ledger)}", encode_mark(mark), below=store.root
+            f"{store.root}/{mark_path(ledger)}", mark_text(mark), below=store.root
         )
     row = json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)
     assert "it is marked as missing replicas on gone:3181; nobody works on that now" in row["findings"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,8 @@ from bkctl.commands import progress as progress_module
 from bkctl.commands.options import parse_entry_range, parse_journal_id, parse_log_id, read_password
 from bkctl.commands.progress import progress
 from bkctl.errors import NotFoundError, StorageError, UsageError
+
+DEMO = Path(__file__).parents[1] / "data/demo/bookie1"
 
 
 @pytest.mark.parametrize(
@@ -115,3 +119,19 @@ def test_progress_restores_the_terminal_on_ctrl_c(monkeypatch: pytest.MonkeyPatc
         interrupted()
     shown = sys.stderr.getvalue()
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "entrylog scan", "entrylog verify", "journal scan", "journal verify", "index check", "doctor",
+        "index repair --dry-run", "index rebuild --dry-run", "gc explain", "gc plan", "gc run --dry-run",
+    ],
+)  # fmt: skip
+def test_a_dump_that_a_script_names_with_an_empty_variable_is_missed(
+    run_cli: Callable[..., Any], words: str
+) -> None:
+    """Without the dump the answer would be another one, and look like the one that was asked for."""
+    result = run_cli(*words.split(), DEMO, "--ledger-metadata", "")
+    assert (result.exit_code, result.stdout) == (6, ""), result.stderr
+    assert "no such file" in result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,6 +123,67 @@ def drawn(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
     monkeypatch.setattr(sys, "stdout", stream)
     write_rows(ROWS, KEYS, Format.TABLE)
     return stream.getvalue()
+
+
+def on_a_screen(monkeypatch: pytest.MonkeyPatch, columns: int, rows: list[dict[str, object]]) -> str:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    keys = tuple(Key(name, "", "") for name in rows[0])
+    write_rows(rows, keys, Format.TABLE)
+    return re.sub(r"\x1b\[\d*m", "", screen.getvalue())
+
+
+def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table whose columns do not fit would cut numbers and lose columns without a word."""
+    rows: list[dict[str, object]] = [
+        {"ledger": n, "state": "OPEN", "made_at_milliseconds": 1795303760399 + n, "length_in_bytes": 7,
+         "bookies": ["a:3181", "b:3181"], "last_entry_of_it": None}
+        for n in (1, 2)
+    ]  # fmt: skip
+    assert on_a_screen(monkeypatch, 80, rows).split("\n\n") == [
+        "ledger                1\n"
+        "state                 OPEN\n"
+        "made_at_milliseconds  1795303760400\n"
+        "length_in_bytes       7\n"
+        "bookies               a:3181\n"
+        "                      b:3181\n"
+        "last_entry_of_it",
+        "ledger                2\n"
+        "state                 OPEN\n"
+        "made_at_milliseconds  1795303760401\n"
+        "length_in_bytes       7\n"
+        "bookies               a:3181\n"
+        "                      b:3181\n"
+        "last_entry_of_it\n",
+    ]
+    wide = on_a_screen(monkeypatch, 120, rows)
+    assert "1795303760400" in wide
+    assert "OPEN" in wide
+    assert wide.splitlines()[0].split() == list(rows[0])
+
+
+def test_a_long_text_is_folded_into_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_a_screen(monkeypatch, 80, [{"path": "x" * 200, "bytes": 123456789}])
+    assert shown.splitlines()[0].split() == ["path", "bytes"]
+    assert "123456789" in shown
+    assert shown.count("x") == 200
+    assert max(map(len, shown.splitlines())) == 80
+
+
+def test_a_command_in_one_thing_stays_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    command = "bkctl bookies probe " + " ".join(f"bookie-{n}.example:3181" for n in range(5))
+    write_one(
+        {"verdict": "needs_bookies", "findings": ("one", "two"), "next": command, "replicas": ()},
+        tuple(Key(name, "", "") for name in ("verdict", "findings", "next", "replicas")),
+    )
+    assert screen.getvalue() == (
+        f"verdict   needs_bookies\nfindings  one\n          two\nnext      {command}\nreplicas  []\n"
+    )
 
 
 def test_a_table_holds_back_one_page(

@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 
-from bkctl.codec.underreplication import (
-    UnderreplicatedMark,
-    encode_holder,
-    encode_mark,
-    mark_name,
-    mark_path,
-)
+from bkctl.codec.underreplication import UnderreplicatedMark, mark_name, mark_path
 from bkctl.errors import CorruptionError
 from bkctl.metadata.api import NoClusterError
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.autorecovery_nodes import holder_text, mark_text
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 MARK = UnderreplicatedMark(("bookie-1:3181", "bookie-2:3181"), 1795263329069)
@@ -76,10 +71,10 @@ def test_without_a_cluster_that_is_what_is_said(uri: str) -> None:
 def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore) -> None:
     ledgers = [1234567890123456789, 3, 2147483646, 0x10000, 0xFFFF]
     for ledger in ledgers:
-        put(store, mark_path(ledger), encode_mark(MARK))
+        put(store, mark_path(ledger), mark_text(MARK))
     put(store, "underreplication/ledgers/0000/0000/0000/0003/foreign", b"x")
     put(store, "underreplication/ledgers/foreign", b"x")
-    put(store, f"underreplication/locks/{mark_name(3)}", encode_holder("worker-7"))
+    put(store, f"underreplication/locks/{mark_name(3)}", holder_text("worker-7"))
     known = store.underreplication
     assert list(known.marked_ledgers()) == [(ledger, MARK) for ledger in sorted(ledgers)]
     assert (known.mark_of(3), known.replicator_of(3)) == (MARK, "worker-7")
@@ -89,7 +84,7 @@ def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore
 def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore) -> None:
     """Else an operator would take the rest for replicated."""
     for ledger in (3, 1 << 40):
-        put(store, mark_path(ledger), encode_mark(MARK))
+        put(store, mark_path(ledger), mark_text(MARK))
     listing = store.underreplication.marked_ledgers()
     assert next(listing) == (3, MARK)
     store.layout.nuke_cluster(store.layout.instance_id())
@@ -98,10 +93,10 @@ def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore
 
 
 def test_the_lowest_vote_is_the_auditors_whatever_the_parent_says(store: TreeMetadataStore) -> None:
-    put(store, "underreplication/auditorelection", encode_holder("long-gone:3181"))
+    put(store, "underreplication/auditorelection", holder_text("long-gone:3181"))
     assert store.underreplication.auditor() is None
-    put(store, "underreplication/auditorelection/V_0000000009", encode_holder("second:3181"))
-    put(store, "underreplication/auditorelection/V_0000000002", encode_holder("first:3181"))
+    put(store, "underreplication/auditorelection/V_0000000009", holder_text("second:3181"))
+    put(store, "underreplication/auditorelection/V_0000000002", holder_text("first:3181"))
     assert store.underreplication.auditor() == "first:3181"
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from bkctl.codec.underreplication import UnderreplicatedMark
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.autorecovery_nodes import holder_text, mark_text
 from tests.support.java_client import JavaLedgerClient
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, free_port, new_cluster
 from tests.support.java_http import HttpAnswer, http_conf, request
@@ -308,7 +310,7 @@ def test_under_replication_as_the_store_has_it(pair: Pair) -> None:
     with _zookeeper(pair) as zookeeper:
         base = f"{pair.root}/underreplication/ledgers/0000/0000/0000"
         for ledger, bookie in ((3, "127.0.0.1:1"), (12, "127.0.0.1:2")):
-            mark = f'replica: "{bookie}"\nctime: 1795263329069\n'.encode()
+            mark = mark_text(UnderreplicatedMark((bookie,), 1795263329069))
             zookeeper.create(f"{base}/{ledger:04x}/urL{ledger:010d}", mark, makepath=True)
         for parameters in (
             "",
@@ -338,7 +340,7 @@ def test_the_auditor_and_what_it_is_told(pair: Pair) -> None:
     with _zookeeper(pair) as zookeeper:
         election = f"{pair.root}/underreplication/auditorelection"
         for number, bookie in ((7, "127.0.0.1:7"), (3, "127.0.0.1:3")):
-            zookeeper.create(f"{election}/V_{number:010d}", f'bookieId: "{bookie}"\n'.encode(), makepath=True)
+            zookeeper.create(f"{election}/V_{number:010d}", holder_text(bookie), makepath=True)
         answers = pair.ask("GET", path)
         assert answers[OURS] == answers[THEIRS] == HttpAnswer(200, "Auditor: 127.0.0.1:3")
         theirs, ours = pair.values("/bookie/cluster_info")

@@ -17,23 +17,13 @@ from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.types import LedgerState
 from tests.support.java_cluster import SETTINGS, THEIRS, BookieProcess, new_cluster
+from tests.support.tls_files import CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
-PEMS = Path(__file__).parents[1] / "data" / "tls"
-CERTIFICATE, KEY = str(PEMS / "cert.pem"), str(PEMS / "key.pem")
 CLIENT_TLS = TlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
-BOOKIE_TLS = {
-    "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
-    "tlsProvider": "JDK",
-    "tlsKeyStoreType": "PEM",
-    "tlsKeyStore": KEY,
-    "tlsCertificatePath": CERTIFICATE,
-    "tlsTrustStoreType": "PEM",
-    "tlsTrustStore": CERTIFICATE,
-    "tlsClientAuthentication": "true",
-}
+JAVA_BOOKIE_TLS = {**STRICT_BOOKIE_TLS, "tlsProvider": "JDK"}
 
 #: A client whose certificate says (OU) that it has the role "operator".
 OPERATOR = TlsSettings(
@@ -42,7 +32,7 @@ OPERATOR = TlsSettings(
     key_path=str(PEMS / "operator-key.pem"),
 )
 BOOKIE_ROLES = {
-    **BOOKIE_TLS,
+    **JAVA_BOOKIE_TLS,
     "tlsTrustStore": str(PEMS / "operator-cert.pem"),
     "bookieAuthProviderFactoryClass": "org.apache.bookkeeper.tls.BookieAuthZFactory",
     "authorizedRoles": "operator",
@@ -72,7 +62,7 @@ def with_tls(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
-    with java_bookie(zookeeper_server, tmp_path_factory.mktemp("tls"), BOOKIE_TLS) as uri:
+    with java_bookie(zookeeper_server, tmp_path_factory.mktemp("tls"), JAVA_BOOKIE_TLS) as uri:
         yield uri
 
 

@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,6 @@ def fast_journal() -> Iterator[Path]:
     parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="bkctl-journal-", dir=parent) as folder:
         yield Path(folder)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_slow_journal_fsync(tmp_path: Path) -> None:

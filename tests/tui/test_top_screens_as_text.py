@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,14 +29,7 @@ SMALL = (80, 24)
 LARGE = (160, 50)
 SAMPLES = 60
 
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 class ManyBookies(FakeSource):

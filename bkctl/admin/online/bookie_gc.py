@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bkctl.admin.online import http_json
-from bkctl.admin.online.http_json import number, object_of, text_of, truth
+from bkctl.admin.online.http_json import number, object_of, objects_of, text_of, truth
 from bkctl.errors import RefusedError
 
 POLL_INTERVAL_S = 0.2
@@ -101,7 +101,7 @@ def wait(
     started_s = time.monotonic()
     said = ""
     while truth(object_of(http_json.call("GET", url, _GC)).get("is_in_force_gc")):
-        doing = _doing(_ours(url) or [])
+        doing = _doing(collectors(url) or [])
         if doing != said:
             said = doing
             report(doing)
@@ -114,7 +114,7 @@ def wait(
 def details(url: str) -> list[DirectoryGc]:
     """What the last pass did, one value for each ledger directory."""
     url = http_json.base(url)
-    ours = _ours(url)
+    ours = collectors(url)
     if ours is not None:
         return [_from_ours(values) for values in ours]
     answer = http_json.call("GET", url, "/api/v1/bookie/gc_details")
@@ -122,13 +122,16 @@ def details(url: str) -> list[DirectoryGc]:
     return [_from_java(object_of(each)) for each in rows]
 
 
-def _ours(url: str) -> list[dict[str, object]] | None:
-    """The answer of one of our bookies; None from a Java bookie."""
+def collectors(url: str) -> list[dict[str, object]] | None:
+    """What the collectors of one of our bookies say of themselves; None from a Java bookie.
+
+    Raises ConnectionFailedError, RefusedError.
+    """
     try:
         answer = http_json.call("GET", url, "/api/v1/bkctl/gc")
     except http_json.NoSuchPathError:
         return None
-    return [object_of(each) for each in answer] if isinstance(answer, list) else None
+    return objects_of(answer) if isinstance(answer, list) else None
 
 
 def _doing(directories: list[dict[str, object]]) -> str:
@@ -154,10 +157,8 @@ def _from_java(values: dict[str, object]) -> DirectoryGc:
 def _from_ours(values: dict[str, object]) -> DirectoryGc:
     last = object_of(values.get("last_pass"))
     started_ms = number(last.get("started_ms"))
-    results = values.get("results")
-    outcomes = [object_of(each) for each in results] if isinstance(results, list) else []
+    outcomes = objects_of(values.get("results"))
     logs = tuple(_outcome(each) for each in outcomes if number(each.get("finished_ms")) >= started_ms)
-    aside = values.get("set_aside")
     stopped_by = last.get("failure") or last.get("listing_failed")
     return DirectoryGc(
         directory=str(values.get("directory")),
@@ -175,7 +176,7 @@ def _from_ours(values: dict[str, object]) -> DirectoryGc:
         compaction=text_of(last.get("compaction")),
         reason=text_of(last.get("compaction_reason")),
         stopped_by=text_of(stopped_by),
-        set_aside=tuple(_outcome(object_of(each)) for each in (aside if isinstance(aside, list) else [])),
+        set_aside=tuple(_outcome(each) for each in objects_of(values.get("set_aside"))),
         logs=logs if last else (),
     )
 

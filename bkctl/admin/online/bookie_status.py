@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import urllib.error
-import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bkctl.errors import ConnectionFailedError, UsageError
+from bkctl.admin.online import http_json
+from bkctl.admin.online.http_json import object_of
+from bkctl.errors import ConnectionFailedError, RefusedError
 
-TIMEOUT_S = 10.0
 _ANSWER_BYTES_MAX = 16 << 20
 
 
@@ -29,11 +27,15 @@ class LiveStatus:
 
 
 def ask_status(url: str) -> LiveStatus:
-    """Ask. Raises ConnectionFailedError when nothing answers, or something that is no bookie."""
-    url = url.rstrip("/")
+    """Ask. Raises ConnectionFailedError when nothing answers, or something that is no bookie; UsageError."""
+    url = http_json.base(url)
+    return ask_status_beside(url, _get(url, http_json.SNAPSHOT, optional=True))
+
+
+def ask_status_beside(url: str, snapshot: Mapping[str, object]) -> LiveStatus:
+    """The same of a bookie whose snapshot is known already, empty on a Java bookie."""
     state = _get(url, "/api/v1/bookie/state")
     info = _get(url, "/api/v1/bookie/info", optional=True)
-    snapshot = _get(url, "/api/v1/bkctl/snapshot", optional=True)
     if "running" not in state:
         raise ConnectionFailedError(f"{url}: answers, but not as a bookie's HTTP admin")
     bookie = snapshot.get("bookie")
@@ -55,16 +57,12 @@ def _number(value: object) -> int | None:
 
 def _get(url: str, path: str, *, optional: bool = False) -> dict[str, object]:
     """The JSON object at a path; with ``optional`` an error status gives an empty one."""
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--url {url}: expected http://host:port")
     try:
-        with urllib.request.urlopen(url + path, timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked above
-            content = json.loads(answer.read(_ANSWER_BYTES_MAX))
-    except urllib.error.HTTPError as error:
-        error.close()
+        content = http_json.call("GET", url, path, answer_bytes_max=_ANSWER_BYTES_MAX)
+    except RefusedError as error:
         if optional:
             return {}
-        raise ConnectionFailedError(f"{url}{path}: HTTP status {error.code}") from error
-    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-        raise ConnectionFailedError(f"{url}: no answer from a bookie's HTTP admin: {error}") from error
-    return content if isinstance(content, dict) else {}
+        raise ConnectionFailedError(str(error)) from error
+    if isinstance(content, str):
+        raise ConnectionFailedError(f"{url}{path}: answers, but not as a bookie's HTTP admin")
+    return object_of(content)

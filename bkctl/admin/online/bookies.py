@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bkctl.client.addresses import AddressBook
+from bkctl.client.addresses import AddressBook, look_up
 from bkctl.clock import SystemClock
 from bkctl.codec.bookie_service_info import Endpoint, decode_bookie_service_info
 from bkctl.errors import BkctlError, CorruptionError
@@ -86,8 +86,7 @@ def list_bookies(store: MetadataStore, *, also_down: bool = False) -> list[Known
 
 def registered_ids(store: MetadataStore) -> list[str]:
     """Ids of all bookies that are up, ascending."""
-    registered = store.registration.bookies()
-    return sorted({*registered.writable, *registered.read_only})
+    return list(store.registration.bookies().everyone)
 
 
 def ask_disk_space(
@@ -130,18 +129,19 @@ def probe_bookies(
     ids = list(bookies)
     v3 = _ask_all(store, ids, net, Wire.V3, ask)
     v2 = _ask_all(store, ids, net, Wire.V2, ask)
-    rows = []
-    with ThreadPoolExecutor(1) as threads:
-        book = AddressBook(store.registration, threads)
-        for bookie, (v3_ms, v3_error), (v2_ms, v2_error) in zip(ids, v3, v2, strict=True):
-            row = Probe(bookie, None, v3_ms, v2_ms, v3_error or v2_error)
-            try:
-                host, port = book.look_up(bookie)
-            except BkctlError:
-                rows.append(row)
-            else:
-                rows.append(replace(row, address=f"{host}:{port}"))
-    return rows
+    return [
+        Probe(bookie, _address(store, bookie), v3_ms, v2_ms, v3_error or v2_error)
+        for bookie, (v3_ms, v3_error), (v2_ms, v2_error) in zip(ids, v3, v2, strict=True)
+    ]
+
+
+def _address(store: MetadataStore, bookie: str) -> str | None:
+    """Where clients connect to; None where that is not known, which is then the error of its row as well."""
+    try:
+        host, port = look_up(store.registration, bookie)
+    except BkctlError:
+        return None
+    return f"{host}:{port}"
 
 
 def _ask_all(
@@ -168,8 +168,3 @@ def _ask_all(
 
     with ThreadPoolExecutor(8, thread_name_prefix="bookies") as threads:
         return asyncio.run(run(threads))
-
-
-def initialise_cluster(store: MetadataStore) -> str:
-    """Make a new cluster (Java ``initnewcluster``); its instance id. Raises AlreadyExistsError."""
-    return store.layout.initialise_cluster()

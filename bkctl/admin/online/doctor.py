@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from posixpath import join
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from bkctl.admin.offline.doctor.examination import ClusterFacts
 from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
 from bkctl.admin.online import bookie_gc, http_json
-from bkctl.admin.online.bookie_status import LiveStatus, ask_status
+from bkctl.admin.online.bookie_status import LiveStatus, ask_status_beside
 from bkctl.admin.online.cookies import read_stored
-from bkctl.admin.online.http_json import number, object_of, text_of
+from bkctl.admin.online.http_address import http_urls, registered_infos
+from bkctl.admin.online.http_json import number, object_of, objects_of, text_of
 from bkctl.clock import Clock
-from bkctl.codec.bookie_service_info import bookie_address, decode_bookie_service_info
+from bkctl.codec.entrylog import log_name
+from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
 from bkctl.errors import ConnectionFailedError, CorruptionError, NotFoundError, RefusedError
 from bkctl.metadata.api import MetadataStore
+
+_Answer = TypeVar("_Answer")
 
 _FULL_SHARE = 0.8
 #: A collection that copies little takes minutes; one that hangs never ends.
 _PASS_TIME_MS_MAX = 6 * 3_600_000
-#: Of one look at a Java bookie: its defaults of diskUsageThreshold and diskUsageWarnThreshold.
-_USAGE_THRESHOLD = 0.95
-_USAGE_WARN_THRESHOLD = 0.90
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +77,31 @@ def cluster_facts(metadata: MetadataStore, bookie: str | None, ids: Sequence[str
 
 
 def registered_at(metadata: MetadataStore, url: str) -> str | None:
-    """The bookie that has registered this HTTP address, None when none has. Raises the store's errors."""
+    """The bookie that has registered this HTTP address, None when none has.
+
+    Raises the store's errors, and CorruptionError when a registration that cannot be read may be it.
+    """
     asked = urlsplit(url)
-    bookies = metadata.registration.bookies()
-    for bookie in (*bookies.writable, *bookies.read_only):
-        registration = metadata.registration.registration(bookie)
-        if registration is None:
-            continue  # gone since it was listed
-        info = decode_bookie_service_info(registration.service_info)
-        address = bookie_address(bookie, info)
-        for endpoint in info.endpoints:
-            anywhere = endpoint.host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-            host = address[0] if anywhere and address is not None else endpoint.host
-            if endpoint.protocol != "http" or endpoint.port != asked.port:
-                continue
-            if host == asked.hostname or _addresses(host) & _addresses(asked.hostname or ""):
+    addresses = _addresses(asked.hostname)
+    damaged: CorruptionError | None = None
+    for bookie, info in registered_infos(metadata):
+        if isinstance(info, CorruptionError):
+            damaged = damaged or info
+            continue
+        for known in map(urlsplit, http_urls(bookie, info)):
+            if known.port == asked.port and (
+                known.hostname == asked.hostname or addresses & _addresses(known.hostname)
+            ):
                 return bookie
+    if damaged is not None:
+        raise damaged
     return None
 
 
-def _addresses(host: str) -> set[str]:
+def _addresses(host: str | None) -> set[str]:
     """Of a name, which may be another one than was registered; none where it does not resolve."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host or "", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return set()
     return {str(each[4][0]) for each in found}
@@ -113,14 +117,13 @@ def ask_bookie(
 
     Raises ConnectionFailedError, UsageError.
     """
-    status = ask_status(url)
-    suspended = None
-    with suppress(RefusedError):  # a bookie that collects nothing
-        suspended = bookie_gc.suspended(url)
-    cluster = None if find_cluster is None else find_cluster(status.bookie)
+    url = http_json.base(url)
     unanswered: list[str] = []
-    snapshot = object_of(_of_ours(status.url, "/api/v1/bkctl/snapshot", unanswered))
-    collectors = _objects(_of_ours(status.url, "/api/v1/bkctl/gc", unanswered))
+    snapshot = object_of(_told(lambda: http_json.call("GET", url, http_json.SNAPSHOT), unanswered))
+    status = ask_status_beside(url, snapshot)
+    suspended = _told(lambda: bookie_gc.suspended(url), unanswered)
+    collectors = _told(lambda: bookie_gc.collectors(url), unanswered) or ()
+    cluster = None if find_cluster is None else find_cluster(status.bookie)
     return LiveBookie(
         status.url,
         status,
@@ -134,10 +137,10 @@ def ask_bookie(
     )
 
 
-def _of_ours(url: str, path: str, unanswered: list[str]) -> object:
-    """The answer of one of our bookies; None from Java's, which has no such page, and for a refusal."""
+def _told(ask: Callable[[], _Answer], unanswered: list[str]) -> _Answer | None:
+    """The answer; None from a bookie without such a page, as Java's has none of ours, and for a refusal."""
     try:
-        return http_json.call("GET", url, path)
+        return ask()
     except http_json.NoSuchPathError:
         return None
     except RefusedError as error:
@@ -167,7 +170,7 @@ def _state(bookie: LiveBookie) -> Iterator[Finding]:
 def _read_only(bookie: LiveBookie) -> Iterator[Finding]:
     if not bookie.status.read_only:
         return
-    full = [disk for disk in _objects(bookie.snapshot.get("disks")) if disk.get("full") is True]
+    full = [disk for disk in objects_of(bookie.snapshot.get("disks")) if disk.get("full") is True]
     why = (
         f"the disks of {', '.join(str(disk.get('directory')) for disk in full)} are full"
         if full
@@ -188,7 +191,7 @@ def _read_only(bookie: LiveBookie) -> Iterator[Finding]:
 
 def _queues(bookie: LiveBookie) -> Iterator[Finding]:
     following = bkctl_line("top", "--url", bookie.url)
-    for queue in _objects(bookie.snapshot.get("queues")):
+    for queue in objects_of(bookie.snapshot.get("queues")):
         name, length, bound = queue.get("name"), number(queue.get("length")), number(queue.get("bound"))
         if bound and length >= bound * _FULL_SHARE:
             yield Finding(
@@ -212,7 +215,7 @@ def _queues(bookie: LiveBookie) -> Iterator[Finding]:
 
 def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
     following = bkctl_line("doctor", "--url", bookie.url, "--only", "disks,flushes")
-    for storage in _objects(bookie.snapshot.get("storages")):
+    for storage in objects_of(bookie.snapshot.get("storages")):
         if failures := number(storage.get("flush_failures")):
             yield Finding(
                 "flushes",
@@ -247,7 +250,7 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
         )
     yield from _passes(bookie)
     following = bkctl_line("bookie", "gc", "--url", bookie.url)
-    for collector in _objects(bookie.snapshot.get("gc")):
+    for collector in objects_of(bookie.snapshot.get("gc")):
         for severity, key, found, expected, words in _GC_COUNTERS:
             if count := number(collector.get(key)):
                 yield Finding(
@@ -266,9 +269,9 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
     following = bkctl_line("bookie", "gc", "--url", bookie.url)
     for collector in bookie.collectors:
         directory = str(collector.get("directory"))
-        for aside in _objects(collector.get("set_aside")):
+        for aside in objects_of(collector.get("set_aside")):
             log_id = number(aside.get("log_id"))
-            path = f"{directory}/{log_id:x}.log"
+            path = join(directory, log_name(log_id))
             yield Finding(
                 "gc",
                 Severity.ERROR,
@@ -328,30 +331,28 @@ _GC_COUNTERS: tuple[tuple[Severity, str, str, str, tuple[str, ...]], ...] = (
 
 def _disks(bookie: LiveBookie) -> Iterator[Finding]:
     following = bkctl_line("bookie", "gc", "--url", bookie.url)
-    told = False
-    for disk in _objects(bookie.snapshot.get("disks")):
+    for disk in objects_of(bookie.snapshot.get("disks")):
         total, free = number(disk.get("total_bytes")), number(disk.get("free_bytes"))
         usage = 1 - free / total if total else 0.0
-        told = told or disk.get("full") is True
-        if disk.get("full") is True or usage > _USAGE_WARN_THRESHOLD:
+        if disk.get("full") is True or usage > USAGE_WARN_THRESHOLD:
             yield Finding(
                 "disks",
                 Severity.ERROR if disk.get("full") is True else Severity.WARNING,
                 f"{usage:.1%} of the disk are in use, {free >> 20} MiB are free"
                 + ("; the bookie counts it as full" if disk.get("full") is True else ""),
-                f"at most {_USAGE_WARN_THRESHOLD:.0%}",
+                f"at most {USAGE_WARN_THRESHOLD:.0%}",
                 following,
                 dir=str(disk.get("directory")),
             )
     status = bookie.status
     if bookie.snapshot.get("disks") is None and status.total_bytes and status.free_bytes is not None:
         usage = 1 - status.free_bytes / status.total_bytes
-        if usage > _USAGE_WARN_THRESHOLD:
+        if usage > USAGE_WARN_THRESHOLD:
             yield Finding(
                 "disks",
-                Severity.ERROR if usage > _USAGE_THRESHOLD else Severity.WARNING,
+                Severity.ERROR if usage > USAGE_THRESHOLD else Severity.WARNING,
                 f"{usage:.1%} of the ledger disks are in use, {status.free_bytes >> 20} MiB are free",
-                f"at most {_USAGE_WARN_THRESHOLD:.0%}",
+                f"at most {USAGE_WARN_THRESHOLD:.0%}",
                 following,
             )
 
@@ -419,7 +420,3 @@ def run_live_checks(bookie: LiveBookie, names: frozenset[str]) -> Iterator[Findi
     for check in LIVE_CHECKS:
         if check.name in names:
             yield from check.run(bookie)
-
-
-def _objects(value: object) -> list[Mapping[str, object]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

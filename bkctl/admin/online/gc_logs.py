@@ -13,7 +13,7 @@ from bkctl.admin.offline.gc.explain import LogRow
 from bkctl.admin.offline.gc.log_facts import LogFacts
 from bkctl.admin.offline.gc.plan import SCARCE_SHARE, Candidates
 from bkctl.admin.online import bookie_gc, http_json
-from bkctl.admin.online.http_json import number, object_of, text_of, truth
+from bkctl.admin.online.http_json import number, object_of, objects_of, text_of, truth
 from bkctl.engine.gc.explanation import GARBAGE
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import LogFile
@@ -57,12 +57,12 @@ def ask_logs(url: str) -> list[LiveLogs] | None:
     Raises ConnectionFailedError, RefusedError for an error status.
     """
     try:
-        answer = http_json.call("GET", http_json.base(url), "/api/v1/bkctl/gc/logs")
+        answer = http_json.call("GET", http_json.base(url), http_json.GC_LOGS)
     except http_json.NoSuchPathError:
         return None
     if not isinstance(answer, list):
         raise RefusedError(f"{url}: its answer is no list of ledger directories")
-    return [_live_logs(object_of(each)) for each in answer]
+    return [_live_logs(each) for each in objects_of(answer)]
 
 
 def ask_java(url: str) -> list[str]:
@@ -100,8 +100,7 @@ def _log_names(url: str) -> list[str]:
 
 def _live_logs(values: dict[str, object]) -> LiveLogs:
     directory = text_of(values.get("directory")) or ""
-    logs = values.get("logs")
-    states = [object_of(each) for each in logs] if isinstance(logs, list) else []
+    states = objects_of(values.get("logs"))
     return LiveLogs(
         directory,
         number(values.get("disk_bytes")),

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from bkctl.errors import ConnectionFailedError, RefusedError, UsageError
 
 TIMEOUT_S = 10.0
+#: Pages that only our bookies have.
+SNAPSHOT, GC_LOGS = "/api/v1/bkctl/snapshot", "/api/v1/bkctl/gc/logs"
 #: The environment's variable with the token that a bookie wants before it changes anything.
 TOKEN_VARIABLE = "BKCTL_HTTP_TOKEN"  # noqa: S105 - the variable's name, not a token
 _ANSWER_BYTES_MAX = 64 << 20
@@ -24,6 +26,11 @@ class NoSuchPathError(RefusedError):
 def object_of(value: object) -> dict[str, object]:
     """The value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def objects_of(value: object) -> list[dict[str, object]]:
+    """The objects in the value if it is a list, else none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def number(value: object) -> int:
@@ -53,7 +60,14 @@ def base(url: str) -> str:
     return url.rstrip("/")
 
 
-def call(method: str, url: str, path: str, body: dict[str, bool] | None = None) -> object:
+def call(
+    method: str,
+    url: str,
+    path: str,
+    body: dict[str, bool] | None = None,
+    *,
+    answer_bytes_max: int = _ANSWER_BYTES_MAX,
+) -> object:
     """The JSON of an answer, or its text.
 
     What may change something carries the token of the environment, if there is one. Raises
@@ -68,14 +82,16 @@ def call(method: str, url: str, path: str, body: dict[str, bool] | None = None) 
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked by base
-            content = answer.read(_ANSWER_BYTES_MAX)
+            content = answer.read(answer_bytes_max)
     except urllib.error.HTTPError as error:
         with error:
             text = error.read(1000).decode("utf-8", "replace").strip()
         kind = NoSuchPathError if error.code == 404 else RefusedError
         raise kind(f"{method} {url}{path}: HTTP status {error.code}: {text}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise ConnectionFailedError(f"{url}: no answer from a bookie's HTTP admin: {error}") from error
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        why = why.strerror or why if isinstance(why, OSError) else why
+        raise ConnectionFailedError(f"{url}: no answer from a bookie's HTTP admin: {why}") from error
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

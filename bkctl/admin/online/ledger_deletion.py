@@ -6,17 +6,15 @@ gone, so a restore brings entries back only until then.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bkctl.admin.online.metadata_dump import DumpedNode, write_dump_file
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.codec.ledger_path import ledger_path
-from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.scan.metadata_dump import MetadataDump
-from bkctl.vfs import PosixFileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +31,18 @@ def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLed
 
     Raises RefusedError when there is such a file, StorageError.
     """
-    from base64 import b64encode
-
     layout = store.layout.layout()
-    nodes = {
-        store.root + ledger_path(found.ledger, layout): {
-            "data": b64encode(encode_ledger_metadata(found.metadata)).decode("ascii"),
-            "version": found.version,
-            "ephemeral": False,
-        }
+    nodes = (
+        DumpedNode(
+            store.root + ledger_path(found.ledger, layout),
+            encode_ledger_metadata(found.metadata),
+            found.version,
+            ephemeral=False,
+            created_ms=found.created_ms,
+        )
         for found in ledgers
-    }
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise RefusedError(f"{path}: is there already; choose another name") from None
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(nodes, stream)
-            stream.flush()
-            # The way back is on disk before anything is deleted.
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
-    PosixFileSystem().sync_directory(os.path.dirname(path) or ".")
+    )
+    write_dump_file(path, nodes)
 
 
 def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None) -> list[Restored]:

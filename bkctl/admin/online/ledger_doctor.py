@@ -14,15 +14,15 @@ verdict                   meaning
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import islice
 
-from bkctl.admin.online.ledger_recovery import Replica, replicas_of
+from bkctl.admin.online.ledger_recovery import Replica, replicas_of, told_end
 from bkctl.client.bookkeeper import BookKeeper
-from bkctl.client.distribution import Distribution
+from bkctl.client.distribution import Distribution, segment_entries
 from bkctl.client.errors import AccessDeniedError
 from bkctl.client.ledger_handle import ReadOnlyLedgerHandle
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
@@ -72,77 +72,119 @@ async def examine_ledger(client: BookKeeper, ledger: int, *, password: bytes | N
     """
     metadata = (await client.read_metadata(ledger)).metadata
     registered = await client.in_thread(client.store.registration.bookies)
-    marked = await client.in_thread(partial(_underreplicated, client.store.underreplication, ledger))
-    absent = _absent(metadata, registered)
-    findings = [f"bookie {bookie} is not registered" for bookie in absent]
-    findings += [
-        f"bookie {bookie} is read-only" for bookie in registered.read_only if bookie in _all(metadata)
-    ]
-    findings += marked
+    examination = _Examination(client, ledger, password, metadata, registered)
+    examination.findings += await client.in_thread(
+        partial(_underreplicated, client.store.underreplication, ledger)
+    )
     try:
         if metadata.state is LedgerState.CLOSED:
-            return await _examine_closed(client, ledger, metadata, findings, absent, password)
-        return await _examine_open(client, ledger, metadata, findings, absent, password)
+            return await examination.of_closed()
+        return await examination.of_open()
     except UsageError as error:
-        findings.append(str(error))
-        command = f"bkctl ledger show {ledger}"
+        examination.findings.append(str(error))
+        return examination.diagnosis(Verdict.DAMAGED_METADATA, f"bkctl ledger show {ledger}")
+
+
+class _Examination:
+    """One ledger that is looked at, and what was found so far."""
+
+    def __init__(
+        self,
+        client: BookKeeper,
+        ledger: int,
+        password: bytes | None,
+        metadata: LedgerMetadata,
+        registered: RegisteredBookies,
+    ) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._password = password
+        self._metadata = metadata
+        self._bookies = {bookie for segment in metadata.segments for bookie in segment.bookies}
+        self._absent = sorted(self._bookies.difference(registered.everyone))
+        self.findings = [f"bookie {bookie} is not registered" for bookie in self._absent]
+        self.findings += [
+            f"bookie {bookie} is read-only" for bookie in registered.read_only if bookie in self._bookies
+        ]
+
+    def diagnosis(
+        self,
+        verdict: Verdict,
+        next_command: str | None,
+        would_close_at: int | None = None,
+        replicas: tuple[Replica, ...] = (),
+    ) -> Diagnosis:
+        """What it comes to."""
         return Diagnosis(
-            ledger,
-            metadata.state,
-            Verdict.DAMAGED_METADATA,
-            tuple(findings),
-            command,
-            absent,
-            None,
-            (),
+            self._ledger,
+            self._metadata.state,
+            verdict,
+            tuple(self.findings),
+            next_command,
+            tuple(self._absent),
+            would_close_at,
+            replicas,
         )
 
+    async def of_closed(self) -> Diagnosis:
+        """Whether its entries can be read."""
+        metadata = self._metadata
+        reader = await self._client.open_without_recovery(self._ledger, password=self._password)
+        unreadable = await _unreadable(reader, metadata)
+        self.findings = [f"it is closed: {told_end(metadata.last_entry)}", *self.findings, *unreadable]
+        verdict, command = Verdict.HEALTHY, None
+        if unreadable:
+            verdict, command = Verdict.UNREADABLE, _probe(self._absent or sorted(self._bookies))
+        return self.diagnosis(verdict, command, metadata.last_entry)
 
-def _all(metadata: LedgerMetadata) -> set[str]:
-    return {bookie for segment in metadata.segments for bookie in segment.bookies}
+    async def of_open(self) -> Diagnosis:
+        """Whether it could be recovered."""
+        metadata, findings = self._metadata, self.findings
+        began = "nobody recovers it" if metadata.state is LedgerState.OPEN else "a recovery has begun"
+        findings.insert(0, f"it is {metadata.state.value}: {began}, and it has not been closed")
+        _, answers = await self._client.ask_replicas(self._ledger, password=self._password)
+        ensemble = metadata.segments[-1].bookies
+        replicas = replicas_of(ensemble, answers.replicas, fenced=False)
+        silent = [one for one in replicas if not one.answered]
+        findings += [f"bookie {one.bookie} does not tell what it has: {one.error}" for one in silent]
+        plan = None
+        if Distribution.of(metadata).covered({answer.index for answer in answers.replicas if answer.known}):
+            plan = await self._plan()
+        else:
+            findings.append(f"an ack quorum of {metadata.ack_quorum} could be among those that do not answer")
+        if plan is None:
+            command = _probe([one.bookie for one in silent] or ensemble)
+            return self.diagnosis(Verdict.NEEDS_BOOKIES, command, replicas=replicas)
+        end = "empty" if plan.last_entry < 0 else f"behind entry {plan.last_entry}"
+        findings.append(
+            f"a recovery would close it {end} and write {plan.entries_rewritten} entries again; a writer "
+            "that is still alive would be stopped"
+        )
+        command = f"bkctl ledger recover {self._ledger}"
+        return self.diagnosis(Verdict.RECOVERABLE, command, plan.last_entry, replicas)
+
+    async def _plan(self) -> RecoveryResult | None:
+        dry_run = RecoverySettings(dry_run=True)
+        try:
+            return await self._client.recover(self._ledger, password=self._password, settings=dry_run)
+        except (AccessDeniedError, UsageError):
+            raise
+        except BkctlError as error:
+            self.findings.append(f"a recovery would stop: {error}")
+            return None
 
 
-def _absent(metadata: LedgerMetadata, registered: RegisteredBookies) -> tuple[str, ...]:
-    return tuple(sorted(_all(metadata) - {*registered.writable, *registered.read_only}))
-
-
-async def _examine_closed(
-    client: BookKeeper,
-    ledger: int,
-    metadata: LedgerMetadata,
-    findings: list[str],
-    absent: tuple[str, ...],
-    password: bytes | None,
-) -> Diagnosis:
-    reader = await client.open_without_recovery(ledger, password=password)
-    unreadable = await _unreadable(reader, metadata)
-    healthy = not unreadable
-    findings += unreadable
-    end = "it is empty" if metadata.last_entry < 0 else f"its last entry is {metadata.last_entry}"
-    findings.insert(0, f"it is closed: {end}")
-    command = None
-    if not healthy:
-        command = "bkctl bookies probe " + " ".join(absent or sorted(_all(metadata)))
-    return Diagnosis(
-        ledger,
-        metadata.state,
-        Verdict.HEALTHY if healthy else Verdict.UNREADABLE,
-        tuple(findings),
-        command,
-        absent,
-        metadata.last_entry,
-        (),
-    )
+def _probe(bookies: Iterable[str]) -> str:
+    return f"bkctl bookies probe {' '.join(bookies)}"
 
 
 def _samples(metadata: LedgerMetadata) -> Iterator[int]:
     """The first and the last entry of each write set, in every segment."""
-    starts = [segment.first_entry for segment in metadata.segments[1:]] + [metadata.last_entry + 1]
     size = metadata.ensemble_size
-    for segment, following in zip(metadata.segments, starts, strict=True):
-        first = range(segment.first_entry, min(segment.first_entry + size, following))
+    for _, entries in segment_entries(metadata, metadata.last_entry + 1):
+        first = entries[:size]
         yield from first
-        yield from range(max(following - size, segment.first_entry + len(first)), following)
+        yield from range(max(entries.stop - size, entries.start + len(first)), entries.stop)
 
 
 def _batches(entries: Iterator[int]) -> Iterator[tuple[int, ...]]:
@@ -186,56 +228,3 @@ def _underreplicated(known: Underreplication, ledger: int) -> list[str]:
     missing = " on " + ", ".join(mark.replicas) if mark.replicas else ""
     doing = "nobody works on that" if worker is None else f"a worker on {worker} has taken it"
     return [f"it is marked as missing replicas{missing}; {doing} now"]
-
-
-async def _examine_open(
-    client: BookKeeper,
-    ledger: int,
-    metadata: LedgerMetadata,
-    findings: list[str],
-    absent: tuple[str, ...],
-    password: bytes | None,
-) -> Diagnosis:
-    began = "nobody recovers it" if metadata.state is LedgerState.OPEN else "a recovery has begun"
-    findings.insert(0, f"it is {metadata.state.value}: {began}, and it has not been closed")
-    _, answers = await client.ask_replicas(ledger, password=password)
-    ensemble = metadata.segments[-1].bookies
-    replicas = replicas_of(ensemble, answers.replicas, fenced=False)
-    findings += [
-        f"bookie {one.bookie} does not tell what it has: {one.error}" for one in replicas if not one.answered
-    ]
-    known = {answer.index for answer in answers.replicas if answer.known}
-    plan = None
-    if Distribution.of(metadata).covered(known):
-        plan = await _plan(client, ledger, findings, password)
-    else:
-        findings.append(f"an ack quorum of {metadata.ack_quorum} could be among those that do not answer")
-    if plan is None:
-        silent = [one.bookie for one in replicas if not one.answered] or list(ensemble)
-        command = f"bkctl bookies probe {' '.join(silent)}"
-        verdict, close_at = Verdict.NEEDS_BOOKIES, None
-    else:
-        findings.append(
-            f"a recovery would close it behind entry {plan.last_entry} and write {plan.entries_rewritten} "
-            "entries again; a writer that is still alive would be stopped"
-        )
-        command, verdict, close_at = (
-            f"bkctl ledger recover {ledger}",
-            Verdict.RECOVERABLE,
-            plan.last_entry,
-        )
-    return Diagnosis(ledger, metadata.state, verdict, tuple(findings), command, absent, close_at, replicas)
-
-
-async def _plan(
-    client: BookKeeper, ledger: int, findings: list[str], password: bytes | None
-) -> RecoveryResult | None:
-    try:
-        return await client.recover(ledger, password=password, settings=RecoverySettings(dry_run=True))
-    except AccessDeniedError:
-        raise
-    except UsageError:
-        raise
-    except BkctlError as error:
-        findings.append(f"a recovery would stop: {error}")
-        return None

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from bkctl.client.bookkeeper import BookKeeper
-from bkctl.client.distribution import Distribution
+from bkctl.client.distribution import Distribution, segment_entries
 from bkctl.client.ops.read_lac import LacResult, ReplicaLac
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -137,7 +137,7 @@ def _facts(ledger: int, before: LedgerMetadata, result: RecoveryResult, *, dry_r
 
 def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
     """Why the ledger ends where it does."""
-    end = "it is empty" if result.last_entry < 0 else f"its last entry is {result.last_entry}"
+    end = told_end(result.last_entry)
     if before.state is LedgerState.CLOSED:
         return f"it was closed before: {end}"
     if result.adopted:
@@ -151,14 +151,18 @@ def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
     )
 
 
+def told_end(last_entry: int) -> str:
+    """Where a closed ledger ends, in words."""
+    return "it is empty" if last_entry < 0 else f"its last entry is {last_entry}"
+
+
 def _rewrites(metadata: LedgerMetadata, result: RecoveryResult) -> Iterable[Rewrite]:
     """The entries from ``lac_found`` on, by the segments they are in now."""
     if result.adopted or not result.entries_rewritten:
         return
     first, last = result.lac_found + 1, result.lac_found + result.entries_rewritten
-    starts = [segment.first_entry for segment in metadata.segments[1:]] + [last + 1]
-    for segment, following in zip(metadata.segments, starts, strict=True):
-        low, high = max(first, segment.first_entry), min(last, following - 1)
+    for segment, entries in segment_entries(metadata, last + 1):
+        low, high = max(first, entries.start), min(last, entries.stop - 1)
         if low <= high:
             yield Rewrite(low, high, segment.bookies)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.metadata.api import LedgerManager, StoredLedger
+from bkctl.errors import CorruptionError
+from bkctl.metadata.api import LedgerManager, StoredLedger, find_ledger
 from bkctl.types import LedgerState
 
 #: Ledgers read at once, each in a thread; the rest of a listing waits its turn.
@@ -73,10 +73,10 @@ def list_ledgers(
     call, wanted or not.
     """
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="ledger-list") as threads:
-        reads: deque[tuple[int, Future[StoredLedger]]] = deque()
+        reads: deque[tuple[int, Future[StoredLedger | None]]] = deque()
         try:
             for ledger in ledgers.ledgers():
-                reads.append((ledger, threads.submit(ledgers.read_ledger, ledger)))
+                reads.append((ledger, threads.submit(find_ledger, ledgers, ledger)))
                 if len(reads) > 4 * READS_AT_ONCE:
                     yield from _read(*reads.popleft(), wanted)
                     on_read(1)
@@ -88,14 +88,12 @@ def list_ledgers(
 
 
 def _read(
-    ledger: int, read: Future[StoredLedger], wanted: LedgerFilter
+    ledger: int, read: Future[StoredLedger | None], wanted: LedgerFilter
 ) -> Iterator[StoredLedger | UnreadableLedger]:
     try:
         found = read.result()
-    except NotFoundError:
-        return
     except CorruptionError as error:
         yield UnreadableLedger(ledger, error)
         return
-    if wanted.accepts(found):
+    if found is not None and wanted.accepts(found):
         yield found

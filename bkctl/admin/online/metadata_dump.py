@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from bkctl.admin.new_file import new_file
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.store import TreeMetadataStore
@@ -29,6 +31,35 @@ class DumpedNode:
             "version": self.version,
             "ephemeral": self.ephemeral,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSize:
+    """The number of nodes that were written, and the bytes of their data."""
+
+    nodes: int
+    data_bytes: int
+
+
+def write_dump(nodes: Iterable[DumpedNode], write: Callable[[str], object]) -> DumpSize:
+    """Hand a dump of the nodes to ``write``, one by one, so that a large cluster needs no memory."""
+    count = data_bytes = 0
+    for count, node in enumerate(nodes, 1):
+        write("{\n" if count == 1 else ",\n")
+        write(f"{json.dumps(node.path)}: {json.dumps(node.in_dump(), separators=(',', ':'))}")
+        data_bytes += len(node.data)
+    write("\n}\n")
+    return DumpSize(count, data_bytes)
+
+
+def write_dump_file(path: str, nodes: Iterable[DumpedNode]) -> DumpSize:
+    """The same into a new file that only its owner can read; on disk when this returns.
+
+    Raises RefusedError when there is such a file, StorageError, and what reading the nodes raises; then there
+    is no file.
+    """
+    with new_file(path) as stream:
+        return write_dump(nodes, lambda text: stream.write(text.encode("ascii")))
 
 
 def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:

@@ -109,7 +109,9 @@ class CreateMachine(OperationMachine):
         if len(event.bookies) < self._new.ensemble_size:
             self.exchange.finish(
                 error=NotEnoughBookiesError(
-                    f"the ensemble needs {self._new.ensemble_size} bookies, there are {len(event.bookies)}"
+                    f"the ensemble needs {self._new.ensemble_size} writable bookies, "
+                    f"{len(event.bookies)} can be chosen; bkctl bookies list shows which are registered, and "
+                    "which of them are read-only"
                 )
             )
             return

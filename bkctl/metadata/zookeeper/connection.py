@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from bkctl.metadata.api import AuthenticationNeededError
 from bkctl.metadata.settings import MetadataSettings
 
 T_co = TypeVar("T_co", covariant=True)
+
+#: kazoo has a warning for every attempt to connect; what comes of them is told by the errors raised here.
+_KAZOO_LOG = logging.getLogger(f"{__name__}.kazoo")
+_KAZOO_LOG.setLevel(logging.ERROR)
 
 
 class Answer(Protocol[T_co]):
@@ -147,6 +152,7 @@ class Connection:
                 "username": settings.sasl.user,
                 "password": settings.sasl.password,
             },
+            logger=_KAZOO_LOG,
         )
         self._client.add_listener(self._changed)
 

@@ -43,8 +43,7 @@ class ClusterPages:
     async def _room(self, _: web.Request) -> web.Response:
         store = metadata_of(self._service)
         registered = await asyncio.to_thread(store.registration.bookies)
-        ids = sorted({*registered.writable, *registered.read_only})
-        rooms = await asyncio.to_thread(ask_disk_space, store, ids, _ASK_TIMEOUT_S)
+        rooms = await asyncio.to_thread(ask_disk_space, store, registered.everyone, _ASK_TIMEOUT_S)
         known = [room for room in rooms if room.error is None]
         if not known:
             return text("No bookie has told its room: " + "; ".join(str(room.error) for room in rooms), 503)

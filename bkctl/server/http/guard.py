@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from typing import TYPE_CHECKING
 
+from bkctl.admin.online.http_address import is_loopback
 from bkctl.errors import UsageError
 from bkctl.server.http.replies import text
 
@@ -54,16 +54,6 @@ class Guard:
             return False
         sent = given.removeprefix(_SCHEME).strip().encode("utf-8", "surrogateescape")
         return hmac.compare_digest(sent, self._token.encode("utf-8"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(path: str) -> str:

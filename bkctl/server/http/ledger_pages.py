@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from bkctl.admin.online.ledgers import creation_ms
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
-from bkctl.errors import CorruptionError, NotFoundError, UsageError
-from bkctl.metadata.api import MetadataStore, StoredLedger
-from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number
+from bkctl.errors import CorruptionError, UsageError
+from bkctl.metadata.api import MetadataStore, StoredLedger, find_ledger
+from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or
 from bkctl.types import LedgerState
 
 if TYPE_CHECKING:
@@ -93,11 +93,9 @@ class LedgerPages:
 
     async def _read(self, request: web.Request) -> web.Response:
         ledger = ledger_id(request)
-        first = number(request, "start_entry_id", 0) or 0
-        last = number(request, "end_entry_id", -1)
-        page = number(request, "page", -1)
-        assert last is not None
-        assert page is not None
+        first = number_or(request, "start_entry_id", 0)
+        last = number_or(request, "end_entry_id", -1)
+        page = number_or(request, "page", -1)
         if first < 0 or (last != -1 and first > last):
             raise UsageError(f"start_entry_id: {first} and end_entry_id: {last} conflict")
         values: dict[str, str] = {}
@@ -176,12 +174,12 @@ def _shown(
 ) -> Iterator[tuple[str, object]]:
     for ledger in ids:
         try:
-            stored = store.ledgers.read_ledger(ledger)
-        except NotFoundError:
-            continue  # deleted in between
+            stored = find_ledger(store.ledgers, ledger)
         except CorruptionError as error:
             yield str(ledger), str(error)
             continue
+        if stored is None:
+            continue  # deleted in between
         if decode:
             yield str(ledger), metadata_values(stored, secret=secret)
         else:

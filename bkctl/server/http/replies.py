@@ -73,6 +73,13 @@ def as_json(content: object) -> web.Response:
     return web.json_response(content)
 
 
+def json_text(content: str) -> web.Response:
+    """A JSON value that is encoded already."""
+    from aiohttp import web
+
+    return web.Response(text=content, content_type="application/json")
+
+
 def failure(error: BkctlError) -> web.Response:
     """What an error is answered with: its text and a status by its kind."""
     if isinstance(error, NotStartedError):
@@ -83,14 +90,20 @@ def failure(error: BkctlError) -> web.Response:
     return text(str(error), 500)
 
 
-def number(request: web.Request, name: str, default: int | None = None) -> int | None:
-    """A whole number among the parameters. Raises UsageError."""
+def number(request: web.Request, name: str) -> int | None:
+    """A whole number among the parameters, None when it is not there. Raises UsageError."""
     given = request.query.get(name)
     if given is None:
-        return default
+        return None
     if _WHOLE_NUMBER.fullmatch(given) is None:
         raise UsageError(f"{name}: expected a whole number of at most 19 digits, found {given[:40]!r}")
     return int(given)
+
+
+def number_or(request: web.Request, name: str, default: int) -> int:
+    """The same with a default."""
+    found = number(request, name)
+    return default if found is None else found
 
 
 def ledger_id(request: web.Request) -> int:

@@ -7,11 +7,12 @@ import os
 import resource
 import threading
 import time
+from contextlib import suppress
 
 from bkctl.engine.bookie import Bookie
 from bkctl.metrics.scrape import Scrape
+from bkctl.server.process_usage import process_memory
 
-_PAGE_BYTES = resource.getpagesize()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: Fields behind the name in ``/proc/self/stat``; the name may hold anything, brackets included.
 _START_TIME_FIELD = 19
@@ -44,17 +45,17 @@ class ProcessMetrics:
         for generation, count in self._collections.items():
             seconds = round(self._seconds[generation], 6)
             scrape.total("jvm_gc_collection_seconds", count, seconds, gc=f"generation {generation}")
-        try:
+        with suppress(OSError):
             scrape.gauge("process_open_fds", len(os.listdir("/proc/self/fd")))
             scrape.gauge("process_start_time_seconds", _start_time_s())
-            with open("/proc/self/statm", encoding="ascii") as statm:
-                virtual, resident, shared = (int(pages) * _PAGE_BYTES for pages in statm.read().split()[:3])
-        except OSError:
+        memory = process_memory()
+        if memory is None:
             return
-        scrape.gauge("process_virtual_memory_bytes", virtual)
-        scrape.gauge("process_resident_memory_bytes", resident)
-        scrape.gauge("jvm_memory_bytes_used", max(resident - shared - direct_bytes, 0), area="heap")
-        scrape.gauge("jvm_memory_bytes_used", shared, area="nonheap")
+        scrape.gauge("process_virtual_memory_bytes", memory.virtual_bytes)
+        scrape.gauge("process_resident_memory_bytes", memory.resident_bytes)
+        heap_bytes = memory.resident_bytes - memory.shared_bytes - direct_bytes
+        scrape.gauge("jvm_memory_bytes_used", max(heap_bytes, 0), area="heap")
+        scrape.gauge("jvm_memory_bytes_used", memory.shared_bytes, area="nonheap")
 
     def _collecting(self, phase: str, about: dict[str, int]) -> None:
         """Python's cycle collector, before and after it runs; on the thread that it interrupts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from bkctl.admin.online.top.sample import BookieSample, Queue
@@ -126,7 +125,7 @@ def queue_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
 def _queue(queue: Queue, bar: int, glyphs: Glyphs) -> Line:
     share = queue.fullness
     tone = health.share_tone(share)
-    amount = figures.size if queue.unit == "bytes" else figures.count
+    amount = _amount(queue)
     rejected = Tone.WARNING if queue.rejected_per_s else Tone.PLAIN
     return (
         Span(f" {queue.name:<14}", Tone.STRONG),
@@ -146,6 +145,10 @@ def _queue(queue: Queue, bar: int, glyphs: Glyphs) -> Line:
     )
 
 
+def _amount(queue: Queue) -> Callable[[float | None], str]:
+    return figures.size if queue.unit == "bytes" else figures.count
+
+
 def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
     """Every queue with its times and the past of its length."""
     lines = [*queue_lines(bookie, width, glyphs), EMPTY]
@@ -154,8 +157,6 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
     )
     for queue in bookie.queues:
         past = history.series(bookie.bookie, f"queue:{queue.name}")
-        amount = figures.size if queue.unit == "bytes" else figures.count
-        known = [value for value in past if not math.isnan(value)]
         lines.append(
             (
                 Span(f" {queue.name:<14}", Tone.STRONG),
@@ -163,7 +164,7 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
                 Span(fit(figures.milliseconds(queue.work_p99_ms), 8, right=True)),
                 Span("  "),
                 Span(glyphs.sparkline(past, max(width - 48, 0)), Tone.GOOD),
-                Span(fit(f" max {amount(max(known))}" if known else "", 12), Tone.DIM),
+                Span(fit(figures.top(past, _amount(queue)), 12), Tone.DIM),
             )
         )
     return [*lines, EMPTY, *process_lines(bookie, width)]
@@ -171,13 +172,12 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
 
 def process_lines(bookie: BookieSample, width: int, *, one_line: bool = False) -> list[Line]:
     """The process, and what it holds open; with ``one_line`` without the adds in progress."""
-    used = figures.UNKNOWN if bookie.cpu_cores_used is None else f"{bookie.cpu_cores_used:.2f}"
     most = "" if bookie.cpu_cores_max is None else f" of {bookie.cpu_cores_max:g}"
     in_progress = figures.count(bookie.adds_in_progress)
     if bookie.adds_in_progress_bound is not None:
         in_progress = f"{in_progress} of {figures.count(bookie.adds_in_progress_bound)}"
     texts = [
-        f"CPU {used}{most}  memory {figures.size(bookie.rss_bytes)}"
+        f"CPU {figures.cores(bookie.cpu_cores_used)}{most}  memory {figures.size(bookie.rss_bytes)}"
         f"  {figures.count(bookie.connections)} connections"
         f"  {figures.count(bookie.ledgers_in_use)} ledgers",
         f"{in_progress} adds in progress",

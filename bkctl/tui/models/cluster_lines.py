@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from bkctl.admin.online.top.sample import BookieSample, ClusterSample
@@ -10,11 +9,8 @@ from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit, wrapped
 from bkctl.tui.models import health
+from bkctl.tui.models.merged import known_max, known_sum
 from bkctl.tui.watch import Watch
-
-#: Lines of :func:`totals`, and of :func:`explanation` where there is much room and where there is little.
-TOTAL_LINES = 3
-EXPLANATION_LINES_MAX = 3
 
 
 def headline(sample: ClusterSample | None, shown: int) -> str:
@@ -39,13 +35,15 @@ def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
     history = watch.history
     bookies = watch.shown.bookies if watch.shown is not None else ()
     return [
-        _total("adds/s", _sum(bookies, lambda b: b.adds_per_s), history.total("adds_per_s"), width, glyphs),
         _total(
-            "reads/s", _sum(bookies, lambda b: b.reads_per_s), history.total("reads_per_s"), width, glyphs
+            "adds/s", known_sum(b.adds_per_s for b in bookies), history.total("adds_per_s"), width, glyphs
+        ),
+        _total(
+            "reads/s", known_sum(b.reads_per_s for b in bookies), history.total("reads_per_s"), width, glyphs
         ),
         _total(
             "p99 ms",
-            _highest(bookies, lambda b: b.add_p99_ms),
+            known_max(b.add_p99_ms for b in bookies),
             history.highest("add_p99_ms"),
             width,
             glyphs,
@@ -60,28 +58,26 @@ def explanation(
     """The line that names the bottleneck and says why; exactly ``lines`` lines."""
     if bookie is None:
         return [EMPTY] * lines
-    if bookie.error is not None:
-        name, tone, why = "LOST", Tone.BAD, health.lost(bookie, watch.silence_ms(bookie))
-    else:
-        stage = bookie.bottleneck.stage
-        name, tone, why = stage.value, health.stage_tone(stage), bookie.bottleneck.why
-        if bookie.failure is not None:
-            why = f"{why}; the bookie has failed: {bookie.failure}"
-    head: Line = (Span(" "), Span(bookie.bookie, Tone.STRONG), Span("  "), Span(name, tone), Span("  "))
+    name, why = _judged(watch, bookie)
+    head = (Span(" "), Span(bookie.bookie, Tone.STRONG), Span("  "), name, Span("  "))
     return _explained(head, why, width, lines, mark)
 
 
 def bottleneck_lines(watch: Watch, bookie: BookieSample, width: int, mark: str = "~") -> list[Line]:
     """The same on a bookie's own screen, where its name stands above."""
+    name, why = _judged(watch, bookie)
+    head = (Span(" bottleneck " if bookie.error is None else " "), name, Span("  "))
+    return _explained(head, why, width, 2, mark)
+
+
+def _judged(watch: Watch, bookie: BookieSample) -> tuple[Span, str]:
+    """What is the matter with a bookie, in a word, and why."""
     if bookie.error is not None:
-        head: Line = (Span(" "), Span("LOST", Tone.BAD), Span("  "))
-        return _explained(head, health.lost(bookie, watch.silence_ms(bookie)), width, 2, mark)
-    stage = bookie.bottleneck.stage
-    why = bookie.bottleneck.why
+        return Span("LOST", Tone.BAD), health.lost(bookie, watch.silence_ms(bookie))
+    stage, why = bookie.bottleneck.stage, bookie.bottleneck.why
     if bookie.failure is not None:
         why = f"{why}; the bookie has failed: {bookie.failure}"
-    head = (Span(" bottleneck "), Span(stage.value, health.stage_tone(stage)), Span("  "))
-    return _explained(head, why, width, 2, mark)
+    return Span(stage.value, health.stage_tone(stage)), why
 
 
 def _explained(head: Line, why: str, width: int, lines: int, mark: str) -> list[Line]:
@@ -105,21 +101,10 @@ def _total(
     glyphs: Glyphs,
     figure: Callable[[float | None], str] = figures.count,
 ) -> Line:
-    known = [number for number in past if not math.isnan(number)]
-    top = f" max {figure(max(known))}" if known else ""
     return (
         Span(f" {name:<8}", Tone.DIM),
         Span(fit(figure(value), 7, right=True), Tone.STRONG),
         Span("  "),
         Span(glyphs.sparkline(past, max(width - 30, 0)), Tone.GOOD),
-        Span(fit(top, 12), Tone.DIM),
+        Span(fit(figures.top(past, figure), 12), Tone.DIM),
     )
-
-
-def _sum(bookies: Sequence[BookieSample], value: Callable[[BookieSample], float | None]) -> float | None:
-    known = [number for bookie in bookies if (number := value(bookie)) is not None]
-    return sum(known) if known else None
-
-
-def _highest(bookies: Sequence[BookieSample], value: Callable[[BookieSample], float | None]) -> float | None:
-    return max((number for bookie in bookies if (number := value(bookie)) is not None), default=None)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from bkctl.admin.online.top.sample import BookieSample
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
-from bkctl.tui.history import write_cache_fullness
 from bkctl.tui.lines import Line, Span, Tone, fit, line_width, width_of
 from bkctl.tui.models import health
 from bkctl.tui.watch import Watch
@@ -88,20 +87,16 @@ def _bottleneck(bookie: BookieSample) -> Span:
     return Span(stage.value, health.stage_tone(stage))
 
 
-def _plain(figure: Callable[[float | None], str], value: Callable[[BookieSample], float | None]) -> Cell:
-    return lambda bookie: Span(figure(value(bookie)))
-
-
-def _count_column(
-    key: str, title: str, cells: int, value: Callable[[BookieSample], float | None], from_width: int = 0
+def _column(
+    key: str,
+    title: str,
+    cells: int,
+    figure: Callable[[float | None], str],
+    value: Callable[[BookieSample], float | None],
+    from_width: int = 0,
 ) -> Column:
-    return Column(key, title, cells, _plain(figures.count, value), value, from_width=from_width)
-
-
-def _ms_column(
-    key: str, title: str, cells: int, value: Callable[[BookieSample], float | None], from_width: int = 0
-) -> Column:
-    return Column(key, title, cells, _plain(figures.milliseconds, value), value, from_width=from_width)
+    """A figure, by which one sorts."""
+    return Column(key, title, cells, lambda bookie: Span(figure(value(bookie))), value, from_width=from_width)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -123,26 +118,21 @@ COLUMNS: tuple[Column, ...] = (
         right=False,
         descending=False,
     ),
-    _count_column("adds_per_s", "ADD/S", 6, lambda bookie: bookie.adds_per_s),
-    _count_column("reads_per_s", "READ/S", 6, lambda bookie: bookie.reads_per_s),
-    Column(
-        "add_mb_per_s",
-        "ADD MB/S",
-        8,
-        lambda bookie: Span(figures.megabytes(bookie.add_mb_per_s)),
-        lambda bookie: bookie.add_mb_per_s,
-        from_width=110,
+    _column("adds_per_s", "ADD/S", 6, figures.count, lambda bookie: bookie.adds_per_s),
+    _column("reads_per_s", "READ/S", 6, figures.count, lambda bookie: bookie.reads_per_s),
+    _column("add_mb_per_s", "ADD MB/S", 8, figures.megabytes, lambda bookie: bookie.add_mb_per_s, 110),
+    _column("add_p99_ms", "P99 ms", 6, figures.milliseconds, lambda bookie: bookie.add_p99_ms),
+    _column("read_p99_ms", "READ P99", 8, figures.milliseconds, lambda bookie: bookie.read_p99_ms, 110),
+    _column(
+        "sync_p99_ms", "SYNC P99", 8, figures.milliseconds, lambda bookie: bookie.journal_sync_p99_ms, 130
     ),
-    _ms_column("add_p99_ms", "P99 ms", 6, lambda bookie: bookie.add_p99_ms),
-    _ms_column("read_p99_ms", "READ P99", 8, lambda bookie: bookie.read_p99_ms, 110),
-    _ms_column("sync_p99_ms", "SYNC P99", 8, lambda bookie: bookie.journal_sync_p99_ms, 130),
     Column("queue", "FULLEST QUEUE", 13, _queue, _queue_share, right=False),
     Column(
         "cache",
         "CACHE",
         5,
-        lambda bookie: _share(write_cache_fullness(bookie)),
-        write_cache_fullness,
+        lambda bookie: _share(bookie.write_cache_fullness()),
+        lambda bookie: bookie.write_cache_fullness(),
     ),
     Column(
         "hit_rate",
@@ -154,22 +144,8 @@ COLUMNS: tuple[Column, ...] = (
         descending=False,
     ),
     Column("disk", "DISK", 4, _disk, _disk_share),
-    Column(
-        "cpu",
-        "CPU",
-        5,
-        lambda bookie: Span("-" if bookie.cpu_cores_used is None else f"{bookie.cpu_cores_used:.2f}"),
-        lambda bookie: bookie.cpu_cores_used,
-        from_width=130,
-    ),
-    Column(
-        "rss",
-        "MEMORY",
-        6,
-        lambda bookie: Span(figures.size(bookie.rss_bytes)),
-        lambda bookie: bookie.rss_bytes,
-        from_width=130,
-    ),
+    _column("cpu", "CPU", 5, figures.cores, lambda bookie: bookie.cpu_cores_used, 130),
+    _column("rss", "MEMORY", 6, figures.size, lambda bookie: bookie.rss_bytes, 130),
     Column(
         "bottleneck",
         "BOTTLENECK",

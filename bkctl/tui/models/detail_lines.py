@@ -11,11 +11,17 @@ from bkctl.admin.online.top.sample import (
     JournalState,
     LedgerDirState,
 )
+from bkctl.codec.entrylog import log_name
+from bkctl.codec.journal import journal_name
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
-from bkctl.tui.history import History, write_cache_fullness
+from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit
 from bkctl.tui.models import directory_lines, health
+
+#: What is to be run on the bookie's machine, or with its --url.
+CONFIRM_COMMAND = "bkctl bookie gc --confirm-deletions"
+LOG_COMMANDS = ("bkctl entrylog show {log_id}", "bkctl gc explain")
 
 _LABEL_CELLS = 14
 
@@ -56,7 +62,8 @@ def journal(
     """One journal."""
     mark = figures.UNKNOWN
     if state.mark_journal_id is not None:
-        mark = f"journal {state.mark_journal_id} ({state.mark_journal_id:x}.txn), offset {state.mark_offset}"
+        file = journal_name(state.mark_journal_id)
+        mark = f"journal {state.mark_journal_id} ({file}), offset {state.mark_offset}"
     ms = figures.milliseconds
     return [
         _title("JOURNAL", state.dir, width, glyphs),
@@ -85,18 +92,15 @@ def caches(bookie: BookieSample, name: str, history: History, width: int, glyphs
     halves = [half for half in bookie.write_cache if half.dir == name]
     for number, half in enumerate(halves):
         words = directory_lines.half_role(half, first=number == 0)
-        share = min(half.bytes / half.bound, 1.0) if half.bound else None
         of = f"{figures.size(half.bytes)} of {figures.size(half.bound)}"
-        lines.append(_barred(words, share, of, width, glyphs))
-    full = write_cache_fullness(bookie, name)
-    if full is not None:
+        lines.append(_barred(words, half.fullness, of, width, glyphs))
+    if bookie.write_cache_fullness(name) is not None:
         past = history.series(bookie.bookie, f"write_cache:{name}")
         lines.append(_past("write cache", past, width, glyphs, top=1.0))
     for cache in (cache for cache in bookie.read_cache if cache.dir == name):
-        share = min(cache.bytes / cache.bound, 1.0) if cache.bytes is not None and cache.bound else None
         of = f"{figures.size(cache.bytes)} of {figures.size(cache.bound)}"
         lines += [
-            _barred("read cache", share, of, width, glyphs),
+            _barred("read cache", cache.fullness, of, width, glyphs),
             _labelled(
                 "hits",
                 f"{figures.percent(cache.hit_rate)} of {figures.count(cache.hits_per_s)} hits/s and"
@@ -155,19 +159,18 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
     phase = state.phase or figures.UNKNOWN
     log = "" if state.log_id is None else f", log {state.log_id}"
     forced = ", was asked for" if state.in_force else ""
-    working = state.phase not in (None, "idle")
-    held = figures.count(state.held_deletions)
+    held = f"{figures.count(state.held_deletions)} deletions"
     return [
         _title("GARBAGE COLLECTION", state.dir, width, glyphs),
-        _labelled("phase", f"{phase}{log}{forced}", width, Tone.WARNING if working else Tone.PLAIN),
-        _barred("progress", state.progress if working else None, "of this pass's logs", width, glyphs),
+        _labelled("phase", f"{phase}{log}{forced}", width, Tone.WARNING if state.at_work else Tone.PLAIN),
+        _barred("progress", state.progress if state.at_work else None, "of this pass's logs", width, glyphs),
         _labelled(
             "passes", f"{figures.count(state.passes)}, {figures.count(state.failed_passes)} failed", width
         ),
         _labelled(
             "compactions",
             f"{figures.count(state.minor_compactions)} minor, {figures.count(state.major_compactions)} major,"
-            f" {figures.size(state.compacted_bytes)} copied,"
+            f" {figures.size(state.compacted_bytes)} freed,"
             f" {figures.megabytes(state.compacted_mb_per_s)} MB/s now",
             width,
         ),
@@ -179,7 +182,7 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
         ),
         _labelled(
             "held back",
-            f"{held} deletions (bkctl gc confirm-deletions)" if state.held_deletions else f"{held} deletions",
+            f"{held} ({CONFIRM_COMMAND})" if state.held_deletions else held,
             width,
             Tone.WARNING if state.held_deletions else Tone.PLAIN,
         ),
@@ -211,7 +214,7 @@ def log(state: EntryLogState, width: int, glyphs: Glyphs) -> list[Line]:
     dead = None if state.live_bytes is None else max(state.bytes - state.live_bytes, 0)
     role = "is being written" if state.active else "complete"
     return [
-        _title("ENTRY LOG", f"{state.log_id} ({state.log_id:x}.log)", width, glyphs),
+        _title("ENTRY LOG", f"{state.log_id} ({log_name(state.log_id)})", width, glyphs),
         EMPTY,
         _labelled("state", role, width),
         _labelled("size", f"{figures.size(state.bytes)} ({state.bytes} bytes)", width),
@@ -232,8 +235,10 @@ def log(state: EntryLogState, width: int, glyphs: Glyphs) -> list[Line]:
                 "More is said, on the bookie's machine, by:",
             )
         ),
-        (Span("    "), Span(fit(f"bkctl entrylog show {state.log_id}", width - 4), Tone.STRONG)),
-        (Span("    "), Span(fit("bkctl gc explain", width - 4), Tone.STRONG)),
+        *(
+            (Span("    "), Span(fit(command.format(log_id=state.log_id), width - 4), Tone.STRONG))
+            for command in LOG_COMMANDS
+        ),
     ]
 
 

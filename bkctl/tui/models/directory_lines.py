@@ -39,7 +39,7 @@ def _write_cache(name: str, halves: list[WriteCacheHalf], width: int, glyphs: Gl
     each = (width - label - 2) // 2
     spans: list[Span] = [Span(" WRITE CACHE", Tone.HEADING), Span("  ")]
     for number, half in enumerate(halves[:2]):
-        share = min(half.bytes / half.bound, 1.0) if half.bound else None
+        share = half.fullness
         words = half_role(half, first=number == 0)
         bar = max(each - 16, 4)
         tone = health.share_tone(share)
@@ -62,14 +62,13 @@ def half_role(half: WriteCacheHalf, *, first: bool) -> str:
 
 
 def _read_cache(cache: ReadCacheState, width: int, glyphs: Glyphs) -> Line:
-    share = min(cache.bytes / cache.bound, 1.0) if cache.bytes is not None and cache.bound else None
     bar = max((width - 16) // 2 - 15, 4)
     words = f" {_of(cache.bytes, cache.bound)}"
     wasted = f"  read ahead in vain {figures.percent(cache.wasted_rate)}"
     return (
         Span(" READ CACHE", Tone.HEADING),
         Span("   "),
-        Span(glyphs.bar(share, bar)),
+        Span(glyphs.bar(cache.fullness, bar)),
         Span(fit(words, 16)),
         Span("hits "),
         Span(fit(figures.percent(cache.hit_rate), 4), Tone.STRONG),
@@ -77,11 +76,9 @@ def _read_cache(cache: ReadCacheState, width: int, glyphs: Glyphs) -> Line:
     )
 
 
-def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
+def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
     """Each journal's fsync time, how busy its disk is, and the size of its groups."""
-    return [
-        _journal(journal, width, glyphs) for journal in bookie.journals if only is None or journal.dir == only
-    ]
+    return [_journal(journal, width, glyphs) for journal in bookie.journals]
 
 
 def _journal(journal: JournalState, width: int, glyphs: Glyphs) -> Line:
@@ -159,16 +156,15 @@ def gc_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None 
 
 def _gc(state: GcState, width: int, glyphs: Glyphs) -> Line:
     phase = state.phase or figures.UNKNOWN
-    working = state.phase not in (None, "idle")
     forced = "!" if state.in_force else ""
     doing: tuple[Span, ...] = (
-        Span(fit(f"{phase}{forced}", 11), Tone.WARNING if working else Tone.PLAIN),
-        Span(glyphs.bar(state.progress if working else 0.0, 6)),
-        Span(f" {figures.percent(state.progress) if working else '':>4} "),
+        Span(fit(f"{phase}{forced}", 11), Tone.WARNING if state.at_work else Tone.PLAIN),
+        Span(glyphs.bar(state.progress if state.at_work else 0.0, 6)),
+        Span(f" {figures.percent(state.progress) if state.at_work else '':>4} "),
     )
     done = (
         f" {figures.count(state.deleted_ledgers)} ledgers, {figures.size(state.reclaimed_bytes)} freed,"
-        f" {figures.megabytes(state.compacted_mb_per_s)} MB/s copied"
+        f" {figures.megabytes(state.compacted_mb_per_s)} MB/s now"
     )
     return (Span(" GC", Tone.HEADING), Span("           "), *doing, Span(fit(done, max(width - 36, 0))))
 

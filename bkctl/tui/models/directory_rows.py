@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bkctl.admin.online.top.sample import BookieSample, EntryLogState
+from bkctl.codec.entrylog import log_name
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit
@@ -118,7 +119,7 @@ def log_rows(logs: Sequence[EntryLogState], width: int, glyphs: Glyphs) -> list[
             (
                 Span(" "),
                 Span(f"{log.log_id:>10} "),
-                Span(fit(f"{log.log_id:x}.log", 12), Tone.STRONG),
+                Span(fit(log_name(log.log_id), 12), Tone.STRONG),
                 Span(" "),
                 Span(fit(figures.size(log.bytes), 7, right=True)),
                 Span(" "),

@@ -62,12 +62,12 @@ def _read_cache(bookie: BookieSample) -> tuple[ReadCacheState, ...]:
     return (
         ReadCacheState(
             dir=_all(cache.dir for cache in caches),
-            bytes=_sum(cache.bytes for cache in caches),
+            bytes=known_sum(cache.bytes for cache in caches),
             bound=_whole_sum(cache.bound for cache in caches),
-            hits_per_s=_sum(cache.hits_per_s for cache in caches),
-            misses_per_s=_sum(cache.misses_per_s for cache in caches),
+            hits_per_s=known_sum(cache.hits_per_s for cache in caches),
+            misses_per_s=known_sum(cache.misses_per_s for cache in caches),
             hit_rate=bookie.read_cache_hit_rate,
-            read_ahead_per_s=_sum(cache.read_ahead_per_s for cache in caches),
+            read_ahead_per_s=known_sum(cache.read_ahead_per_s for cache in caches),
             wasted_rate=bookie.read_ahead_wasted_rate,
         ),
     )
@@ -81,9 +81,9 @@ def _journals(journals: tuple[JournalState, ...]) -> tuple[JournalState, ...]:
         replace(
             worst,
             dir=_all(journal.dir for journal in journals),
-            sync_busy=_max(journal.sync_busy for journal in journals),
-            syncs_per_s=_sum(journal.syncs_per_s for journal in journals),
-            mb_per_s=_sum(journal.mb_per_s for journal in journals),
+            sync_busy=known_max(journal.sync_busy for journal in journals),
+            syncs_per_s=known_sum(journal.syncs_per_s for journal in journals),
+            mb_per_s=known_sum(journal.mb_per_s for journal in journals),
         ),
     )
 
@@ -94,11 +94,11 @@ def _ledger_dirs(states: tuple[LedgerDirState, ...]) -> tuple[LedgerDirState, ..
     return (
         LedgerDirState(
             dir=_all(state.dir for state in states),
-            flushes_per_s=_sum(state.flushes_per_s for state in states),
-            flushed_mb_per_s=_sum(state.flushed_mb_per_s for state in states),
-            flush_busy=_max(state.flush_busy for state in states),
-            flush_p99_ms=_max(state.flush_p99_ms for state in states),
-            entries_flushed_per_s=_sum(state.entries_flushed_per_s for state in states),
+            flushes_per_s=known_sum(state.flushes_per_s for state in states),
+            flushed_mb_per_s=known_sum(state.flushed_mb_per_s for state in states),
+            flush_busy=known_max(state.flush_busy for state in states),
+            flush_p99_ms=known_max(state.flush_p99_ms for state in states),
+            entries_flushed_per_s=known_sum(state.entries_flushed_per_s for state in states),
         ),
     )
 
@@ -106,14 +106,14 @@ def _ledger_dirs(states: tuple[LedgerDirState, ...]) -> tuple[LedgerDirState, ..
 def _gc(states: tuple[GcState, ...]) -> tuple[GcState, ...]:
     if len(states) < 2:
         return states
-    at_work = next((state for state in states if state.phase not in (None, "idle")), states[0])
+    at_work = next((state for state in states if state.at_work), states[0])
     return (
         replace(
             at_work,
             dir=_all(state.dir for state in states),
-            deleted_ledgers=_sum(state.deleted_ledgers for state in states),
-            reclaimed_bytes=_sum(state.reclaimed_bytes for state in states),
-            compacted_mb_per_s=_sum(state.compacted_mb_per_s for state in states),
+            deleted_ledgers=known_sum(state.deleted_ledgers for state in states),
+            reclaimed_bytes=known_sum(state.reclaimed_bytes for state in states),
+            compacted_mb_per_s=known_sum(state.compacted_mb_per_s for state in states),
         ),
     )
 
@@ -122,7 +122,7 @@ def _all(names: Iterable[str]) -> str:
     return f"all {len(set(names))}"
 
 
-def _sum(values: Iterable[_Number | None]) -> _Number | None:
+def known_sum(values: Iterable[_Number | None]) -> _Number | None:
     """Of those that are known."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None
@@ -131,8 +131,9 @@ def _sum(values: Iterable[_Number | None]) -> _Number | None:
 def _whole_sum(values: Iterable[int | None]) -> int | None:
     """None when one is not known: a bound that is too small would lie."""
     found = list(values)
-    return None if None in found else _sum(found)
+    return None if None in found else known_sum(found)
 
 
-def _max(values: Iterable[float | None]) -> float | None:
+def known_max(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
     return max((value for value in values if value is not None), default=None)

@@ -179,14 +179,14 @@ def test_a_bookie_of_ours_in_trouble(
     assert row["next"].startswith(f"bkctl {following} --url {answers.url}")
 
 
-@pytest.mark.parametrize("path", ["snapshot", "gc"])
+@pytest.mark.parametrize("path", ["bkctl/snapshot", "bkctl/gc", "bookie/gc/suspend_compaction"])
 def test_a_page_of_ours_that_is_refused_is_no_good_news(run_cli: Run, answers: Answers, path: str) -> None:
     """With an error in place of its queues a bookie is not taken for a Java bookie that has none to tell."""
     answers.paths["/api/v1/bkctl/snapshot"] = _SOUND
-    answers.paths[f"/api/v1/bkctl/{path}"] = 500
+    answers.paths[f"/api/v1/{path}"] = 500
     code, (row,), _ = examined(run_cli, "--url", answers.url)
     assert (code, row["check"], row["severity"]) == (1, "state", "warning")
-    assert f"/api/v1/bkctl/{path}: HTTP status 500" in row["found"]
+    assert f"/api/v1/{path}: HTTP status 500" in row["found"]
 
 
 def test_a_java_bookie_in_the_metadata(run_cli: Run, answers: Answers, tmp_path: Path) -> None:
@@ -212,6 +212,16 @@ def test_a_java_bookie_in_the_metadata(run_cli: Run, answers: Answers, tmp_path:
         assert "registered as ro, while the bookie says that it is writable" in rows[0]["found"]
         assert "has no cookie of bookie theirs" in rows[1]["found"]
         store.cookies.create_cookie("theirs", encode_cookie(Cookie(5, "theirs", "/j", "1\t/l")))
+        store.registration.register("theirs", RegistrationMode.WRITABLE, info)
+        with open_metadata_store(uri) as another:
+            # Whoever registered that has nothing to do with this bookie.
+            another.registration.register("damaged", RegistrationMode.WRITABLE, b"\xff\xff\xff")
+            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+            assert (code, rows) == (0, [])
+            store.registration.unregister()
+            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+            assert [(row["check"], row["severity"]) for row in rows] == [("registration", "error")]
+            assert "registration of bookie damaged" in rows[0]["found"], "it may be the one"
         store.registration.register("theirs", RegistrationMode.WRITABLE, info)
         for url in (answers.url, answers.url.replace("127.0.0.1", "localhost")):
             code, rows, _ = examined(run_cli, "--url", url, "--metadata-uri", uri)

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
 import pytest
 
@@ -96,13 +96,18 @@ async def bad_server(behaviour: Behaviour) -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def misled_client(cluster: LocalCluster, bad: dict[str, int]) -> AsyncIterator[BookKeeper]:
-    """A client that finds the bookies in ``bad`` at other ports."""
-    async with await BookKeeper.connect(cluster.metadata_uri, SETTINGS) as client:
+async def misled_client(
+    cluster: LocalCluster, behaviour: Behaviour, bad: Collection[str]
+) -> AsyncIterator[BookKeeper]:
+    """A client that finds a bad server in the place of the bookies in ``bad``."""
+    async with (
+        bad_server(behaviour) as port,
+        await BookKeeper.connect(cluster.metadata_uri, SETTINGS) as client,
+    ):
         resolve = client.pool._resolve
 
         async def misled(bookie: str) -> tuple[str, int]:
-            return ("127.0.0.1", bad[bookie]) if bookie in bad else await resolve(bookie)
+            return ("127.0.0.1", port) if bookie in bad else await resolve(bookie)
 
         client.pool._resolve = misled
         yield client
@@ -131,10 +136,7 @@ def bounded(check: Callable[[], Awaitable[None]]) -> None:
 def test_reads_take_the_next_replica(cluster: LocalCluster, behaviour: Behaviour) -> None:
     async def check() -> None:
         ledger, bookies = await a_ledger(cluster, 3, close=True)
-        async with (
-            bad_server(behaviour) as port,
-            misled_client(cluster, {bookies[0]: port}) as client,
-        ):
+        async with misled_client(cluster, behaviour, {bookies[0]}) as client:
             reader = await client.open(ledger)
             assert [entry.payload for entry in await reader.read(0, 2)] == [b"0", b"1", b"2"]
 
@@ -147,10 +149,7 @@ def test_when_all_are_bad_the_error_names_ledger_entry_and_bookie(
 ) -> None:
     async def check() -> None:
         ledger, bookies = await a_ledger(cluster, 1, close=True)
-        async with (
-            bad_server(behaviour) as port,
-            misled_client(cluster, dict.fromkeys(bookies, port)) as client,
-        ):
+        async with misled_client(cluster, behaviour, bookies) as client:
             reader = await client.open(ledger)
             with pytest.raises(ClientError) as caught:
                 await reader.read(0, 0)
@@ -168,15 +167,11 @@ def test_when_all_are_bad_the_error_names_ledger_entry_and_bookie(
 @named
 def test_a_writer_replaces_it(cluster: LocalCluster, behaviour: Behaviour) -> None:
     async def check() -> None:
-        async with bad_server(behaviour) as port, misled_client(cluster, {}) as client:
+        misled: set[str] = set()
+        async with misled_client(cluster, behaviour, misled) as client:
             ledger = await client.create(3, 3, 3)
             bad = ledger.metadata.segments[0].bookies[1]
-            resolve = client.pool._resolve
-
-            async def misled(bookie: str) -> tuple[str, int]:
-                return ("127.0.0.1", port) if bookie == bad else await resolve(bookie)
-
-            client.pool._resolve = misled
+            misled.add(bad)
             for number in range(3):
                 assert await ledger.append(b"x") == number
             assert bad not in ledger.metadata.segments[-1].bookies
@@ -189,10 +184,7 @@ def test_a_writer_replaces_it(cluster: LocalCluster, behaviour: Behaviour) -> No
 def test_recovery_goes_on_without_it(cluster: LocalCluster, behaviour: Behaviour) -> None:
     async def check() -> None:
         ledger, bookies = await a_ledger(cluster, 4, close=False)
-        async with (
-            bad_server(behaviour) as port,
-            misled_client(cluster, {bookies[2]: port}) as client,
-        ):
+        async with misled_client(cluster, behaviour, {bookies[2]}) as client:
             result = await client.recover(ledger)
             assert (result.last_entry, result.metadata.state) == (3, LedgerState.CLOSED)
             reader = await client.open(ledger)
@@ -205,10 +197,7 @@ def test_recovery_goes_on_without_it(cluster: LocalCluster, behaviour: Behaviour
 def test_asking_all_replicas_names_it(cluster: LocalCluster, behaviour: Behaviour) -> None:
     async def check() -> None:
         ledger, bookies = await a_ledger(cluster, 2, close=False)
-        async with (
-            bad_server(behaviour) as port,
-            misled_client(cluster, {bookies[1]: port}) as client,
-        ):
+        async with misled_client(cluster, behaviour, {bookies[1]}) as client:
             _, found = await client.ask_replicas(ledger)
             (unknown,) = [replica for replica in found.replicas if not replica.known]
             assert (unknown.index, unknown.bookie) == (1, bookies[1])

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 
@@ -89,10 +89,8 @@ class Choice:
 async def driver_with(
     outcome: Response | SilentBookieError | None = None, settings: ClientSettings | None = None
 ) -> AsyncIterator[tuple[Driver, FakePool, LedgerManager]]:
-    name = f"driver-{id(object())}-{threading.get_ident()}"
-    with open_metadata_store(f"memory://{name}") as store, ThreadPoolExecutor(2) as threads:
-        if not store.layout.cluster_exists():
-            store.layout.initialise_cluster()
+    with open_metadata_store(f"memory://{uuid4().hex}") as store, ThreadPoolExecutor(2) as threads:
+        store.layout.initialise_cluster()
         pool = FakePool(outcome)
         yield (
             Driver(pool, store.ledgers, Choice(), threads, settings or ClientSettings()),

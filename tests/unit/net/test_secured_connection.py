@@ -35,28 +35,13 @@ from bkctl.protocol.messages import (
 from bkctl.protocol.wire import encode_response
 from bkctl.server.embedded import EmbeddedBookie
 from bkctl.types import ResultCode
+from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS
 
-PEMS = Path(__file__).parents[2] / "data" / "tls"
-CERTIFICATE, KEY = str(PEMS / "cert.pem"), str(PEMS / "key.pem")
 BOOKIE = "bookie-7"
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 
-#: The one certificate of the tests is its own authority.
 TRUSTING = TlsSettings(trust_path=CERTIFICATE)
 WITH_CERTIFICATE = TlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
-
-SERVER = {
-    "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
-    "tlsKeyStoreType": "PEM",
-    "tlsKeyStore": KEY,
-    "tlsCertificatePath": CERTIFICATE,
-}
-STRICT_SERVER = {
-    **SERVER,
-    "tlsTrustStoreType": "PEM",
-    "tlsTrustStore": CERTIFICATE,
-    "tlsClientAuthentication": "true",
-}
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +72,7 @@ async def asked(port: int, settings: NetSettings, timeout_s: float = 10) -> Resu
 
 @WIRES
 def test_requests_go_through_tls(tmp_path: Path, wire: Wire) -> None:
-    with EmbeddedBookie(tmp_path, overrides=SERVER) as bookie:
+    with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie:
         settings = NetSettings(wire=wire, tls=TRUSTING)
         assert asyncio.run(asked(bookie.port, settings)) is ResultCode.NO_LEDGER
         # TLS is offered, not demanded.
@@ -95,7 +80,7 @@ def test_requests_go_through_tls(tmp_path: Path, wire: Wire) -> None:
 
 
 def test_a_bookie_that_wants_a_certificate_gets_one(tmp_path: Path) -> None:
-    with EmbeddedBookie(tmp_path, overrides=STRICT_SERVER) as bookie:
+    with EmbeddedBookie(tmp_path, overrides=STRICT_BOOKIE_TLS) as bookie:
         settings = NetSettings(tls=WITH_CERTIFICATE)
         assert asyncio.run(asked(bookie.port, settings)) is ResultCode.NO_LEDGER
         with pytest.raises(NotConnectedError, match=f"bookie {BOOKIE}: "):
@@ -104,7 +89,7 @@ def test_a_bookie_that_wants_a_certificate_gets_one(tmp_path: Path) -> None:
 
 def test_a_bookie_with_an_unknown_certificate_is_not_talked_to(tmp_path: Path) -> None:
     said = f"bookie {BOOKIE}: TLS handshake failed: its certificate"
-    with EmbeddedBookie(tmp_path, overrides=SERVER) as bookie, pytest.raises(NotSecuredError, match=said):
+    with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie, pytest.raises(NotSecuredError, match=said):
         asyncio.run(asked(bookie.port, NetSettings(tls=TlsSettings())))
 
 
@@ -121,7 +106,7 @@ def test_the_hosts_name_is_checked_when_that_is_asked_for(tmp_path: Path) -> Non
         finally:
             await pool.close()
 
-    with EmbeddedBookie(tmp_path, overrides=SERVER) as bookie:
+    with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie:
         asyncio.run(ask(bookie.port, "127.0.0.1"))
         with pytest.raises(NotSecuredError, match="not valid for"):
             asyncio.run(ask(bookie.port, "0.0.0.0"))
@@ -135,7 +120,7 @@ def test_a_bookie_without_tls_gets_nothing_in_clear(tmp_path: Path) -> None:
 
 @WIRES
 def test_a_bookie_without_authentication_wants_none(tmp_path: Path, wire: Wire) -> None:
-    with EmbeddedBookie(tmp_path, overrides=SERVER) as bookie:
+    with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie:
         provider = Scripted([b"hello"])
         settings = NetSettings(wire=wire, tls=TRUSTING, authentication=provider)
         assert asyncio.run(asked(bookie.port, settings)) is ResultCode.NO_LEDGER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,13 +21,9 @@ from bkctl.server import bookie_service, directories
 from bkctl.server.embedded import EmbeddedBookie
 from tests.demo_client import DemoClient
 from tests.support.admin_requests import ask_json
+from tests.support.ports import is_listening
 
 READ_ONLY = "/api/v1/bookie/state/readonly"
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Witness:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from bkctl.server.bookie_server import BookieServer
 from bkctl.server.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.http.admin import HttpAdmin
 from tests.demo_client import DemoClient, body_of
+from tests.support.ports import is_listening
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,6 @@ def write_and_read(port: int, ledger: int = 3) -> None:
     with DemoClient(port) as client:
         assert client.add(ledger, range(10)).done == list(range(10))
         assert client.read(ledger, range(10)).bodies[9] == body_of(ledger, 9, 1000)
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_bookie_serves_and_may_be_stopped_twice_and_started_again(tmp_path: Path) -> None:

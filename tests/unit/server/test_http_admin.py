@@ -136,6 +136,8 @@ def test_before_it_serves_and_while_it_leaves(
     assert ask_json(bookie, "GET", "/api/v1/bookie/state")["running"] is False
     monkeypatch.setattr(bookie.service, "bookie", None)
     assert ask(bookie, "GET", "/api/v1/bookie/info")[0] == 503
+    assert ask(bookie, "GET", "/api/v1/bookie/gc") == (503, "Bookie is not fully started yet")
+    assert ask(bookie, "PUT", "/api/v1/bookie/gc/suspend_compaction", b"no JSON")[0] == 503
     assert ask(bookie, "PUT", READ_ONLY, b'{"readOnly": true}')[0] == 409
     assert ask_json(bookie, "GET", "/api/v1/bkctl/snapshot") == {
         "bookie": "b",

@@ -9,10 +9,11 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from bkctl.admin.online import bookie_gc
+from bkctl.admin.online.http_address import is_loopback
 from bkctl.admin.online.http_json import TOKEN_VARIABLE, base, call
 from bkctl.errors import RefusedError, UsageError
 from bkctl.server.embedded import EmbeddedBookie
-from bkctl.server.http.guard import Guard, is_loopback, read_token
+from bkctl.server.http.guard import Guard, read_token
 from tests.support.admin_requests import ask
 from tests.support.java_http import request
 

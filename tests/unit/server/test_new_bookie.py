@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.admin.online.http_json import base
+from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
 from bkctl.codec.cookie import decode_cookie
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
@@ -157,3 +159,14 @@ def test_the_admin_of_the_bookie_that_runs_with_a_configuration(tmp_path: Path) 
         pytest.raises(ConnectionFailedError, match="without an HTTP admin"),
     ):
         registered_http_url(silent.config)
+
+
+def test_the_admin_at_an_address_of_ip_version_6(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    initialise(settings)
+    info = BookieServiceInfo((Endpoint("httpserver", 8080, "::1", "http"),))
+    with open_metadata_store(f"embedded://{tmp_path}/bkctl-data/metadata.db") as store:
+        store.registration.register(
+            "127.0.0.1:4181", RegistrationMode.WRITABLE, encode_bookie_service_info(info)
+        )
+        assert base(registered_http_url(settings)) == "http://[::1]:8080"

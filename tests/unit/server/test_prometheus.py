@@ -16,6 +16,7 @@ import pytest
 
 from bkctl.admin.online.load.run import run_load
 from bkctl.admin.online.load.settings import LoadSettings
+from bkctl.client.errors import HandleFencedError
 from bkctl.client.ops.write import WriteSettings
 from bkctl.client.sync import BookKeeperSync
 from bkctl.engine.bookie import Bookie
@@ -133,7 +134,7 @@ def test_requests_that_come_one_by_one_have_their_own_names(bookie: EmbeddedBook
         explicit.append(b"c")
         assert next(tail).payload == b"b"
         client.recover(explicit.ledger)
-        with pytest.raises(Exception, match="fenced"):
+        with pytest.raises(HandleFencedError):
             explicit.append(b"d")
     found = scraped(bookie)
     for name, count in (

@@ -18,6 +18,7 @@ from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import WAIT_S, ServedEngine
+from tests.support.waiting import until
 from tests.support.wire_client import WireClient, add_request
 
 ID_MAX = (1 << 63) - 1
@@ -73,9 +74,11 @@ def test_a_stopped_stage_drops_what_it_has_not_begun() -> None:
     pool.submit(later.set)
     stopping = threading.Thread(target=pool.stop)
     stopping.start()
+    until(lambda: pool.meter.length == 1, "what has not begun is not dropped")
     gate.set()
     stopping.join(WAIT_S)
     assert pool.meter.length == 0
+    assert not later.is_set()
 
 
 def test_a_job_that_raises_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from bkctl.admin.online.top.sample import Disk, ReadCacheState, WriteCacheHalf
+from bkctl.admin.online.top.sample import Disk, GcState, ReadCacheState, Stage, WriteCacheHalf
+from bkctl.commands.top_keys import SAMPLE_SCHEMA
 from bkctl.tui.app import says_utf8
-from bkctl.tui.glyphs import ASCII
+from bkctl.tui.glyphs import ASCII, UNICODE
+from bkctl.tui.help_screen import STAGES
 from bkctl.tui.lines import Span, Tone, line_width
-from bkctl.tui.models import cluster_rows, health
+from bkctl.tui.models import cluster_rows, detail_lines, health
 from bkctl.tui.models.cluster_rows import View
 from bkctl.tui.models.merged import merged
 from bkctl.tui.seek_text import position_of
@@ -135,15 +137,6 @@ def test_directories_as_one_are_sums_and_the_worst() -> None:
     assert [disk.dir for disk in one.disks] == ["y"]
 
 
-@pytest.fixture
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
 @pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize(
     ("text", "position"),
@@ -225,3 +218,24 @@ def test_a_line_is_drawn_with_few_pieces() -> None:
 )
 def test_the_locale_says_whether_there_is_unicode(environ: dict[str, str], utf8: bool) -> None:
     assert says_utf8(environ) is utf8
+
+
+def test_what_waits_for_a_word_names_the_command() -> None:
+    lines = detail_lines.collection(GcState(dir="d", held_deletions=7), 100, UNICODE)
+    texts = ["".join(span.text for span in line) for line in lines]
+    assert any(f"7 deletions ({detail_lines.CONFIRM_COMMAND})" in text for text in texts)
+
+
+@pytest.mark.parametrize("command", [detail_lines.CONFIRM_COMMAND, *detail_lines.LOG_COMMANDS])
+def test_a_command_that_is_named_is_there(run_cli: Callable[..., Any], command: str) -> None:
+    program, *words = command.format(log_id=1).split()
+    options = [word for word in words if word.startswith("--")]
+    shown = run_cli(*(word for word in words if word not in options), "--help")
+    assert (program, shown.exit_code) == ("bkctl", 0)
+    assert all(option in shown.stdout for option in options)
+
+
+def test_every_bottleneck_is_explained() -> None:
+    assert sorted(stage.value for stage, _ in STAGES) == sorted(stage.value for stage in Stage)
+    (key,) = (key for key in SAMPLE_SCHEMA if key.key == "bookies[].bottleneck.stage")
+    assert set(key.meaning.split(", ")) == {stage.value for stage in Stage}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bkctl.tui.history import History, figures_of, write_cache_fullness
+from bkctl.tui.history import History, figures_of
 from bkctl.tui.watch import DEPARTED_MS_MAX, Watch
 from tests.support.top_samples import (
     FakeReplay,
@@ -72,9 +72,9 @@ def test_a_bookie_that_is_watched_no_more_is_forgotten() -> None:
 
 
 def test_a_write_cache_without_a_bound_has_no_fullness() -> None:
-    assert write_cache_fullness(java_sample("j")) is None
-    assert write_cache_fullness(bookie_sample("b"), "/nowhere") is None
-    assert 0 < (write_cache_fullness(bookie_sample("b")) or 0) < 1
+    assert java_sample("j").write_cache_fullness() is None
+    assert bookie_sample("b").write_cache_fullness("/nowhere") is None
+    assert 0 < (bookie_sample("b").write_cache_fullness() or 0) < 1
 
 
 def test_the_last_answer_is_kept_while_a_bookie_is_silent() -> None:

@@ -33,6 +33,7 @@ from bkctl.admin.online.top.sample import (
     Queue,
     Stage,
 )
+from bkctl.config.server_keys.disks import USAGE_THRESHOLD
 
 #: Share of the time from which on a disk is called busy.
 BUSY = 0.6
@@ -50,8 +51,6 @@ HIT_RATE_LOW = 0.5
 WASTED_HIGH = 0.5
 #: Entries read ahead in a second below which waste costs nothing.
 READ_AHEAD_MIN_PER_S = 100.0
-#: Of a disk whose thresholds are not known (``diskUsageThreshold`` by default).
-DISK_FULL = 0.95
 #: Share of an add's time that it waits for a worker thread.
 WAITS_FOR_THREADS = 0.5
 _COMPACTING = ("reading logs", "compacting", "deleting")
@@ -76,7 +75,9 @@ def _unknown(sample: BookieSample) -> Bottleneck | None:
 
 def _disk_full(sample: BookieSample) -> Bottleneck | None:
     full = [
-        disk for disk in sample.disks if disk.full or (disk.full is None and disk.used_fraction >= DISK_FULL)
+        disk
+        for disk in sample.disks
+        if disk.full or (disk.full is None and disk.used_fraction >= USAGE_THRESHOLD)
     ]
     if full:
         worst = max(full, key=lambda disk: disk.used_fraction)
@@ -96,7 +97,7 @@ def _ledger_disk(sample: BookieSample) -> Bottleneck | None:
     busiest = _busiest_dir(sample.ledger_dirs)
     if busiest is None or (busiest.flush_busy or 0) < BUSY:
         return None
-    fullness = _write_cache_fullness(sample, busiest.dir)
+    fullness = sample.write_cache_fullness(busiest.dir)
     held, refused = sample.adds_held_per_s or 0, sample.adds_refused_per_s or 0
     waiting = _queue(sample, "write").length or 0 if sample.adds_held_per_s is not None else 0
     cache_is_full = fullness is not None and fullness >= FULL
@@ -253,13 +254,6 @@ def _cores(count: float) -> str:
 
 def _busiest_dir(directories: Iterable[LedgerDirState]) -> LedgerDirState | None:
     return max(directories, key=lambda each: (each.flush_busy or 0, each.flush_p99_ms or 0), default=None)
-
-
-def _write_cache_fullness(sample: BookieSample, ledger_dir: str) -> float | None:
-    """Of both halves of a directory together."""
-    halves = [half for half in sample.write_cache if half.dir == ledger_dir]
-    bound = sum(half.bound or 0 for half in halves)
-    return min(sum(half.bytes for half in halves) / bound, 1.0) if bound else None
 
 
 def _percent(share: float | None) -> str:

@@ -6,7 +6,9 @@ type, reads as None, and what is computed from it is None too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+from bkctl.admin.online.http_json import objects_of
 
 Object = Mapping[str, object]
 
@@ -53,11 +55,9 @@ def object_at(values: Object, *path: str) -> Object:
     return found if isinstance(found, dict) else _EMPTY
 
 
-def objects_at(values: Object, key: str) -> Iterator[Object]:
+def objects_at(values: Object, key: str) -> Sequence[Object]:
     """The objects of the list under a key."""
-    found = values.get(key)
-    if isinstance(found, list):
-        yield from (each for each in found if isinstance(each, dict))
+    return objects_of(values.get(key))
 
 
 def by_name(values: Object, key: str, name: str) -> dict[str, Object]:

@@ -11,9 +11,9 @@ import re
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from bkctl.admin.online.http_address import is_loopback
 from bkctl.admin.online.top.bottleneck import bottleneck
 from bkctl.admin.online.top.counters import rounded, share, wasted
-from bkctl.admin.online.top.discovery import is_loopback
 from bkctl.admin.online.top.sample import (
     BookieSample,
     Disk,

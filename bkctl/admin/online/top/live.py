@@ -26,10 +26,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from bkctl.admin.online.http_address import is_loopback
+from bkctl.admin.online.http_json import GC_LOGS, SNAPSHOT, object_of, objects_of
 from bkctl.admin.online.top.bkctl_bookie import bkctl_sample, log_states
 from bkctl.admin.online.top.bottleneck import bottleneck
 from bkctl.admin.online.top.counters import Object
-from bkctl.admin.online.top.discovery import BOOKIES_MAX, Target, is_loopback
+from bkctl.admin.online.top.discovery import BOOKIES_MAX, METRICS, Target
 from bkctl.admin.online.top.java_bookie import STATUS, java_sample
 from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState, Source
 from bkctl.admin.online.top.scrape import Scrape, parse_scrape
@@ -46,9 +48,6 @@ ASKED_AT_ONCE = 128
 #: How old the list of registered bookies gets.
 DISCOVERY_INTERVAL_S = 5.0
 DISCOVERY_TIMEOUT_S = 10.0
-_SNAPSHOT = "/api/v1/bkctl/snapshot"
-_LOGS = "/api/v1/bkctl/gc/logs"
-_METRICS = "/metrics"
 
 #: Asks the metadata store; blocks, and raises BkctlError.
 Discover = Callable[[], Sequence[Target]]
@@ -204,12 +203,12 @@ class _Watched:
             )
         try:
             async with asyncio.timeout(timeout_s):
-                body = await _get(session, self._url + _LOGS)
+                body = await _get(session, self._url + GC_LOGS)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ConnectionFailedError(f"{self.name}: {_reason(error, timeout_s)}") from error
         if body is None:
             raise RefusedError(f"{self.name}: this version of the bookie does not tell its entry logs")
-        states = log_states(_json_objects(body, self._url), ledger_dir)
+        states = log_states(objects_of(_json(body, self._url)), ledger_dir)
         if states is None:
             raise NotFoundError(f"{self.name}: has no ledger directory {ledger_dir}")
         return states
@@ -236,19 +235,19 @@ class _Watched:
 
     async def _ask_at(self, session: ClientSession, url: str) -> BookieSample:
         if self._source is not Source.JAVA:
-            body = await _get(session, url + _SNAPSHOT)
+            body = await _get(session, url + SNAPSHOT)
             if body is not None:
                 return self._from_snapshot(body, url)
-        body = await _get(session, url + _METRICS)
+        body = await _get(session, url + METRICS)
         if body is None:
             raise ConnectionFailedError(
-                f"{url}: has neither {_SNAPSHOT} nor {_METRICS}; a Java bookie needs the statsProviderClass"
+                f"{url}: has neither {SNAPSHOT} nor {METRICS}; a Java bookie needs the statsProviderClass"
                 " PrometheusMetricsProvider"
             )
         return self._from_scrape(body, url)
 
     def _from_snapshot(self, body: bytes, url: str) -> BookieSample:
-        now = _json_object(body, url)
+        now = object_of(_json(body, url))
         if not isinstance(now.get("bookie"), str):
             raise ConnectionFailedError(f"{url}: answers, but not as a bookie does")
         if self._target.bookie not in (None, now["bookie"]):
@@ -261,7 +260,7 @@ class _Watched:
         now_s = self._clock.monotonic()
         scrape = parse_scrape(body.decode("utf-8", "replace"), url)
         if scrape.total(STATUS) is None:
-            raise ConnectionFailedError(f"{url}{_METRICS}: answers, but not with a bookie's metrics")
+            raise ConnectionFailedError(f"{url}{METRICS}: answers, but not with a bookie's metrics")
         if self._target.here_only and is_loopback(urlsplit(url).hostname or ""):
             # Metrics do not say whose they are.
             raise ConnectionFailedError(f"{url}: may be another bookie{self._elsewhere()}")
@@ -328,16 +327,6 @@ def _json(body: bytes, url: str) -> object:
     except (ValueError, RecursionError):
         raise ConnectionFailedError(f"{url}: answers, but not with JSON") from None
     return found
-
-
-def _json_object(body: bytes, url: str) -> Object:
-    found = _json(body, url)
-    return found if isinstance(found, dict) else {}
-
-
-def _json_objects(body: bytes, url: str) -> list[Object]:
-    found = _json(body, url)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _one_row_each(answers: Sequence[BookieSample]) -> tuple[BookieSample, ...]:

@@ -52,6 +52,11 @@ class Stage(Enum):
     UNKNOWN = "unknown"
 
 
+def fullness(used: int | None, bound: int | None) -> float | None:
+    """What is used of a bound, 0 to 1; None where one of the two is not known, or nothing bounds it."""
+    return None if used is None or not bound else min(used / bound, 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
     """The stage that holds a bookie back, and ``why`` in one sentence with figures."""
@@ -81,7 +86,7 @@ class Queue:
     @property
     def fullness(self) -> float | None:
         """Length over bound, 0 to 1."""
-        return None if self.length is None or not self.bound else min(self.length / self.bound, 1.0)
+        return fullness(self.length, self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,11 @@ class WriteCacheHalf:
     bytes: int
     bound: int | None = None
     flushing: bool | None = None
+
+    @property
+    def fullness(self) -> float | None:
+        """Bytes over bound, 0 to 1."""
+        return fullness(self.bytes, self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +120,11 @@ class ReadCacheState:
     hit_rate: float | None = None
     read_ahead_per_s: float | None = None
     wasted_rate: float | None = None
+
+    @property
+    def fullness(self) -> float | None:
+        """Bytes over bound, 0 to 1."""
+        return fullness(self.bytes, self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +192,11 @@ class GcState:
     compacted_bytes: int | None = None
     compacted_mb_per_s: float | None = None
     set_aside_logs: int | None = None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a pass is under way."""
+        return self.phase not in (None, "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +272,11 @@ class BookieSample:
     bottleneck: Bottleneck = field(
         default_factory=lambda: Bottleneck(stage=Stage.UNKNOWN, why="no answer yet")
     )
+
+    def write_cache_fullness(self, ledger_dir: str | None = None) -> float | None:
+        """Bytes over bounds of both halves, 0 to 1; of one directory, or of all."""
+        halves = [half for half in self.write_cache if ledger_dir in (None, half.dir)]
+        return fullness(sum(half.bytes for half in halves), sum(half.bound or 0 for half in halves))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from bkctl.metadata.uri import open_metadata_store
 RPC = Endpoint("bookie", 3181, "bookie-1", "bookie-rpc")
 
 
-def known(*endpoints: Endpoint, bookie: str = "bookie-1:3181") -> tuple[str, tuple[Endpoint, ...]]:
-    return bookie, endpoints
+def known(*endpoints: Endpoint, bookie: str = "bookie-1:3181") -> tuple[str, BookieServiceInfo]:
+    return bookie, BookieServiceInfo(endpoints)
 
 
 def http(host: str) -> Endpoint:
@@ -40,10 +40,10 @@ def http(host: str) -> Endpoint:
     ],
 )
 def test_where_a_registered_bookie_is_asked(
-    bookie: tuple[str, tuple[Endpoint, ...]], port: int | None, urls: tuple[str, ...]
+    bookie: tuple[str, BookieServiceInfo], port: int | None, urls: tuple[str, ...]
 ) -> None:
-    name, endpoints = bookie
-    target = target_of_registration(name, endpoints, port)
+    name, info = bookie
+    target = target_of_registration(name, info, port)
     assert (target.bookie, target.urls, target.name) == (name, urls, name)
     assert (target.reason is None) == bool(urls)
 

@@ -1,0 +1,45 @@
+"""A ledger whose metadata does not decode: the others are listed, and the exit code says that one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.codec.ledger_path import ledger_path
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.types import LedgerState
+from tests.support.rows import from_ndjson
+
+Run = Callable[..., Any]
+
+CLOSED = LedgerMetadata(3, 1, 1, 1, 0, -1, LedgerState.CLOSED, (Segment(0, ("a:1",)),))
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    uri = f"embedded://{tmp_path}/metadata.db"
+    with open_metadata_store(uri) as store:
+        assert isinstance(store, TreeMetadataStore)
+        store.layout.initialise_cluster()
+        for ledger in (0, 7):
+            store.ledgers.create_ledger(ledger, CLOSED)
+        store._tree.set(store.root + ledger_path(7, store.layout.layout()), b"garbage", 0)
+    return {"BKCTL_METADATA_URI": uri}
+
+
+def test_list_names_it_and_fails(run_cli: Run, env: dict[str, str]) -> None:
+    result = run_cli("ledger", "list", env=env)
+    assert (result.exit_code, [row["ledger"] for row in from_ndjson(result.stdout)]) == (1, [0])
+    assert "bkctl: ledger 7: " in result.stderr
+
+
+def test_recover_does_not_take_it_for_closed(run_cli: Run, env: dict[str, str]) -> None:
+    result = run_cli("ledger", "recover", "--all-open", "--yes", env=env)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "bkctl: ledger 7: " in result.stderr
+    assert "1 ledgers whose metadata does not decode" in result.stderr
