@@ -177,17 +177,14 @@ def list_command(
 
       bkctl pipeline list -o json | jq '.[].name'
     """
-    from bkctl.pipeline.index_rebuild import REBUILD_NAME, REBUILD_SUMMARY, REBUILD_TABLE
+    from bkctl.pipeline.index_rebuild import REBUILD, REBUILD_TABLE
     from bkctl.pipeline.jobs.catalogue import JOBS
 
     rows = [_job_row(job) for job in JOBS.values()]
     rows.append(
         {
-            "name": REBUILD_NAME,
-            "summary": REBUILD_SUMMARY,
-            "metadata": "optional",
+            **_job_row(REBUILD),
             "options": ["accept_loss", "dry_run", "yes"],
-            "reads": [],
             "writes": [REBUILD_TABLE],
         }
     )
@@ -197,11 +194,13 @@ def list_command(
 
 
 def _job_row(job: Job) -> dict[str, Any]:
+    from bkctl.pipeline.job import option_of
+
     return {
         "name": job.name,
         "summary": job.summary,
         "metadata": "needed" if job.needs_metadata else "optional",
-        "options": [name for name in job.parameters if name != "now_ms"],
+        "options": [option_of(name) for name in job.parameters if name != "now_ms"],
         "reads": [item.name for item in job.inputs],
         "writes": [result.name for result in job.results],
     }
@@ -256,23 +255,26 @@ def run_command(
 
       bkctl pipeline run garbage /data/* --metadata cluster.json --out g --threshold 0.5 -o json
     """
-    from bkctl.pipeline.index_rebuild import REBUILD_NAME
+    from bkctl.pipeline.job import REBUILD_NAME
 
     secret = read_password(password, password_file, password_hex)
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
     chosen = Chosen(*where, digest, secret, bookie, jobs, memory)
+    parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
     if name == REBUILD_NAME:
         from bkctl.commands.pipeline_rebuild import run_rebuild
+        from bkctl.pipeline.index_rebuild import REBUILD
 
-        if report is not None:
-            raise UsageError(f"--report: {REBUILD_NAME} has none")
-        _refuse(name, _given(_parameters(complete, bookies_gone, threshold, budget, top, entries)))
+        job = REBUILD
+        _refuse(name, _given(parameters) + _switched_on(report=report is not None))
         outcome = run_rebuild(chosen, accept_loss=accept_loss, dry_run=dry_run, yes=yes)
-        write_one(_as_row(outcome), RUN_SCHEMA, output)
-        raise typer.Exit(outcome.exit_code)
-    parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
-    outcome = _run(name, chosen, parameters, report)
-    _show(name, outcome, output)
+    else:
+        from bkctl.pipeline.jobs.catalogue import job_named
+
+        job = job_named(name)
+        _refuse(name, _switched_on(dry_run=dry_run, accept_loss=accept_loss))
+        outcome = _run(job, chosen, parameters, report)
+    _show(job, outcome, output)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -299,16 +301,14 @@ def _parameters(
     }
 
 
-def _run(name: str, chosen: Chosen, parameters: dict[str, Any], report: str | None) -> Outcome:
+def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | None) -> Outcome:
     from bkctl.clock import SystemClock
     from bkctl.pipeline.job import Parameters
-    from bkctl.pipeline.jobs.catalogue import job_named
     from bkctl.pipeline.run import Request, run_job
     from bkctl.pipeline.survey import survey
     from bkctl.pipeline.tables.options import TableOptions
 
-    job = job_named(name)
-    _refuse(name, [option for option in _given(parameters) if option not in job.parameters])
+    _refuse(job.name, [option for option in _given(parameters) if option not in job.parameters])
     if report is not None:
         _check_writable(report)
     request = Request(
@@ -333,8 +333,10 @@ def _run(name: str, chosen: Chosen, parameters: dict[str, Any], report: str | No
 
 def _refuse(name: str, unheeded: list[str]) -> None:
     """Raises UsageError when options were given that a job does not heed."""
+    from bkctl.pipeline.job import option_of
+
     if unheeded:
-        raise UsageError(f"{name} does not heed --{unheeded[0].replace('_', '-').removesuffix('-bytes')}")
+        raise UsageError(f"{name} does not heed --{option_of(unheeded[0]).replace('_', '-')}")
 
 
 def _given(parameters: dict[str, Any]) -> list[str]:
@@ -343,6 +345,10 @@ def _given(parameters: dict[str, Any]) -> list[str]:
 
     standard = Parameters()
     return [name for name, value in parameters.items() if value != getattr(standard, name)]
+
+
+def _switched_on(**options: bool) -> list[str]:
+    return [name for name, on in options.items() if on]
 
 
 def _check_writable(path: str) -> None:
@@ -364,20 +370,18 @@ def _as_row(outcome: Outcome) -> dict[str, Any]:
     return {key.key: row[key.key] for key in RUN_SCHEMA}
 
 
-def _show(name: str, outcome: Outcome, output: Format | None) -> None:
+def _show(job: Job, outcome: Outcome, output: Format | None) -> None:
     """The outcome; on a terminal with its counts in words and the first rows of what was found."""
     row = _as_row(outcome)
     if chosen_format(output, one=True) is not Format.TABLE:
         write_one(row, RUN_SCHEMA, output)
         return
-    from bkctl.pipeline.jobs.catalogue import job_named
-    from bkctl.pipeline.results import first_rows
+    from bkctl.pipeline.results import first_rows, for_people
 
-    job = job_named(name)
     head = {key: row[key] for key in ("job", "verdict", "engine", "seconds", "out")}
     write_one(head, RUN_SCHEMA, Format.TABLE)
     counts = [
-        {"count": column.name, "value": outcome.counts[column.name], "meaning": column.meaning}
+        {"count": column.name, "value": for_people(outcome.counts[column.name]), "meaning": column.meaning}
         for column in job.result("summary").columns
     ]
     names = (Key("count", "string", ""), Key("value", "number", ""), Key("meaning", "string", ""))
@@ -390,6 +394,10 @@ def _show(name: str, outcome: Outcome, output: Format | None) -> None:
         shown = f", the first {_ROWS_SHOWN}" if total > _ROWS_SHOWN else ""
         sys.stdout.write(f"\n{result.name}: {result.summary} ({total}{shown})\n")
         columns = tuple(Key(column.name, column.type, column.meaning) for column in result.columns)
-        write_rows(first_rows(outcome, result, result.order, _ROWS_SHOWN), columns, Format.TABLE)
+        rows = first_rows(outcome, result, result.order, _ROWS_SHOWN)
+        shown_rows = [{name: for_people(value) for name, value in row.items()} for row in rows]
+        write_rows(shown_rows, columns, Format.TABLE)
     for guard in outcome.guards:
         sys.stderr.write(f"bkctl: note: {guard}\n")
+    if outcome.found_of(job) and job.advice:
+        sys.stderr.write(f"bkctl: next: {job.advice}\n")

@@ -69,6 +69,8 @@ def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
             yield spark
         return
     from bkctl.pipeline.local_engine import LocalEngine
+    from bkctl.pipeline.out_directory import work_directory
 
-    with LocalEngine(jobs=chosen.jobs, memory_bytes=chosen.memory_bytes) as local:
+    work_dir = work_directory(chosen.out)
+    with LocalEngine(work_dir, jobs=chosen.jobs, memory_bytes=chosen.memory_bytes) as local:
         yield local

@@ -1,14 +1,14 @@
 """Reading tables into Parquet files: a file for each split, splits shared out to processes.
 
 A file appears under its name when it is whole. Memory is bounded by one batch and one row group a process,
-and
-by what a ``reduce`` query groups by.
+and by what a ``reduce`` query groups by.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, StorageError
+from bkctl.pipeline.duckdb_connection import connected, failures
 from bkctl.pipeline.engine import Extraction
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
@@ -88,18 +89,14 @@ def _write(work: Extraction, batches: Iterator[pa.RecordBatch], number: int, mem
         return _write_parquet(_path(work, number), work.source_schema, batches)
     failure: list[BkctlError] = []
     reader = pa.RecordBatchReader.from_batches(work.source_schema, _kept(batches, failure))
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": f"{max(memory_bytes >> 20, 64)}MB",
-        "temp_directory": os.path.join(work.folder, f".spill-{number}"),
-        "preserve_insertion_order": False,
-    }
-    with duckdb.connect(config=settings) as connection:
+    spill_dir = os.path.join(work.folder, f".spill-{number}")
+    with connected(1, memory_bytes, spill_dir) as connection:
         connection.register(work.input.source, reader)
         try:
-            found = connection.sql(work.input.reduce).to_arrow_reader(_ROW_GROUP_ROWS)
-            return _write_parquet(_path(work, number), found.schema, iter(found))
-        except (duckdb.Error, pa.ArrowException):
+            with failures():
+                found = connection.sql(work.input.reduce).to_arrow_reader(_ROW_GROUP_ROWS)
+                return _write_parquet(_path(work, number), found.schema, iter(found))
+        except (duckdb.Error, pa.ArrowException, StorageError):
             if failure:
                 raise failure[0] from None
             raise
@@ -124,8 +121,10 @@ def _write_parquet(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatc
                     rows += len(batch)
                     writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
         os.rename(beside, path)
-    except BaseException:
-        if os.path.exists(beside):
+    except BaseException as error:
+        with suppress(FileNotFoundError):
             os.unlink(beside)
+        if isinstance(error, OSError):
+            raise StorageError(f"{path}: {error}", path=path) from error
         raise
     return rows

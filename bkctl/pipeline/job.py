@@ -8,9 +8,8 @@ The text is a sequence of named queries, each under a line of its own::
     -- expand NAME    no query: inputs that wait for it are read now, only of the ledgers in it
 
 It keeps to what DuckDB and Spark SQL mean the same by: columns that are keywords are qualified
-(``e.offset``),
-integers are divided by the functions of :mod:`bkctl.pipeline.portable_sql`, sums are cast, and no order of
-rows is relied upon. One result is named ``summary`` and has one row of counts.
+(``e.offset``), integers are divided by the functions of :mod:`bkctl.pipeline.portable_sql`, sums are cast,
+and no order of rows is relied upon. One result is named ``summary`` and has one row of counts.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ from typing import Literal
 from bkctl.errors import UsageError
 
 SUMMARY = "summary"
+
+#: The job that is no SQL text (``bkctl.pipeline.index_rebuild``).
+REBUILD_NAME = "index-rebuild"
 
 _HEADING = re.compile(r"^-- (view|step|table|expand) ([a-z_]+)$", re.MULTILINE)
 
@@ -78,8 +80,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class ResultTable:
     """A result. ``shown`` says that its first rows are what people want to see; ``order`` is by what they
-    want
-    them sorted (SQL)."""
+    want them sorted (SQL)."""
 
     name: str
     summary: str
@@ -90,11 +91,12 @@ class ResultTable:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A chart for the report: horizontal bars over the rows of a result, ``label`` against ``values``."""
+    """A chart for the report: horizontal bars over the rows of a result, ``labels``, which together tell its
+    rows apart, against ``values``."""
 
     title: str
     table: str
-    label: str
+    labels: tuple[str, ...]
     values: tuple[str, ...]
     order: str
     bytes_axis: bool = False
@@ -144,6 +146,11 @@ class Parameters:
         }
 
 
+def option_of(parameter: str) -> str:
+    """The option of ``pipeline run`` that gives a parameter, with underscores."""
+    return parameter.removesuffix("_bytes")
+
+
 def _literal(value: bool | float) -> str:
     kind = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}[type(value)]
     return f"CAST({str(value).lower()} AS {kind})"
@@ -164,7 +171,9 @@ class Job:
 
     ``found`` are counts of the summary that make exit code 1 when above 0, ``unexamined`` those that make 3
     (a part of the fleet could not be judged). ``notes`` say what the job takes for granted, for the reader
-    of its results. ``parameters`` are those of :class:`Parameters` that it heeds.
+    of its results, ``one_snapshot_notes`` what it does with one reading of metadata only. ``advice`` names
+    the commands that go on from what was found. ``parameters`` are those of :class:`Parameters` that it
+    heeds.
     """
 
     name: str
@@ -177,6 +186,8 @@ class Job:
     needs_metadata: bool = True
     parameters: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    one_snapshot_notes: tuple[str, ...] = ()
+    advice: str = ""
     plots: tuple[Plot, ...] = field(default=())
 
     def statements(self) -> Iterator[Statement]:
@@ -184,6 +195,10 @@ class Job:
         parts = _HEADING.split(self.sql)
         for kind, name, query in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             yield Statement(_KINDS[kind], name, query.strip())
+
+    def notes_for(self, *, two_snapshots: bool) -> tuple[str, ...]:
+        """The notes on a run."""
+        return self.notes if two_snapshots else (*self.notes, *self.one_snapshot_notes)
 
     def result(self, name: str) -> ResultTable:
         """A result by its name."""

@@ -11,7 +11,7 @@ from types import TracebackType
 import duckdb
 
 from bkctl.admin.offline.reporting import Advance
-from bkctl.errors import StorageError
+from bkctl.pipeline.duckdb_connection import connected, failures, literal_glob
 from bkctl.pipeline.engine import Extraction, Row
 from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.portable_sql import FUNCTIONS
@@ -20,9 +20,9 @@ MEMORY_BYTES_DEFAULT = 2 << 30
 
 
 class LocalEngine:
-    """``jobs`` processes and threads. What exceeds ``memory_bytes`` is spilled to ``work_dir``, which
-    should be on
-    a disk with room; it is made when needed and removed on the way out."""
+    """``jobs`` processes and threads. What exceeds ``memory_bytes`` is spilled below ``work_dir``, which
+    should be on a disk with room and has to be there by then; without one, in the directory for temporary
+    files."""
 
     name = "local"
 
@@ -35,15 +35,10 @@ class LocalEngine:
     ) -> None:
         self._jobs = jobs or len(os.sched_getaffinity(0))
         self._memory_bytes = memory_bytes
-        self._work = tempfile.mkdtemp(prefix=".bkctl-spill-", dir=work_dir)
-        self._connection = duckdb.connect(
-            config={
-                "threads": self._jobs,
-                "memory_limit": f"{max(memory_bytes >> 20, 64)}MB",
-                "temp_directory": self._work,
-                "preserve_insertion_order": False,
-            }
-        )
+        self._own_dir: str | None = None
+        if work_dir is None:
+            work_dir = self._own_dir = tempfile.mkdtemp(prefix="bkctl-spill-")
+        self._connection = connected(self._jobs, memory_bytes, os.path.join(work_dir, ".spill"))
         for function in FUNCTIONS:
             self._connection.execute(function.for_duckdb())
 
@@ -51,7 +46,7 @@ class LocalEngine:
         extract(work, self._jobs, self._memory_bytes, advance)
 
     def load(self, name: str, folders: Sequence[str]) -> None:
-        globs = ", ".join(_quoted(f"{_literal_glob(folder)}/*.parquet") for folder in folders)
+        globs = ", ".join(_quoted(f"{literal_glob(folder)}/*.parquet") for folder in folders)
         self._run(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM read_parquet([{globs}], union_by_name = true)")
 
     def view(self, name: str, query: str) -> None:
@@ -71,7 +66,8 @@ class LocalEngine:
 
     def close(self) -> None:
         self._connection.close()
-        shutil.rmtree(self._work, ignore_errors=True)
+        if self._own_dir is not None:
+            shutil.rmtree(self._own_dir, ignore_errors=True)
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -82,19 +78,9 @@ class LocalEngine:
         self.close()
 
     def _run(self, statement: str) -> duckdb.DuckDBPyConnection:
-        try:
+        with failures():
             return self._connection.execute(statement)
-        except duckdb.OutOfMemoryException as error:
-            raise StorageError(f"{error}; give more with --memory") from None
-        except (duckdb.IOException, duckdb.InvalidInputException) as error:
-            # The latter: a file of an earlier run that is no Parquet file any more.
-            raise StorageError(str(error)) from None
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _literal_glob(path: str) -> str:
-    """A path in which nothing is a pattern."""
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

@@ -22,6 +22,11 @@ MARK_NAME = ".bkctl-pipeline"
 _WORK_NAME = ".work"
 
 
+def work_directory(path: str) -> str:
+    """Where a run's unfinished files are; there while it is claimed."""
+    return os.path.join(path, _WORK_NAME)
+
+
 @contextmanager
 def claimed(path: str) -> Iterator[str]:
     """Make the directory, or take that of an earlier run; gives the path of its ``.work``.
@@ -29,7 +34,7 @@ def claimed(path: str) -> Iterator[str]:
     The summary of the earlier run goes at once, since its tables are about to be replaced. Raises
     RefusedError when the directory holds something that no run wrote, StorageError.
     """
-    work_dir = os.path.join(path, _WORK_NAME)
+    work_dir = work_directory(path)
     try:
         os.makedirs(path, exist_ok=True)
         names = os.listdir(path)

@@ -9,13 +9,13 @@ from html import escape
 #: Told apart also without colour, by their place in the stack and the legend's order.
 _COLOURS = ("#3b6fb6", "#d98032", "#5a9a5a", "#b64a4a", "#7d62a8", "#8a6d4f")
 
-_WIDTH = 860
-_LABEL_WIDTH = 230
+_WIDTH = 920
+_LABEL_WIDTH = 280
 _VALUE_WIDTH = 120
 _BAR_HEIGHT = 16
 _STEP = 24
 _LEGEND_HEIGHT = 26
-_LABEL_CHARACTERS_MAX = 34
+_LABEL_CHARACTERS_MAX = 35
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 

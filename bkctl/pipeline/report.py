@@ -9,18 +9,12 @@ from html import escape
 from typing import Any
 
 from bkctl import __version__
-from bkctl.pipeline.job import Column, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Job, Plot, ResultTable, option_of
 from bkctl.pipeline.plots import Bar, bar_chart
-from bkctl.pipeline.results import CLEAN, FOUND, Outcome, first_rows, write_whole
+from bkctl.pipeline.results import Outcome, first_rows, for_people, write_whole
 
 ROWS_MAX = 100
 BARS_MAX = 40
-
-_WORDS = {
-    CLEAN: "Nothing was found",
-    FOUND: "Something was found",
-}
-_UNJUDGED = "A part could not be judged"
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --faint: #8889; }
@@ -53,25 +47,31 @@ def page(outcome: Outcome, job: Job) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(job.name)}</h1><p>{escape(job.summary)}</p>",
-        *_verdict(outcome),
+        *_verdict(outcome, job),
         "<h2>Counts</h2>",
         _counts(outcome, job),
         *(_chart(outcome, job, plot) for plot in job.plots),
         *(part for result in job.results if result.name != "summary" for part in _result(outcome, result)),
         *_guards(outcome),
-        *_run(outcome),
+        *_run(outcome, job),
         "</body></html>\n",
     ]
     return "\n".join(parts)
 
 
-def _verdict(outcome: Outcome) -> list[str]:
-    because = f": {', '.join(outcome.found)}" if outcome.found else ""
-    words = _WORDS.get(outcome.verdict, _UNJUDGED)
-    return [
+def _verdict(outcome: Outcome, job: Job) -> list[str]:
+    found = outcome.found_of(job)
+    unjudged = [name for name in outcome.found if name not in found]
+    words = [f"Found: {', '.join(found)}." if found else "Nothing was found."]
+    if unjudged:
+        words.append(f"A part could not be judged: {', '.join(unjudged)}.")
+    parts = [
         f'<p><span class="verdict {outcome.verdict}">{escape(outcome.verdict)}</span> '
-        f"{escape(words)}{escape(because)}. Exit code {outcome.exit_code}.</p>"
+        f"{escape(' '.join(words))} Exit code {outcome.exit_code}.</p>"
     ]
+    if found and job.advice:
+        parts.append(f"<p>Next: {escape(job.advice)}.</p>")
+    return parts
 
 
 def _counts(outcome: Outcome, job: Job) -> str:
@@ -89,7 +89,13 @@ def _counts(outcome: Outcome, job: Job) -> str:
 
 def _chart(outcome: Outcome, job: Job, plot: Plot) -> str:
     rows = first_rows(outcome, job.result(plot.table), plot.order, BARS_MAX)
-    bars = [Bar(str(row[plot.label]), tuple(float(row[name] or 0) for name in plot.values)) for row in rows]
+    bars = [
+        Bar(
+            " ".join(_text(row[name]) for name in plot.labels),
+            tuple(float(row[name] or 0) for name in plot.values),
+        )
+        for row in rows
+    ]
     total = outcome.table(plot.table).rows
     more = f'<p class="faint">the first {BARS_MAX} of {total:,}</p>' if total > BARS_MAX else ""
     chart = bar_chart(plot.title, plot.values, bars, bytes_axis=plot.bytes_axis)
@@ -101,7 +107,9 @@ def _result(outcome: Outcome, result: ResultTable) -> list[str]:
     heading = f"<h2>{escape(result.name)}</h2><p>{escape(result.summary)}: "
     if not total:
         return [f"{heading}no rows.</p>"]
-    shown = f"{total:,} rows" if total <= ROWS_MAX else f"{total:,} rows, the first {ROWS_MAX} of them"
+    shown = f"{total:,} row{'s' if total > 1 else ''}"
+    if total > ROWS_MAX:
+        shown += f", the first {ROWS_MAX} of them"
     rows = first_rows(outcome, result, result.order, ROWS_MAX)
     return [f"{heading}{shown}.</p>", f'<div class="scroll">{_table(result.columns, rows)}</div>']
 
@@ -124,9 +132,14 @@ def _numeric(column: Column) -> str:
 def _cell(column: Column, value: Any) -> str:
     if value is None:
         return '<td class="null number">-</td>' if _numeric(column) else '<td class="null">-</td>'
-    # Ids are looked for in other tools' output, so they have no thousands' marks.
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"<td{_numeric(column)}>{escape(text)}</td>"
+    return f"<td{_numeric(column)}>{escape(_text(value))}</td>"
+
+
+def _text(value: Any) -> str:
+    """A value for people; ids are looked for in other tools' output, so they have no thousands' marks."""
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(for_people(value))
 
 
 def _guards(outcome: Outcome) -> list[str]:
@@ -139,12 +152,24 @@ def _guards(outcome: Outcome) -> list[str]:
     ]
 
 
-def _run(outcome: Outcome) -> list[str]:
+def _options(outcome: Outcome, job: Job) -> list[tuple[str, Any]]:
+    """The options that the job heeds and their values; the time is no option."""
+    return [
+        (option_of(name), getattr(outcome.parameters, name)) for name in job.parameters if name != "now_ms"
+    ]
+
+
+def _option(value: Any) -> str:
+    return " ".join(value) or "none" if isinstance(value, tuple) else _text(value)
+
+
+def _run(outcome: Outcome, job: Job) -> list[str]:
     when = datetime.datetime.fromtimestamp(outcome.started_ms / 1000, datetime.UTC)
     facts = {
         "begun": when.strftime("%Y-%m-%d %H:%M:%S UTC"),
         "seconds": f"{outcome.seconds:.1f}",
         "engine": outcome.engine,
+        "options": ", ".join(f"{name} {_option(value)}" for name, value in _options(outcome, job)) or "none",
         "paths": ", ".join(outcome.paths),
         "metadata": outcome.metadata or "not given",
         "metadata of after": outcome.metadata_after or "not read",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -31,15 +32,25 @@ class WrittenTable:
 
     @classmethod
     def of(cls, name: str, role: str, folder: str) -> WrittenTable:
-        """The table in a folder, counted by its files' footers. Raises StorageError."""
+        """The table in a folder, counted by its files' footers.
+
+        Raises StorageError, CorruptionError for a file that is no Parquet file.
+        """
         rows = size = 0
         try:
             for path in parquet_files(folder):
-                rows += pq.read_metadata(path).num_rows
+                rows += _rows_in(path)
                 size += os.path.getsize(path)
         except OSError as error:
             raise StorageError(f"{folder}: {error}", path=folder) from error
         return cls(name, role, folder, rows, size)
+
+
+def _rows_in(path: str) -> int:
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except pa.ArrowException as error:
+        raise CorruptionError("table", expected="a Parquet file", found=str(error), path=path) from None
 
 
 def parquet_files(folder: str) -> list[str]:
@@ -78,8 +89,7 @@ class Outcome:
     """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
 
     ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
-    the
-    rest) and ``exit_code`` 0, 1 or 3.
+    the rest) and ``exit_code`` 0, 1 or 3.
     """
 
     job: str
@@ -108,6 +118,10 @@ class Outcome:
         """A table by its name."""
         return next(table for table in self.tables if table.name == name)
 
+    def found_of(self, job: Job) -> tuple[str, ...]:
+        """The counts that are findings, without those of what could not be judged."""
+        return tuple(name for name in self.found if name in job.found)
+
 
 def judged(outcome: Outcome, job: Job) -> Outcome:
     """The outcome with its verdict by the job's rule; ``found`` names the counts that decided it."""
@@ -135,20 +149,25 @@ def write_whole(path: str, text: str) -> None:
             stream.write(text)
         os.replace(beside, path)
     except OSError as error:
+        with suppress(OSError):
+            os.unlink(beside)
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def for_people(value: Any) -> Any:
+    """A value of a result as people read it: a share or a ratio with four digits, all else as it is."""
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def first_rows(outcome: Outcome, result: ResultTable, order: str, limit: int) -> list[dict[str, Any]]:
     """The first rows of a result in an order (SQL)."""
     import duckdb
 
+    from bkctl.pipeline.duckdb_connection import literal_glob
+
     files = parquet_files(outcome.table(result.name).path)
     names = [column.name for column in result.columns]
     with duckdb.connect() as connection:
-        relation = connection.from_parquet([_literal(path) for path in files]).order(order).limit(limit)
+        relation = connection.from_parquet([literal_glob(path) for path in files]).order(order).limit(limit)
         rows: Iterable[tuple[Any, ...]] = relation.select(*names).fetchall()
     return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _literal(path: str) -> str:
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

@@ -21,7 +21,7 @@ from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
 from bkctl.pipeline.out_directory import claimed, put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
-from bkctl.pipeline.survey import KIND_OF, Survey, bookies_table, folded_ranges, survey
+from bkctl.pipeline.survey import KIND_OF, Survey, bookies_table, folded_ranges, logs_gone, survey
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.vfs import FileSystem
@@ -289,6 +289,13 @@ class _Run:
 
     def outcome(self, started_s: float) -> Outcome:
         """What came of it."""
+        gone = logs_gone(self._filesystem, self._surveyed)
+        if gone:
+            self._guard(
+                f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
+                "copied out of them may be in no table: run again, or over a copy, before believing that "
+                "something is missing"
+            )
         job, request = self._request.job, self._request
         (counts,) = self._engine.rows("SELECT * FROM summary")
         return judged(
@@ -305,7 +312,7 @@ class _Run:
                 parameters=self._parameters,
                 counts={column.name: counts[column.name] for column in job.result("summary").columns},
                 tables=tuple(self._written.values()),
-                guards=(*self._guards, *job.notes),
+                guards=(*self._guards, *job.notes_for(two_snapshots=request.two_snapshots)),
             ),
             job,
         )

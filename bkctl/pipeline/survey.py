@@ -20,12 +20,12 @@ from posixpath import basename, join
 
 import pyarrow as pa
 
-from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.errors import NotFoundError
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
-from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, find_directories, read_small
+from bkctl.pipeline.tables.places import cookie_of
+from bkctl.scan.directory import BookieDirectory, find_directories
 from bkctl.vfs import FileSystem
 
 BOOKIES = pa.schema(
@@ -84,9 +84,11 @@ class Survey:
 
 
 def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
-    """Look into the paths. Raises NotFoundError for one that is not there, UsageError for one that holds
-    nothing
-    of a bookie's, StorageError."""
+    """Look into the paths.
+
+    Raises NotFoundError for one that is not there, UsageError for one that holds nothing of a bookie's,
+    StorageError.
+    """
     found: list[SurveyedPath] = []
     sets: list[str] = []
     for path in dict.fromkeys(os.path.normpath(path) for path in paths):
@@ -102,6 +104,17 @@ def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
         else:
             found.append(_directory(filesystem, path))
     return Survey(tuple(found), tuple(sets))
+
+
+def logs_gone(filesystem: FileSystem, surveyed: Survey) -> int:
+    """How many entry logs of the surveyed directories are not there any more: a running bookie removes what
+    it has compacted. Raises StorageError."""
+    return sum(
+        filesystem.status(log.path) is None
+        for path in surveyed.paths
+        for directory in path.directories
+        for log in directory.logs
+    )
 
 
 def _file(path: str, size_bytes: int) -> SurveyedPath:
@@ -141,7 +154,7 @@ def bookies_table(filesystem: FileSystem, surveyed: Survey, name: str | None = N
 
 
 def _row(filesystem: FileSystem, directory: BookieDirectory, name: str | None) -> dict[str, object]:
-    cookie = _cookie(filesystem, directory)
+    cookie = cookie_of(filesystem, directory.path)
     only_index = bool(directory.indexes) and not directory.holds_logs
     return {
         "bookie": name or (cookie.bookie_host or None if cookie else None),
@@ -151,15 +164,6 @@ def _row(filesystem: FileSystem, directory: BookieDirectory, name: str | None) -
         "ledger_dirs": len(cookie.ledger_paths) if cookie else None,
         "journal_dirs": len(cookie.journal_paths) if cookie else None,
     }
-
-
-def _cookie(filesystem: FileSystem, directory: BookieDirectory) -> Cookie | None:
-    if not directory.has_cookie:
-        return None
-    try:
-        return decode_cookie(read_small(filesystem, join(directory.path, COOKIE_NAME)))
-    except (NotFoundError, StorageError, CorruptionError):
-        return None
 
 
 def folded_ranges(ledgers: Sequence[int], ranges_max: int = 256) -> tuple[tuple[int, int], ...]:

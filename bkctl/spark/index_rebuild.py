@@ -15,12 +15,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
-from bkctl.admin.offline.rebuild.placement import Placement, find_placement
+from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.admin.offline.rebuild.rebuild import rebuild_index
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance, nobody
-from bkctl.errors import BkctlError, UsageError
-from bkctl.pipeline.tables.places import bookie_folders
+from bkctl.errors import BkctlError
+from bkctl.pipeline.index_rebuild import placements
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -50,14 +50,10 @@ def rebuild_indexes(
     are finished, and a directory that failed has its old index.
     """
     options = options or RebuildOptions()
-    filesystem = PosixFileSystem()
-    folders = bookie_folders(filesystem, paths)
-    if not folders:
-        raise UsageError(f"{', '.join(paths)}: no ledger directory in it")
-    placements = [find_placement(filesystem, folder) for folder in folders]
+    found = placements(PosixFileSystem(), paths)
     jobs = cores or _cores_of(spark)
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE, thread_name_prefix="index-rebuild") as threads:
-        futures = [threads.submit(_rebuild, spark, placement, options, jobs) for placement in placements]
+        futures = [threads.submit(_rebuild, spark, placement, options, jobs) for placement in found]
     return [result for future in futures for result in future.result()]
 
 

@@ -2,8 +2,9 @@
 
 A task writes its rows as table files beside the ``locations`` database of a directory; nothing of a database
 is touched. The commit takes in all of them at once: appended to the database that is there, or as a new one
-that takes its place (``overwrite``), the old one being kept as ``locations.BACKUP-<time>``. An abort removes
-the files, and what a driver that died leaves is removed by the next writer.
+that takes its place (``overwrite``), the old one being kept as ``locations.BACKUP-<time>``. A writer removes
+its own files, whatever comes of it; a commit, which holds the directory's lock, those of all others too: of
+drivers that died. So of two jobs that write to one directory at once the later commit fails.
 
 Rows have to come sorted by ledger and entry within a task, and no two tasks may hold the same range of keys:
 ``repartitionByRange("ledger", "entry").sortWithinPartitions("ledger", "entry", desc("log_id"),
@@ -16,6 +17,7 @@ import itertools
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from bkctl.admin.offline.holders import DirectoryLock
     from bkctl.admin.offline.rebuild.location_runs import Rows
+    from bkctl.admin.offline.rebuild.swap import Swap
 
 _COLUMNS = ("ledger", "entry", "log_id", "offset")
 _WORK = "locations.bkctl-spark"
@@ -63,24 +66,22 @@ class IndexWriter(DataSourceArrowWriter):
         self._current = _current(directory)
         self._overwrite = overwrite
         self._work = os.path.join(self._current, _WORK)
-        self._part = uuid.uuid4().hex
+        self._part = os.path.join(self._work, uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TableWritten:
         """Write one task's rows as a table. Raises UsageError when they are not sorted, StorageError."""
+        from bkctl.admin.offline.rebuild.location_build import encoded
         from bkctl.kvstore.profile import LOCATIONS_PROFILE
         from bkctl.kvstore.rocksdb_store import sorted_file_writer
 
-        folder = os.path.join(self._work, self._part)
-        _make(folder)
-        path = os.path.join(folder, f"{uuid.uuid4().hex}.sst")
+        _make(self._part)
+        path = os.path.join(self._part, f"{uuid.uuid4().hex}.sst")
         writer = sorted_file_writer(path, LOCATIONS_PROFILE)
         order = _Order()
         try:
             for batch in iterator:
                 rows = order.taken(_rows_of(batch))
                 for start in range(0, len(rows), _PIECE_ROWS):
-                    from bkctl.admin.offline.rebuild.location_build import encoded
-
                     writer.put_columns(*encoded(rows.select(slice(start, start + _PIECE_ROWS))))
             written = writer.finish()
         except BaseException:
@@ -100,6 +101,7 @@ class IndexWriter(DataSourceArrowWriter):
         try:
             self._check(tables)
             with DirectoryLock(self._current) as lock:
+                self._clear_leftovers()
                 if self._overwrite:
                     self._replace(tables, lock)
                 else:
@@ -127,12 +129,11 @@ class IndexWriter(DataSourceArrowWriter):
             store.close()
 
     def _replace(self, tables: list[TableWritten], lock: DirectoryLock) -> None:
-        from bkctl.admin.offline.rebuild.state import WorkDirectory
-        from bkctl.admin.offline.rebuild.swap import Swap, announce, backup_stamp, exchange
+        from bkctl.admin.offline.rebuild.swap import announce, backup_stamp, exchange
         from bkctl.kvstore.profile import LOCATIONS_PROFILE
         from bkctl.kvstore.rocksdb_store import open_store
 
-        swap = Swap(self._current, "locations", WorkDirectory(os.path.join(self._work, self._part)))
+        swap = self._swap(self._part)
         store = open_store(swap.fresh, LOCATIONS_PROFILE, create=True)
         try:
             store.ingest([table.path for table in tables])
@@ -147,10 +148,31 @@ class IndexWriter(DataSourceArrowWriter):
         """Remove what tasks wrote."""
         self._clean()
 
-    def _clean(self) -> None:
-        from bkctl.admin.offline.rebuild.state import remove_tree
+    def _swap(self, part: str) -> Swap:
+        from bkctl.admin.offline.rebuild.state import WorkDirectory
+        from bkctl.admin.offline.rebuild.swap import Swap
 
-        remove_tree(self._work)
+        return Swap(self._current, "locations", WorkDirectory(part))
+
+    def _clear_leftovers(self) -> None:
+        """Remove what writers left who died. The lock is held: nobody else commits."""
+        for name in os.listdir(self._work) if os.path.isdir(self._work) else ():
+            part = os.path.join(self._work, name)
+            if part != self._part:
+                self._remove(part)
+
+    def _clean(self) -> None:
+        self._remove(self._part)
+        with suppress(OSError):
+            os.rmdir(self._work)  # unless there is another writer's part in it
+
+    def _remove(self, part: str) -> None:
+        from bkctl.admin.offline.rebuild.state import remove_tree
+        from bkctl.admin.offline.rebuild.swap import finish_exchange
+
+        # Between exchange and backup it is the old database that stands there.
+        finish_exchange(self._swap(part))
+        remove_tree(part)
 
 
 class _Order:
@@ -180,6 +202,7 @@ class _Order:
 
 def _rows_of(batch: pa.RecordBatch) -> Rows:
     import numpy as np
+    import pyarrow as pa
 
     from bkctl.admin.offline.rebuild.location_runs import Rows
     from bkctl.codec.location import LOG_ID_MAX, OFFSET_MAX
@@ -187,6 +210,8 @@ def _rows_of(batch: pa.RecordBatch) -> Rows:
     columns = []
     for name in _COLUMNS:
         column = batch.column(name)
+        if not pa.types.is_integer(column.type):
+            raise UsageError(f"column {name}: is of type {column.type}, an index has whole numbers")
         if column.null_count:
             raise UsageError(f"column {name}: a row of an index has no null")
         columns.append(column.to_numpy(zero_copy_only=False).astype(np.int64))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,19 +114,15 @@ class EntryStream(DataSourceStreamReader):
         reached: Offset = {}
         left, files = bytes_max, 0
         for path, log in logs.items():
-            before = start.get(path, {"position": 0, "rolled": False})
-            exhausted = (bytes_max and left <= 0) or (files_max and files >= files_max)
-            if before["rolled"] or exhausted:
-                if path in start:
-                    reached[path] = before
+            before = reached[path] = start.get(path, {"position": 0, "rolled": False})
+            if before["rolled"] or (bytes_max and left <= 0) or (files_max and files >= files_max):
                 continue
-            try:
+            # What is listed is in the offset, read or not: the next batch tells when it is gone by then.
+            with suppress(NotFoundError):
                 extent = follow(filesystem, log, before["position"], left if bytes_max else None)
-            except NotFoundError:
-                continue  # gone since it was listed: the next batch tells
-            reached[path] = {"position": extent.end, "rolled": extent.rolled}
-            left -= extent.end - before["position"]
-            files += extent.end > before["position"]
+                reached[path] = {"position": extent.end, "rolled": extent.rolled}
+                left -= extent.end - before["position"]
+                files += extent.end > before["position"]
         return reached
 
     def _check_losses(self, start: Offset, logs: Mapping[str, SplitFile]) -> None:
@@ -148,10 +145,12 @@ class EntryStream(DataSourceStreamReader):
                 )
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Pieces of the logs between two offsets."""
+        """Pieces of the logs between two offsets. Raises StorageError as :meth:`latestOffset`."""
         filesystem = PosixFileSystem()
         known = known_digests(filesystem, self._options)
         logs = {log.path: log for log in log_files(filesystem, self._paths, self._options)}
+        # Spark 4.1 asks for the end without saying the start: after a restart it is first known here.
+        self._check_losses(start, logs)
         pieces = []
         for path, reached in end.items():
             first = start.get(path, {"position": 0})["position"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bkctl.pipeline.index_rebuild import REBUILD
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.out_directory import claimed
 from tests.support.manifest import index_rows
@@ -34,6 +37,21 @@ def test_the_list_names_every_job_and_what_it_needs(run_cli: Run) -> None:
     assert rows["replication-audit"]["metadata"] == "needed"
     assert rows["replication-audit"]["options"] == ["complete", "bookies_gone"]
     assert "missing" in rows["replication-audit"]["writes"]
+    assert rows["garbage"]["options"] == ["threshold", "budget"]
+
+
+def test_every_job_that_finds_something_says_how_to_go_on(run_cli: Run) -> None:
+    """With commands and jobs that there are."""
+    for job in (*JOBS.values(), REBUILD):
+        assert bool(job.found) == bool(job.advice), job.name
+        commands = re.findall(r"'bkctl ((?:[a-z]+ ?)+)", job.advice)
+        jobs = re.findall(r"\bjob ([a-z-]+)", job.advice)
+        assert commands or jobs or not job.found
+        assert set(jobs) <= {*JOBS, "index-rebuild"}
+        for command in commands:
+            told = run_cli(*command.split(), "--help")
+            assert told.exit_code == 0
+            assert f"bkctl {command.strip()} [OPTIONS]" in told.stdout
 
 
 def test_a_run_writes_tables_and_a_summary_and_says_the_same(
@@ -192,8 +210,14 @@ def test_a_flipped_byte_ends_with_code_1_and_is_named(run_cli: Run, demo: Path, 
     assert told.exit_code == 1
     row = json.loads(told.stdout)
     assert (row["verdict"], row["found"], row["counts"]["bad_entries"]) == ("found", ["bad_entries"], 1)
-    shown = run_cli(*command, "-o", "table").stdout
+    report = tmp_path / "report.html"
+    people = run_cli(*command, "-o", "table", "--report", report)
+    shown = people.stdout
+    page = report.read_text()
+    assert "Found: bad_entries. Exit code 1." in page
+    assert f"<p>Next: {escape(JOBS['verify'].advice)}.</p>" in page
     assert "bad_entries: entries whose digest fails (1)" in shown
+    assert f"bkctl: next: {JOBS['verify'].advice}" in people.stderr
     assert any(
         line.split()[-4:-2] == [str(ledger), str(entry)] for line in shown.splitlines() if line.split()
     )
@@ -219,3 +243,7 @@ def test_rebuilding_indexes_asks_and_then_gives_the_same_rows(
     assert [list(index_rows(current)) for current in currents] == before
     (table,) = told["tables"]
     assert (table["name"], table["rows"]) == ("rebuilt_indexes", len(currents))
+    shown = run_cli(*command, "--dry-run", "-o", "table").stdout
+    assert "locations in them" in shown
+    assert f"rebuilt_indexes: indexes that were built anew ({len(currents)})" in shown
+    assert all(str(current) in shown for current in currents)

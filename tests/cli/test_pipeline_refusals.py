@@ -38,6 +38,13 @@ def test_a_rebuild_refuses_what_it_does_not_heed_and_leaves_the_index(
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.parametrize("option", ["--dry-run", "--accept-loss"])
+def test_a_job_that_only_reads_refuses_what_is_a_rebuilds(run_cli: Run, tmp_path: Path, option: str) -> None:
+    result = run_cli("pipeline", "run", "verify", DEMO, "--out", tmp_path / "o", "--yes", option)
+    assert (result.exit_code, f"verify does not heed {option}" in result.stderr) == (2, True)
+    assert not (tmp_path / "o").exists()
+
+
 @pytest.mark.parametrize("table", ["runs", "bookies"])
 def test_a_table_that_is_no_parquet_file_any_more_is_named(run_cli: Run, tmp_path: Path, table: str) -> None:
     tables = tmp_path / "tables"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.doctored_bookie import DoctoredBookie
+from tests.support.manifest import CORPORA
 
 pytestmark = pytest.mark.corpora
-
-CORPORA = ("db", "sorted", "perledger", "interleaved")
 
 
 @pytest.mark.parametrize("corpus", CORPORA)

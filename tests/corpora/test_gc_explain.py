@@ -25,11 +25,10 @@ from bkctl.types import DigestType
 from tests.support.checked_bookie import check, damage
 from tests.support.java_bookies import BookieFolders, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
-from tests.support.manifest import FILES, Image, index_rows
+from tests.support.manifest import CORPORA, FILES, Image, index_rows
 
 pytestmark = pytest.mark.corpora
 
-CORPORA = ("db", "sorted", "perledger", "interleaved")
 CLOCK = SystemClock()
 
 

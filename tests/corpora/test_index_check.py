@@ -18,11 +18,10 @@ from bkctl.kvstore.base import Delete, Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from tests.support.checked_bookie import check, damage, kinds
-from tests.support.manifest import index_rows
+from tests.support.manifest import CORPORA, index_rows
 
 pytestmark = pytest.mark.corpora
 
-CORPORA = ("db", "sorted", "perledger", "interleaved")
 Row = tuple[int, int, int, int]
 
 

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkctl.scan.damage import Verdict
-from tests.support.manifest import Found, Image, index_rows
+from tests.support.manifest import CORPORA, IMAGES, Found, Image, ImageOf, index_rows
 
 pytestmark = pytest.mark.corpora
 
-CORPORA = ("db", "sorted", "perledger", "interleaved")
-IMAGES = [(corpus, state) for corpus in CORPORA for state in ("crash", "clean")]
 
 #: Entries of ``crash`` that were not flushed on Qa bookies yet: only journals have them on enough.
 UNFLUSHED = {"db": 285, "sorted": 2609, "interleaved": 3, "perledger": 30}
 
 #: A crash cut the record of ledger 32, entry 87 at the end of this log; the log keeps that tail.
 TORN = {("interleaved", "crash"): {"0.log"}, ("interleaved", "clean"): {"0.log"}}
-
-ImageOf = Callable[[str, str], Image]
-
-
-@pytest.fixture(scope="module")
-def image_of(corpora: Callable[[str], Path]) -> ImageOf:
-    @cache
-    def image(corpus: str, state: str) -> Image:
-        root = corpora(corpus)
-        return Image.load(
-            root / state, root / "manifest.json", root / "zk-crash.json", root / "zk-clean.json"
-        )
-
-    return image
 
 
 def all_wrong(found: dict[str, Found]) -> list[str]:

@@ -13,14 +13,12 @@ from bkctl.admin.offline.targets import journals
 from bkctl.codec.journal import RecordKind
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.vfs import PosixFileSystem
+from tests.support.manifest import IMAGES
 from tests.support.table_rows import command_line_rows, small_windows, table_rows
 
 pytestmark = pytest.mark.corpora
 
 FILES = PosixFileSystem()
-IMAGES = [
-    (corpus, state) for corpus in ("db", "sorted", "interleaved", "perledger") for state in ("clean", "crash")
-]
 
 
 @pytest.mark.parametrize(("corpus", "state"), IMAGES)

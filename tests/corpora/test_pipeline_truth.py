@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,17 @@ from bkctl.pipeline.run import Request, run_job
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import LedgerState
 from bkctl.vfs import PosixFileSystem
-from tests.support.manifest import Image, index_rows
+from tests.support.manifest import IMAGES, Image, ImageOf, index_rows
 from tests.support.pipeline_tables import rows_of
 
 pytestmark = pytest.mark.corpora
 
-CORPORA = ("db", "sorted", "perledger", "interleaved")
-IMAGES = [(corpus, state) for corpus in CORPORA for state in ("crash", "clean")]
 #: Jobs that find something only where something is wrong.
 AUDITS = ("verify", "index-audit", "replication-audit", "replica-compare", "orphans", "journal-forensics")
 #: It was killed before its first flush, and has no index yet.
 WITHOUT_INDEX = {("interleaved", "crash")}
 
 EntryKey = tuple[int, int]
-ImageOf = Callable[[str, str], Image]
 
 
 def run(
@@ -60,18 +56,6 @@ def run(
     )
     with LocalEngine(jobs=1) as engine:
         return run_job(PosixFileSystem(), engine, request)
-
-
-@pytest.fixture(scope="module")
-def image_of(corpora: Callable[[str], Path]) -> ImageOf:
-    @cache
-    def image(corpus: str, state: str) -> Image:
-        root = corpora(corpus)
-        return Image.load(
-            root / state, root / "manifest.json", root / "zk-crash.json", root / "zk-clean.json"
-        )
-
-    return image
 
 
 @pytest.mark.parametrize(("corpus", "state"), IMAGES)

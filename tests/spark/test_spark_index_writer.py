@@ -15,6 +15,7 @@ from bkctl.errors import CorruptionError, RefusedError, StorageError, UsageError
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.server.embedded import LocalCluster
+from tests.support.small_bookie import SMALL
 from tests.support.table_rows import table_rows
 
 if TYPE_CHECKING:
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "ledger long, entry long, log_id long, offset long"
 ROW = ("ledger", "entry", "log_id", "offset")
-OVERRIDES = {
-    "httpServerEnabled": "false",
-    "journalMaxSizeMB": "1",
-    "journalPreAllocSizeMB": "1",
-    "dbStorage_writeCacheMaxSizeMb": "2",
-    "dbStorage_readAheadCacheMaxSizeMb": "4",
-    "logSizeLimit": "65536",
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.999",
-}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three bookies, stopped, with a few hundred entries each; copied by tests that write."""
     folder = tmp_path_factory.mktemp("cluster")
     with (
-        LocalCluster(3, folder, overrides=OVERRIDES) as running,
+        LocalCluster(3, folder, overrides=SMALL) as running,
         BookKeeperSync(running.metadata_uri) as client,
     ):
         for _ in range(4):
@@ -113,11 +104,17 @@ def test_what_is_not_sorted_or_overlaps_is_refused_and_leaves_the_index_as_it_wa
     assert not list((ledgers / "current").glob("*bkctl-spark*"))
 
 
+def column_batch(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    columns = [pa.array(values, kind) for values in zip(*rows, strict=True)]
+    return iter([pa.RecordBatch.from_arrays(columns, names=list(ROW))])
+
+
 def batch_of(rows: list[tuple[int, int, int, int]]) -> Iterator[Any]:
     import pyarrow as pa
 
-    columns = [pa.array(values, pa.int64()) for values in zip(*rows, strict=True)]
-    return iter([pa.RecordBatch.from_arrays(columns, names=list(ROW))])
+    return column_batch(pa.int64(), *rows)
 
 
 def test_tasks_that_overlap_and_rows_that_are_no_locations_are_refused(fleet: Path) -> None:
@@ -139,6 +136,78 @@ def test_tasks_that_overlap_and_rows_that_are_no_locations_are_refused(fleet: Pa
     writer.abort([])
     assert not (ledgers / "current" / "locations.bkctl-spark").exists()
     assert locations(ledgers) == before
+
+
+def test_columns_that_hold_no_whole_numbers_are_refused(fleet: Path) -> None:
+    """What a division of Spark's makes of ids."""
+    import pyarrow as pa
+
+    from bkctl.spark.index_writer import IndexWriter
+
+    writer = IndexWriter(str(fleet / "bookie2" / "ledgers"), ROW, overwrite=False)
+    with pytest.raises(UsageError, match="column ledger: is of type double"):
+        writer.write(column_batch(pa.float64(), (5.5, 1.0, 1.0, 2000.0)))
+    assert writer.write(column_batch(pa.int32(), (5, 1, 1, 2000))).rows == 1
+    writer.abort([])
+
+
+def test_a_writer_that_is_refused_leaves_the_files_of_the_one_at_work_alone(fleet: Path) -> None:
+    from bkctl.admin.offline.holders import DirectoryLock
+    from bkctl.spark.index_writer import IndexWriter
+
+    ledgers = fleet / "bookie2" / "ledgers"
+    before = locations(ledgers)
+    first, second = (IndexWriter(str(ledgers), ROW, overwrite=False) for _ in range(2))
+    row = (5, 1, 1, 2000)
+    task, other = first.write(batch_of([row])), second.write(batch_of([row]))
+    with DirectoryLock(str(ledgers / "current")), pytest.raises(RefusedError):
+        second.commit([other])
+    assert Path(task.path).exists()
+    assert not Path(other.path).exists()
+    first.commit([task])
+    assert locations(ledgers) == before | {row}
+    assert not (ledgers / "current" / "locations.bkctl-spark").exists()
+
+
+@pytest.mark.parametrize("fallback", [False, True], ids=["exchange", "two renames"])
+def test_a_driver_killed_while_it_swaps_leaves_the_old_index_as_a_backup(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, fallback: bool
+) -> None:
+    from bkctl.admin.offline.rebuild import swap
+    from bkctl.spark.index_writer import IndexWriter
+
+    ledgers = fleet / "bookie2" / "ledgers"
+    current = ledgers / "current"
+    before = locations(ledgers)
+    old = (current / "locations" / "IDENTITY").read_text()
+    killed = IndexWriter(str(ledgers), ROW, overwrite=True)
+    task = killed.write(batch_of([(5, 1, 1, 2000)]))
+
+    def kill_behind_the_first_step(path: str) -> None:
+        identity = current / "locations" / "IDENTITY"
+        if not identity.exists() or identity.read_text() != old:
+            raise _Killed
+
+    with monkeypatch.context() as patched:
+        if fallback:
+            patched.setattr(swap, "_exchange_names", lambda *_: False)
+        patched.setattr(swap, "sync_directory", kill_behind_the_first_step)
+        patched.setattr(killed, "_clean", lambda: None)
+        with pytest.raises(_Killed):
+            killed.commit([task])
+    assert (current / "locations").exists() != fallback
+    following = IndexWriter(str(ledgers), ROW, overwrite=False)
+    following.commit([following.write(batch_of([(6, 1, 1, 2000)]))])
+    assert locations(ledgers) == {(5, 1, 1, 2000), (6, 1, 1, 2000)}
+    assert not (current / "locations.bkctl-spark").exists()
+    (backup,) = current.glob("locations.BACKUP-*")
+    shutil.rmtree(current / "locations")
+    backup.rename(current / "locations")
+    assert locations(ledgers) == before
+
+
+class _Killed(BaseException):
+    pass
 
 
 def test_the_indexes_of_several_bookies_are_rebuilt_at_once(spark: SparkSession, fleet: Path) -> None:

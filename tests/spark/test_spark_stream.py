@@ -13,9 +13,13 @@ import pytest
 
 from bkctl.client.sync import BookKeeperSync
 from bkctl.errors import StorageError, UsageError
+from bkctl.pipeline.tables.log_extent import Extent, follow
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.split import SplitFile
 from bkctl.server.embedded import LocalCluster
+from bkctl.vfs import FileSystem
 from tests.support.log_builder import EntryLogBuilder, entry_body
+from tests.support.small_bookie import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,17 +27,6 @@ if TYPE_CHECKING:
 
     from bkctl.spark.stream import EntryStream
 
-SMALL = {
-    "httpServerEnabled": "false",
-    "journalMaxSizeMB": "1",
-    "journalPreAllocSizeMB": "1",
-    "dbStorage_writeCacheMaxSizeMb": "2",
-    "dbStorage_readAheadCacheMaxSizeMb": "4",
-    "logSizeLimit": "65536",
-    "flushInterval": "100",
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.999",
-}
 COLUMNS = ["ledger", "entry", "payload", "digest_ok"]
 
 
@@ -125,6 +118,50 @@ def test_a_log_that_goes_away_too_early_is_lost_data(folder: Folder) -> None:
         folder.stream().latestOffset(offset)
 
 
+@pytest.mark.parametrize("read_before", [True, False])
+def test_a_log_that_goes_away_while_it_is_looked_at_is_lost_data(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, read_before: bool
+) -> None:
+    gone, other = (folder.log(log_id, log_of(log_id, range(5)).build().data) for log_id in (1, 2))
+    stream = folder.stream()
+    start = stream.latestOffset({}) if read_before else {}
+
+    def follow_after_removal(filesystem: FileSystem, log: SplitFile, *where: Any) -> Extent:
+        gone.unlink(missing_ok=True)
+        return follow(filesystem, log, *where)
+
+    monkeypatch.setattr("bkctl.spark.stream.follow", follow_after_removal)
+    following = stream.latestOffset(start)
+    assert following[str(other)]["position"] > 1024
+    with pytest.raises(StorageError, match=r"1\.log: gone after"):
+        stream.latestOffset(following)
+
+
+def test_a_log_that_goes_away_before_its_turn_is_lost_data(folder: Folder) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+    for log_id in (1, 2):
+        folder.log(log_id, log_of(log_id, range(5)).roll().data)
+    stream = folder.stream(maxfilespertrigger="1")
+    offset = stream.latestOffset({}, ReadMaxFiles(1))
+    assert {row[0] for row in between(stream, {}, offset)} == {1}
+    (folder.current / "2.log").unlink()
+    with pytest.raises(StorageError, match=r"2\.log: gone after 0 bytes"):
+        stream.latestOffset(offset, ReadMaxFiles(1))
+
+
+def test_a_restart_that_is_not_told_where_it_begins_still_sees_lost_data(folder: Folder) -> None:
+    """As Spark 4.1 calls it: the end first, then both."""
+    gone, _ = (folder.log(log_id, log_of(log_id, range(5)).build().data) for log_id in (1, 2))
+    checkpoint = folder.stream().latestOffset()
+    gone.unlink()
+    stream = folder.stream()
+    end = stream.latestOffset()
+    with pytest.raises(StorageError, match=r"1\.log: gone after"):
+        stream.partitions(checkpoint, end)
+    assert folder.stream(failondataloss="false").partitions(checkpoint, end) == []
+
+
 def test_a_batch_is_bounded_by_bytes_or_files(folder: Folder) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
@@ -144,7 +181,8 @@ def test_a_batch_is_bounded_by_bytes_or_files(folder: Folder) -> None:
     assert batches > 6
     by_file = folder.stream(maxfilespertrigger="2")
     assert by_file.getDefaultReadLimit() == ReadMaxFiles(2)
-    assert len(by_file.latestOffset({}, by_file.getDefaultReadLimit())) == 2
+    taken = by_file.latestOffset({}, by_file.getDefaultReadLimit())
+    assert sum(reached["position"] > 0 for reached in taken.values()) == 2
 
 
 def test_a_stream_may_begin_behind_what_is_there(folder: Folder) -> None:
@@ -173,7 +211,7 @@ def test_a_stream_without_arguments_goes_on_from_its_last_offset(folder: Folder)
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(1, tmp_path / "cluster", overrides=SMALL) as running:
+    with LocalCluster(1, tmp_path / "cluster", overrides={**SMALL, "flushInterval": "100"}) as running:
         yield running
 
 

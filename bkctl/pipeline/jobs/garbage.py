@@ -177,16 +177,17 @@ SELECT t.*, d.damaged_logs FROM totals t CROSS JOIN damaged d
         ),
     ),
     found=("damaged_logs",),
+    advice="'bkctl entrylog verify DIR' says what is wrong with a damaged log",
     parameters=("threshold", "budget_bytes"),
     notes=(
         "bytes are those of the ledgers maps: copies that replays and compactions leave behind count as live",
-        FATE_NOTE,
     ),
+    one_snapshot_notes=(FATE_NOTE,),
     plots=(
         Plot(
             "Bytes by directory",
             "bookie_garbage",
-            "dir",
+            ("dir",),
             ("live_bytes", "unknown_bytes", "dead_bytes"),
             "bookie, dir",
             bytes_axis=True,

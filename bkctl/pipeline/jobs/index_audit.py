@@ -211,10 +211,20 @@ FROM sides s CROSS JOIN counts c CROSS JOIN not_indexed n
     ),
     found=("dangling", "missing", "mismatched"),
     unexamined=("dirs_without_index",),
+    advice="'bkctl index check DIR' shows them one by one; 'bkctl index rebuild DIR' makes an index anew, "
+    "job index-rebuild many",
     needs_metadata=False,
     notes=(
         "a record of a ledger without a ledger row is garbage: the bookie deleted the ledger",
         "of several records of an entry the one with the largest location counts",
     ),
-    plots=(Plot("Entries by kind", "ledger_findings", "ledger", ("entries",), "entries DESC, ledger, kind"),),
+    plots=(
+        Plot(
+            "Entries by kind",
+            "ledger_findings",
+            ("bookie", "ledger", "kind"),
+            ("entries",),
+            "entries DESC, ledger, kind, bookie",
+        ),
+    ),
 )

@@ -125,6 +125,7 @@ FROM bookie_totals b CROSS JOIN ledger_count l
         ),
     ),
     found=("damaged_logs",),
+    advice="'bkctl entrylog verify DIR' says what is wrong with a damaged log",
     needs_metadata=False,
     parameters=("entries",),
     notes=(
@@ -133,7 +134,9 @@ FROM bookie_totals b CROSS JOIN ledger_count l
         "the bookies' directories",
     ),
     plots=(
-        Plot("Bytes in entry logs", "bookie_inventory", "bookie", ("log_bytes",), "bookie", bytes_axis=True),
-        Plot("Ledgers", "bookie_inventory", "bookie", ("ledgers",), "bookie"),
+        Plot(
+            "Bytes in entry logs", "bookie_inventory", ("bookie",), ("log_bytes",), "bookie", bytes_axis=True
+        ),
+        Plot("Ledgers", "bookie_inventory", ("bookie",), ("ledgers",), "bookie"),
     ),
 )

@@ -155,6 +155,8 @@ FROM bookie_journals b
     ),
     found=("unindexed", "lost"),
     unexamined=("undecided",),
+    advice="keep these journals; 'bkctl doctor DIR' says what else is wrong there, 'bkctl index rebuild DIR' "
+    "indexes what is in a log",
     needs_metadata=False,
     notes=(
         "what is after the mark and not flushed is the normal trace of a bookie that was not stopped",
@@ -164,7 +166,7 @@ FROM bookie_journals b
         Plot(
             "Records of entries",
             "bookie_journals",
-            "bookie",
+            ("bookie",),
             ("flushed", "to_replay", "deleted", "undecided", "unindexed", "lost"),
             "bookie",
         ),

@@ -141,12 +141,14 @@ FROM counts c CROSS JOIN disk_count d
         ),
     ),
     found=("orphans",),
-    notes=(FATE_NOTE,),
+    advice="'bkctl gc explain DIR' says why a bookie kept them; if it is metadata that was lost, "
+    "'bkctl ledger restore DUMP' gives it back",
+    one_snapshot_notes=(FATE_NOTE,),
     plots=(
         Plot(
             "Orphaned bytes",
             "bookie_orphans",
-            "bookie",
+            ("bookie",),
             ("orphan_bytes", "leftover_bytes"),
             "bookie",
             bytes_axis=True,

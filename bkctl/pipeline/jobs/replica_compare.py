@@ -152,6 +152,8 @@ FROM totals t CROSS JOIN copy_counts e CROSS JOIN counts c
         ),
     ),
     found=("payload_differs",),
+    advice="job verify says which of the replicas fail their digest; 'bkctl ledger doctor ID' what a reader "
+    "of the ledger gets",
     needs_metadata=False,
     notes=(
         "of several records of an entry on a bookie the one with the largest location counts",
@@ -161,7 +163,7 @@ FROM totals t CROSS JOIN copy_counts e CROSS JOIN counts c
         Plot(
             "Entries that differ",
             "ledger_divergence",
-            "ledger",
+            ("ledger",),
             ("payload_differs", "header_differs"),
             "payload_differs DESC, header_differs DESC, ledger",
         ),

@@ -333,6 +333,8 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
     ),
     found=("slots_missing",),
     unexamined=("bookies_not_examined", "dirs_without_cookie"),
+    advice="'bkctl ledger doctor ID' says of a ledger whether it can be read and what to run; job "
+    "journal-forensics whether a journal still has what is missing",
     parameters=("complete", "bookies_gone"),
     notes=(
         "entries that are only in a journal after the mark count as held: the next start flushes them",
@@ -340,11 +342,11 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
         "an entry counts as held when its record is in a log; 'verify' and 'index-audit' ask for more",
     ),
     plots=(
-        Plot("Entries missing", "bookie_audit", "bookie", ("missing",), "bookie"),
+        Plot("Entries missing", "bookie_audit", ("bookie",), ("missing",), "bookie"),
         Plot(
             "Places by bookie",
             "bookie_audit",
-            "bookie",
+            ("bookie",),
             ("slots_ok", "slots_missing", "slots_not_examined", "slots_unknown"),
             "bookie",
         ),

@@ -231,8 +231,8 @@ FROM ledger_totals l CROSS JOIN bookie_totals b
     parameters=("top", "now_ms"),
     notes=("the length of a ledger that is not closed is not in metadata",),
     plots=(
-        Plot("Closed ledgers by length", "size_histogram", "label", ("ledgers",), "rank"),
-        Plot("Ledgers by age", "age_histogram", "label", ("ledgers",), "rank"),
-        Plot("Bytes by bookie", "bookie_skew", "bookie", ("log_bytes",), "bookie", bytes_axis=True),
+        Plot("Closed ledgers by length", "size_histogram", ("label",), ("ledgers",), "rank"),
+        Plot("Ledgers by age", "age_histogram", ("label",), ("ledgers",), "rank"),
+        Plot("Bytes by bookie", "bookie_skew", ("bookie",), ("log_bytes",), "bookie", bytes_axis=True),
     ),
 )

@@ -119,9 +119,18 @@ FROM totals t CROSS JOIN damage_count d
         ),
     ),
     found=("bad_entries", "damages"),
+    advice="'bkctl entrylog verify DIR' says what a damage took, 'bkctl doctor DIR' what to do about it",
     needs_metadata=False,
     notes=(
         "without metadata digest types are learnt from the entries; those of MAC ledgers need the password",
     ),
-    plots=(Plot("Entries by log", "log_checks", "log_id", ("well", "bad", "unchecked"), "bad DESC, log_id"),),
+    plots=(
+        Plot(
+            "Entries by log",
+            "log_checks",
+            ("dir", "log_id"),
+            ("well", "bad", "unchecked"),
+            "bad DESC, dir, log_id",
+        ),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,9 @@ from bkctl.codec.digest import DIGEST_BYTES
 from bkctl.codec.entry import HEADER_BYTES
 from bkctl.pipeline.tables.log_digests import KINDS
 from bkctl.pipeline.tables.log_rows import LogRows
-from bkctl.pipeline.tables.schemas import PAYLOAD, PAYLOAD_CRC
+from bkctl.pipeline.tables.schemas import PAYLOAD, PAYLOAD_CRC, chosen
 
 _SIZE_BYTES = 4
-_KIND_NAMES = pa.array([kind.value for kind in KINDS])
 #: Where the payload starts in a body, by digest type.
 _FRONTS = np.array([HEADER_BYTES + DIGEST_BYTES[kind] for kind in KINDS], np.int64)
 
@@ -57,7 +56,9 @@ def _digest(rows: LogRows) -> pa.Array:
     if (kinds == kinds[0]).all():
         name = None if kinds[0] < 0 else KINDS[int(kinds[0])].value
         return constant(name, pa.string(), len(rows))
-    return _KIND_NAMES.take(pa.array(kinds, mask=kinds < 0))
+    # Not made at import: it loads pandas, half a second in each process that only plans.
+    names = pa.array([kind.value for kind in KINDS])
+    return names.take(pa.array(kinds, mask=kinds < 0))
 
 
 def _digest_ok(rows: LogRows) -> pa.Array:
@@ -106,12 +107,25 @@ ENTRY_MAKERS: dict[str, ColumnMaker] = {
 }
 
 
-def batch_of(schema: pa.Schema, count: int, columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    """A batch of ``count`` rows; without any column too."""
-    if columns:
-        return pa.RecordBatch.from_arrays(list(columns), schema=schema)
-    rows = pa.StructArray.from_arrays([constant(0, pa.int8(), count)], names=["row"])
-    return pa.RecordBatch.from_struct_array(rows).select([])
+def batch_of(
+    schema: pa.Schema,
+    names: Sequence[str],
+    count: int,
+    made: Mapping[str, pa.Array],
+    constants: Mapping[str, str | int | None],
+) -> pa.RecordBatch:
+    """A batch of ``count`` rows with the columns ``names`` of a table's ``schema``, also of none of them.
+
+    ``made`` has columns, ``constants`` the one value that all rows have; between them every name.
+    """
+    if not names:
+        rows = pa.StructArray.from_arrays([constant(0, pa.int8(), count)], names=["row"])
+        return pa.RecordBatch.from_struct_array(rows).select([])
+    arrays = [
+        made[name] if name in made else constant(constants[name], schema.field(name).type, count)
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=chosen(schema, names))
 
 
 def joined(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from bkctl.pipeline.tables.arrow_columns import rows_batches
 from bkctl.pipeline.tables.log_digests import KINDS
-from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.log_reader import windows
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.schemas import CHECKS
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
-from bkctl.vfs import PosixFileSystem
 
 _Row = tuple[object, ...]
 
@@ -46,19 +45,13 @@ class ChecksTable:
 
 
 def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row]:
-    reader = opened(PosixFileSystem(), file, split, options)
-    if reader is None:
-        return
     sums: _Sums = {}
-    with reader:
-        for item in reader.items():
-            if not isinstance(item, LogRows):
-                continue
-            bad = item.results == 0
-            if bad.any():
-                yield from _bad_rows(file, item.select(bad))
-            if not options.only_bad:
-                _add(sums, item.select(~bad) if bad.any() else item)
+    for rows in windows(file, split, options):
+        bad = rows.results == 0
+        if bad.any():
+            yield from _bad_rows(file, rows.select(bad))
+        if not options.only_bad:
+            _add(sums, rows.select(~bad) if bad.any() else rows)
     place = (file.bookie, file.dir, file.id)
     for (ledger, kind, result), (entries, size) in sums.items():
         yield *place, ledger, _type_name(kind), result == 1 or None, None, None, entries, size

@@ -104,9 +104,9 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[tupl
             yield (
                 file.bookie, file.dir, item.path, split.kind, number, item.offset, item.bytes, item.reason,
             )  # fmt: skip
-    except NotFoundError:
-        return  # a running bookie removed it since it was listed
-    except (StorageError, CorruptionError) as error:
+    except (NotFoundError, StorageError, CorruptionError) as error:
+        if isinstance(error, NotFoundError) and split.kind != INDEX:
+            return  # a running bookie removed it since it was listed; its index it never removes
         yield file.bookie, file.dir, file.path, split.kind, number, 0, file.bytes, str(error)
 
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from bkctl.pipeline.tables.arrow_columns import ENTRY_MAKERS, batch_of, constant, joined
-from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.arrow_columns import ENTRY_MAKERS, batch_of, joined
+from bkctl.pipeline.tables.log_reader import windows
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
-from bkctl.pipeline.tables.schemas import ENTRIES, chosen
+from bkctl.pipeline.tables.schemas import ENTRIES
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
-from bkctl.vfs import PosixFileSystem
 
 #: Columns for which digest types have to be known.
 _DIGEST_COLUMNS = frozenset({"payload_bytes", "digest", "digest_ok", "payload_crc", "payload"})
@@ -40,15 +39,10 @@ class Entries:
 
 
 def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[LogRows]:
-    reader = opened(PosixFileSystem(), file, split, options)
-    if reader is None:
-        return
-    with reader:
-        for item in reader.items():
-            if isinstance(item, LogRows):
-                rows = item.select(item.results == 0) if options.only_bad else item
-                if len(rows):
-                    yield rows
+    for window in windows(file, split, options):
+        rows = window.select(window.results == 0) if options.only_bad else window
+        if len(rows):
+            yield rows
 
 
 def digests_as_needed(columns: Sequence[str], options: TableOptions) -> TableOptions:
@@ -60,13 +54,7 @@ def digests_as_needed(columns: Sequence[str], options: TableOptions) -> TableOpt
 
 def entry_batch(file: SplitFile, rows: LogRows, columns: Sequence[str]) -> pa.RecordBatch:
     """A window's rows with ``columns``."""
-    arrays = []
-    for name in columns:
-        if name in ENTRY_MAKERS:
-            arrays.append(ENTRY_MAKERS[name](rows))
-        elif name == "offset":
-            arrays.append(pa.array(rows.starts + (rows.base + 4)))
-        else:
-            value = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}[name]
-            arrays.append(constant(value, ENTRIES.field(name).type, len(rows)))
-    return batch_of(chosen(ENTRIES, list(columns)), len(rows), arrays)
+    made = {name: ENTRY_MAKERS[name](rows) for name in columns if name in ENTRY_MAKERS}
+    made["offset"] = pa.array(rows.starts + (rows.base + 4))
+    constants = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}
+    return batch_of(ENTRIES, columns, len(rows), made, constants)

@@ -17,12 +17,12 @@ from bkctl.admin.offline.index import LedgerIndexRow, list_index_ledgers
 from bkctl.admin.offline.rebuild.location_runs import Column
 from bkctl.codec.location import LocationColumns
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.pipeline.tables.arrow_columns import batch_of, constant, joined, rows_batches
+from bkctl.pipeline.tables.arrow_columns import batch_of, joined, rows_batches
 from bkctl.pipeline.tables.log_rows import within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import index_directories
-from bkctl.pipeline.tables.run_lengths import HASH_MASK, location_hash
-from bkctl.pipeline.tables.schemas import INDEX_LEDGERS, INDEX_LOCATIONS, INDEX_RUNS, chosen
+from bkctl.pipeline.tables.run_lengths import hash_sums, location_hash
+from bkctl.pipeline.tables.schemas import INDEX_LEDGERS, INDEX_LOCATIONS, INDEX_RUNS
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.index import IndexDamage, open_index
@@ -111,12 +111,8 @@ def _location_batch(
     file: SplitFile, item: LocationColumns, names: list[str], options: TableOptions
 ) -> pa.RecordBatch:
     made = _chosen(_columns_of(item), options)
-    count = len(made["ledger"])
-    arrays = [
-        pa.array(made[name]) if name in made else constant(_of_file(file, name), pa.string(), count)
-        for name in names
-    ]
-    return batch_of(chosen(INDEX_LOCATIONS, names), count, arrays)
+    arrays = {name: pa.array(values) for name, values in made.items()}
+    return batch_of(INDEX_LOCATIONS, names, len(made["ledger"]), arrays, _place(file))
 
 
 class IndexRuns:
@@ -149,26 +145,20 @@ def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa
         )
         starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
         ends = np.concatenate((starts[1:], [count])) - 1
-        hashes = location_hash(ledgers, entries, log_ids << 32 | made["offset"]).astype(np.uint64)
-        sums = np.add.reduceat(hashes, starts) & np.uint64(HASH_MASK)
+        sums = hash_sums(location_hash(ledgers, entries, log_ids << 32 | made["offset"]), starts)
     else:
         starts = ends = np.zeros(0, np.intp)
-        sums = np.zeros(0, np.uint64)
+        sums = np.zeros(0, np.int64)
     columns = {
         "ledger": ledgers[starts],
         "log_id": log_ids[starts],
         "first": entries[starts],
         "last": entries[ends],
         "entries": (ends - starts + 1).astype(np.int64),
-        "ids_hash": sums.astype(np.int64),
+        "ids_hash": sums,
     }
-    arrays = [
-        pa.array(columns[name])
-        if name in columns
-        else constant(_of_file(file, name), pa.string(), len(starts))
-        for name in names
-    ]
-    return batch_of(chosen(INDEX_RUNS, names), len(starts), arrays)
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    return batch_of(INDEX_RUNS, names, len(starts), arrays, _place(file))
 
 
 class IndexLedgers:
@@ -205,5 +195,5 @@ def _ledger_rows(file: SplitFile, options: TableOptions) -> Iterator[tuple[objec
             raise index_corruption(item)
 
 
-def _of_file(file: SplitFile, name: str) -> str | None:
-    return {"bookie": file.bookie, "dir": file.dir}[name]
+def _place(file: SplitFile) -> dict[str, str | int | None]:
+    return {"bookie": file.bookie, "dir": file.dir}

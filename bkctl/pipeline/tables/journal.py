@@ -25,7 +25,7 @@ from bkctl.pipeline.tables.log_reader import book_of, corruption
 from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import journal_files
-from bkctl.pipeline.tables.schemas import JOURNAL, chosen
+from bkctl.pipeline.tables.schemas import JOURNAL
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.damage import Damage
@@ -89,7 +89,8 @@ def _mark(filesystem: FileSystem, file: SplitFile, marks: dict[str, LastMark | N
 def _batches(
     filesystem: FileSystem, journal: _Journal, split: Split, names: list[str], options: TableOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Batches in file order: entries are collected up to the next record that is none, or window."""
+    """Batches in file order: entries are collected up to the next record that is none, or window; such
+    records up to the next entry, or ``batch_rows``."""
     file = journal.file
     marked: list[JournalMarked] = []
     rows = CheckedRows()
@@ -102,16 +103,15 @@ def _batches(
             if item.record.kind is not RecordKind.PADDING:
                 yield from _entry_batches(journal, rows, names, options)
                 marked.append(item)
+                if len(marked) >= options.batch_rows:
+                    yield from _marked_batches(journal, marked, names, options)
         else:
-            if marked:
-                yield _marked_batch(journal, marked, names, options)
-                marked = []
+            yield from _marked_batches(journal, marked, names, options)
             if not rows.fits(item.entries):
                 yield from _entry_batches(journal, rows, names, options)
             rows.add(item.entries)
     yield from _entry_batches(journal, rows, names, options)
-    if marked:
-        yield _marked_batch(journal, marked, names, options)
+    yield from _marked_batches(journal, marked, names, options)
 
 
 def _entry_batches(
@@ -129,28 +129,24 @@ def _entry_batches(
 
 def _entry_batch(journal: _Journal, rows: LogRows, names: list[str]) -> pa.RecordBatch:
     offsets = rows.starts + rows.base
-    arrays = []
-    for name in names:
-        if name in ENTRY_MAKERS:
-            arrays.append(ENTRY_MAKERS[name](rows))
-        elif name == "offset":
-            arrays.append(pa.array(offsets))
-        elif name == "after_mark":
-            arrays.append(journal.after_mark(offsets))
-        else:
-            value = _ENTRY_KIND if name == "kind" else _of_file(journal.file, name)
-            arrays.append(constant(value, JOURNAL.field(name).type, len(rows)))
-    return batch_of(chosen(JOURNAL, names), len(rows), arrays)
+    made = {name: ENTRY_MAKERS[name](rows) for name in names if name in ENTRY_MAKERS}
+    made |= {"offset": pa.array(offsets), "after_mark": journal.after_mark(offsets)}
+    constants = {**_place(journal.file), "kind": _ENTRY_KIND}
+    return batch_of(JOURNAL, names, len(rows), made, constants)
 
 
-def _marked_batch(
-    journal: _Journal, found: list[JournalMarked], names: list[str], options: TableOptions
-) -> pa.RecordBatch:
+def _marked_batches(
+    journal: _Journal, collected: list[JournalMarked], names: list[str], options: TableOptions
+) -> Iterator[pa.RecordBatch]:
+    """What was collected of records that are no entries, if anything of it is wanted."""
+    wanted = [item.record for item in collected if options.wants_ledger(item.record.ledger)]
+    collected.clear()
+    if wanted and not options.entries and not options.only_bad:
+        yield _marked_batch(journal, wanted, names)
+
+
+def _marked_batch(journal: _Journal, wanted: list[MarkedRecord], names: list[str]) -> pa.RecordBatch:
     """Records that are no entries: they have a ledger, and nothing of an entry."""
-    wanted = [
-        item.record for item in found if options.wants_ledger(item.record.ledger) and not options.entries
-    ]
-    wanted = [] if options.only_bad else wanted
     offsets = np.array([record.offset for record in wanted], np.int64)
     made = {
         "offset": pa.array(offsets),
@@ -161,13 +157,8 @@ def _marked_batch(
         "entry": pa.array([record.entry for record in wanted], pa.int64()),
         "after_mark": journal.after_mark(offsets),
     }
-    arrays = [
-        made[name]
-        if name in made
-        else constant(_of_file(journal.file, name), JOURNAL.field(name).type, len(wanted))
-        for name in names
-    ]
-    return batch_of(chosen(JOURNAL, names), len(wanted), arrays)
+    nothing_of_an_entry = dict.fromkeys(ENTRY_MAKERS)
+    return batch_of(JOURNAL, names, len(wanted), made, {**nothing_of_an_entry, **_place(journal.file)})
 
 
 def _explicit_lac(record: MarkedRecord) -> int | None:
@@ -179,5 +170,5 @@ def _explicit_lac(record: MarkedRecord) -> int | None:
         return None
 
 
-def _of_file(file: SplitFile, name: str) -> str | int | None:
-    return {"bookie": file.bookie, "dir": file.dir, "journal_id": file.id, "path": file.path}.get(name)
+def _place(file: SplitFile) -> dict[str, str | int | None]:
+    return {"bookie": file.bookie, "dir": file.dir, "journal_id": file.id, "path": file.path}

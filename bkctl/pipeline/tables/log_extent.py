@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bkctl.codec.entry import RECORD_HEAD, walk_columns
+from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, walk_columns
 from bkctl.codec.entrylog import DIRECT_HEADER_BYTES, HEADER_BYTES
 from bkctl.pipeline.tables.split import SplitFile
 from bkctl.scan.dialect import MarkedRecord
@@ -42,12 +42,14 @@ def follow(filesystem: FileSystem, log: SplitFile, start: int, bytes_max: int | 
         dialect = EntryLogDialect(head.header.direct)
         position = max(start, HEADER_BYTES)
         bound = file.size_bytes if bytes_max is None else min(file.size_bytes, position + bytes_max)
+        rolled = head.ledgers_map is not None
+        if rolled and bound == file.size_bytes:
+            return Extent(bound, rolled)
         while position < bound:
             following = _step(file, dialect, position, bound)
             if following == position:
                 break
             position = following
-        rolled = head.ledgers_map is not None
         if rolled and position < bound:
             position = file.size_bytes
         return Extent(position, rolled and position >= file.size_bytes)
@@ -67,7 +69,7 @@ def _step(file: SteadyFile, dialect: EntryLogDialect, position: int, bound: int)
     if len(head) < RECORD_HEAD.size:
         return position
     size, ledger, entry = RECORD_HEAD.unpack(head)
-    whole = size > _WINDOW_BYTES - 4 and ledger >= 0 and entry >= 0
+    whole = _WINDOW_BYTES - 4 < size <= BODY_BYTES_MAX and ledger >= 0 and entry >= 0
     return position + 4 + size if whole and position + 4 + size <= file.size_bytes else position
 
 

@@ -33,7 +33,7 @@ from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
-from bkctl.vfs import FileSystem
+from bkctl.vfs import FileSystem, PosixFileSystem
 
 #: Clean bytes behind the last damage after which the fast way is taken again.
 _RESUME_BYTES = 8 << 20
@@ -236,18 +236,21 @@ class LogReader:
         self.close()
 
 
-def opened(filesystem: FileSystem, log: SplitFile, split: Split, options: TableOptions) -> LogReader | None:
-    """A reader of one log of a split.
+def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[LogRows]:
+    """The wanted entries of one log of a split, window by window.
 
-    None for a log that a running bookie removed since it was listed, unless the options (of a stream, its
-    own) say that this is to fail. Raises NotFoundError then, StorageError.
+    None of a log that a running bookie removed since it was listed, unless the options (of a stream, its
+    own) say that this is to fail. Raises NotFoundError then, CorruptionError as :meth:`LogReader.items`,
+    StorageError.
     """
     try:
-        return LogReader(filesystem, log, split.known, options)
+        reader = LogReader(PosixFileSystem(), log, split.known, options)
     except NotFoundError:
         if options.fail_on_data_loss if split.kind == STREAM else options.damage == "fail":
             raise
-        return None
+        return
+    with reader:
+        yield from (item for item in reader.items() if isinstance(item, LogRows))
 
 
 def corruption(damage: Damage) -> CorruptionError:

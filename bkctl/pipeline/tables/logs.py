@@ -20,14 +20,15 @@ from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS
-from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.entrylog import EntryLogHead, read_head
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem, PosixFileSystem
 
-#: Heads of logs are small: this many logs make one task.
-_LOGS_PER_SPLIT = 2_000
+#: Heads of logs are small, and so are ledgers maps: this many logs make one task.
+_HEADS_PER_SPLIT = 2_000
+_MAPS_PER_SPLIT = 200
 
 
 class Logs:
@@ -37,7 +38,7 @@ class Logs:
     schema = LOGS
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        return _many_logs(plan_logs(paths, options, digests=False, pieces=False))
+        return _groups(_planned(paths, options), _HEADS_PER_SPLIT)
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)
@@ -47,16 +48,23 @@ class Logs:
             yield batch.select(names)
 
 
-def _many_logs(splits: list[Split]) -> list[Split]:
-    files = [file for split in splits for file in split.files]
-    return [Split(tuple(files[at : at + _LOGS_PER_SPLIT])) for at in range(0, len(files), _LOGS_PER_SPLIT)]
+def _planned(paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
+    splits = plan_logs(paths, options, digests=False, pieces=False)
+    return [file for split in splits for file in split.files]
+
+
+def _groups(files: Sequence[SplitFile], size: int) -> list[Split]:
+    return [Split(tuple(files[at : at + size])) for at in range(0, len(files), size)]
 
 
 def _log_rows(filesystem: FileSystem, file: SplitFile) -> Iterator[tuple[object, ...]]:
     facts = filesystem.status(file.path)
+    try:
+        head = _head_of(filesystem, file)
+    except NotFoundError:
+        facts = None
     if facts is None:
         return  # a running bookie's GC removed it since it was listed
-    head = _head_of(filesystem, file)
     header = head.header
     known = not head.short and not any(damage.offset < 8 for damage in head.damage)
     yield (
@@ -88,7 +96,13 @@ class LogLedgers:
     schema = LOG_LEDGERS
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        return plan_logs(paths, options, digests=False, pieces=False)
+        """The newest log of a directory has no map while it is written: it is planned as one to be walked."""
+        files = _planned(paths, options)
+        newest = {file.dir: file for file in sorted(files, key=lambda file: file.id)}
+        walked = [file for file in files if file is newest[file.dir]]
+        mapped = [file for file in files if file is not newest[file.dir]]
+        by_size = [Split(group) for group in packed(walked, options.split_bytes, options.cores)]
+        return by_size + _groups(mapped, _MAPS_PER_SPLIT)
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from posixpath import dirname, join, normpath
+from posixpath import dirname, join, normpath, relpath
 
 from bkctl.admin.offline.rebuild.placement import find_placement
 from bkctl.admin.offline.targets import directories, entry_logs, journals
-from bkctl.codec.cookie import decode_cookie
+from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import SplitFile
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, LogFile, read_small
 from bkctl.vfs import FileSystem
+
+
+def cookie_of(filesystem: FileSystem, directory: str) -> Cookie | None:
+    """The cookie of a ``current`` directory; None without one that can be read: the directory then belongs
+    to no known bookie, which jobs count."""
+    try:
+        return decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME)))
+    except (NotFoundError, StorageError, CorruptionError):
+        return None
 
 
 class Bookies:
@@ -33,15 +42,9 @@ class Bookies:
         if self._name is not None:
             return self._name
         if directory not in self._found:
-            self._found[directory] = self._by_cookie(directory)
+            cookie = cookie_of(self._filesystem, directory)
+            self._found[directory] = cookie.bookie_host or None if cookie else None
         return self._found[directory]
-
-    def _by_cookie(self, directory: str) -> str | None:
-        try:
-            cookie = decode_cookie(read_small(self._filesystem, join(directory, COOKIE_NAME)))
-        except (NotFoundError, StorageError, CorruptionError):
-            return None
-        return cookie.bookie_host or None
 
 
 def log_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
@@ -128,5 +131,5 @@ def bookie_folders(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
 
 def _bookie_folder(top: str, current: str) -> str:
     """The folder that holds a bookie's directories, not above ``top``."""
-    folder = dirname(dirname(normpath(current)))
-    return folder if folder.startswith(normpath(top)) else top
+    inside = relpath(current, top)
+    return dirname(dirname(normpath(current))) or "." if "/" in inside else top

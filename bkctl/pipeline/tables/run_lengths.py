@@ -99,14 +99,17 @@ class Runs:
             np.minimum.reduceat(runs.min_lac, starts),
             np.maximum.reduceat(runs.max_lac, starts),
             np.add.reduceat(runs.bad, starts),
-            _sums_modulo(runs.hashes, starts),
+            hash_sums(runs.hashes, starts),
         )
         last = np.concatenate((joined.ledgers[1:] != joined.ledgers[:-1], [True]))
         return joined, last
 
 
-def _sums_modulo(hashes: Column, starts: NDArray[np.intp]) -> Column:
-    """Sums modulo 2^44; 2^64 is a multiple of it, so that an overflow does not matter."""
+def hash_sums(hashes: Column, starts: NDArray[np.intp]) -> Column:
+    """Sums modulo 2^44 of the stretches that begin at ``starts``.
+
+    2^64 is a multiple of it, so that an overflow does not matter.
+    """
     sums = np.add.reduceat(hashes.astype(np.uint64), starts)
     return (sums & np.uint64(HASH_MASK)).astype(np.int64)
 

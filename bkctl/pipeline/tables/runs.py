@@ -14,16 +14,15 @@ import pyarrow as pa
 
 from bkctl.admin.offline.rebuild.log_columns import gather_i64
 from bkctl.codec.entry import HEADER_BYTES
-from bkctl.pipeline.tables.arrow_columns import batch_of, constant, joined
-from bkctl.pipeline.tables.log_reader import opened
+from bkctl.pipeline.tables.arrow_columns import batch_of, joined
+from bkctl.pipeline.tables.log_reader import windows
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.run_lengths import RunJoiner, Runs, location_hash
-from bkctl.pipeline.tables.schemas import RUNS, chosen
+from bkctl.pipeline.tables.schemas import RUNS
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
-from bkctl.vfs import PosixFileSystem
 
 _LAC_AT = 20
 
@@ -49,15 +48,10 @@ class RunTable:
 
 def _runs(file: SplitFile, split: Split, options: TableOptions) -> Iterator[Runs]:
     joiner = RunJoiner(options.batch_rows)
-    reader = opened(PosixFileSystem(), file, split, options)
-    if reader is None:
-        return
-    with reader:
-        for item in reader.items():
-            if isinstance(item, LogRows):
-                runs = joiner.add(single_runs(file.id, item))
-                if runs is not None and len(runs):
-                    yield runs
+    for window in windows(file, split, options):
+        runs = joiner.add(single_runs(file.id, window))
+        if runs is not None and len(runs):
+            yield runs
     rest = joiner.end()
     if rest is not None:
         yield rest
@@ -87,22 +81,16 @@ def run_batch(file: SplitFile, runs: Runs, columns: Sequence[str], *, checked: b
     """Runs with ``columns``."""
     no_lac = runs.min_lac > runs.max_lac
     made = {
-        "ledger": runs.ledgers,
-        "first": runs.first,
-        "last": runs.last,
-        "entries": runs.entries,
-        "bytes": runs.bytes,
-        "ids_hash": runs.hashes,
+        "ledger": pa.array(runs.ledgers),
+        "first": pa.array(runs.first),
+        "last": pa.array(runs.last),
+        "entries": pa.array(runs.entries),
+        "bytes": pa.array(runs.bytes),
+        "min_lac": pa.array(runs.min_lac, mask=no_lac),
+        "max_lac": pa.array(runs.max_lac, mask=no_lac),
+        "ids_hash": pa.array(runs.hashes),
     }
-    arrays = []
-    for name in columns:
-        if name in made:
-            arrays.append(pa.array(made[name]))
-        elif name in ("min_lac", "max_lac"):
-            arrays.append(pa.array(getattr(runs, name), mask=no_lac))
-        elif name == "bad_digests" and checked:
-            arrays.append(pa.array(runs.bad))
-        else:
-            value = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}.get(name)
-            arrays.append(constant(value, RUNS.field(name).type, len(runs)))
-    return batch_of(chosen(RUNS, list(columns)), len(runs), arrays)
+    if checked:
+        made["bad_digests"] = pa.array(runs.bad)
+    constants = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id, "bad_digests": None}
+    return batch_of(RUNS, columns, len(runs), made, constants)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 PAYLOAD = "payload"
@@ -172,6 +174,6 @@ def default_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in ON_DEMAND]
 
 
-def chosen(schema: pa.Schema, columns: list[str]) -> pa.Schema:
+def chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """The schema of ``columns``, in their order."""
     return pa.schema([schema.field(name) for name in columns])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bkctl.admin.offline.reporting import nobody
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.pipeline import extraction
 from bkctl.pipeline.engine import Extraction
 from bkctl.pipeline.extraction import extract
@@ -97,3 +97,20 @@ def test_a_failure_half_way_is_the_readers_and_leaves_no_file(
         extract(work(item, tmp_path / "o", DEMO), 1, MEMORY_BYTES, nobody)
     assert parquet_files(str(tmp_path / "o")) == []
     assert not list((tmp_path / "o").glob("*.writing"))
+
+
+def test_a_full_disk_is_named_with_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    extraction_of_runs = work(RUNS, tmp_path / "o", DEMO)
+    (tmp_path / "o" / "part-00000.parquet.writing").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"part-00000\.parquet: .*No space left"):
+        extract(extraction_of_runs, 1, MEMORY_BYTES, nobody)
+    assert list((tmp_path / "o").iterdir()) == []
+
+
+def test_a_query_over_a_part_that_needs_more_memory_says_which_option_gives_it(tmp_path: Path) -> None:
+    greedy = replace(
+        REDUCED, reduce="SELECT list(r) AS ledger FROM range(20000000) t(r), (FROM journal LIMIT 1)"
+    )
+    with pytest.raises(StorageError, match="--memory"):
+        extract(work(greedy, tmp_path / "o", DEMO), 1, 0, nobody)
+    assert parquet_files(str(tmp_path / "o")) == []

@@ -50,7 +50,7 @@ def test_inputs_are_tables_that_exist(job: Job) -> None:
 def test_plots_show_columns_of_results(job: Job) -> None:
     for plot in job.plots:
         columns = {column.name for column in job.result(plot.table).columns}
-        assert {plot.label, *plot.values} <= columns
+        assert {*plot.labels, *plot.values} <= columns
 
 
 @every_job
@@ -64,7 +64,9 @@ def test_options_of_a_job_are_used_by_its_text(job: Job) -> None:
 def test_an_unknown_job_is_refused_with_a_proposal() -> None:
     with pytest.raises(UsageError, match="did you mean replication-audit"):
         job_named("replication_audit")
-    with pytest.raises(UsageError, match="there are inventory, verify"):
+    with pytest.raises(UsageError, match="did you mean index-rebuild"):
+        job_named("index_rebuild")
+    with pytest.raises(UsageError, match=r"there are inventory, verify.*, index-rebuild$"):
         job_named("x")
 
 

@@ -11,6 +11,8 @@ from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
 from bkctl.types import DigestType
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.posix import PosixFile
 from tests.support.log_builder import (
     ALL_DIGESTERS,
     CRC32,
@@ -250,6 +252,22 @@ def test_ledgers_of_a_log_come_from_its_map_or_from_a_walk(tmp_path: Path) -> No
         (1, True, 3, False),
         (2, False, None, False),
     ]
+
+
+def test_a_log_that_goes_away_between_looking_and_opening_has_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, there = (written(tmp_path, simple_log(rolled=True).data, log_id) for log_id in (1, 2))
+    real = PosixFileSystem.open
+
+    def open_after_removal(self: PosixFileSystem, path: str) -> PosixFile:
+        gone.unlink(missing_ok=True)
+        return real(self, path)
+
+    (split,) = TABLES["logs"].plan([str(tmp_path)], ROWS)
+    monkeypatch.setattr(PosixFileSystem, "open", open_after_removal)
+    (batch,) = TABLES["logs"].read(split, ["path"], ROWS)
+    assert batch.to_pylist() == [{"path": str(there)}]
 
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:

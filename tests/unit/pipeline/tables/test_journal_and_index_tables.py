@@ -86,6 +86,26 @@ def test_damaged_index_rows_are_damage(bookie: Path, tmp_path: Path) -> None:
     assert damage["id"] is None
 
 
+def test_an_index_that_goes_away_is_damage(bookie: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(bookie, tmp_path / "copy"))
+    table = TABLES["damage"]
+    options = TableOptions(damage="rows")
+    splits = table.plan([str(copy)], options)
+    for name in ("locations", "ledgers"):
+        shutil.rmtree(copy / "ledgers/current" / name)
+    for journal in copy.glob("journal/current/*.txn"):
+        journal.unlink()
+    rows = [
+        row
+        for split in splits
+        for batch in table.read(split, table.schema.names, options)
+        for row in batch.to_pylist()
+    ]
+    assert [(row["kind"], "index that was here is gone" in row["reason"]) for row in rows] == [
+        ("index", True)
+    ]
+
+
 def special(kind: RecordKind, ledger: int, inner: bytes | None = None) -> JournalRecord:
     entry = ENTRY_IDS[kind]
     body = ledger.to_bytes(8, "big") + entry.to_bytes(8, "big", signed=True)
@@ -117,8 +137,25 @@ def test_journal_records_know_whether_a_start_would_replay_them(tmp_path: Path) 
     assert rows[0]["payload"] is None
     chosen = table_rows("journal", [tmp_path], TableOptions(ledgers=((6, 6),), damage="rows"))
     assert chosen == []
+    few = table_rows("journal", [tmp_path], TableOptions(batch_rows=1), columns=[*rows[0]])
+    assert few == rows
     shutil.rmtree(tmp_path / "ledgers")
     assert {row["after_mark"] for row in table_rows("journal", [tmp_path])} == {None}
+
+
+def test_records_that_are_no_entries_are_held_a_batch_at_a_time(tmp_path: Path) -> None:
+    journal = JournalBuilder()
+    for ledger in range(500):
+        journal.special(special(RecordKind.FENCE, ledger))
+    journal.flush()
+    path = tmp_path / "bookie" / "journal" / "a.txn"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(journal.build().data)
+    table = TABLES["journal"]
+    options = TableOptions(batch_rows=40)
+    (split,) = table.plan([str(path)], options)
+    batches = [batch.num_rows for batch in table.read(split, ["ledger"], options)]
+    assert batches == [40] * 12 + [20]
 
 
 def test_damage_of_a_journal_in_front_of_the_mark_is_an_error_or_told(tmp_path: Path) -> None:

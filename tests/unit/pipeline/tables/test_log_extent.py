@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.codec.entry import BODY_BYTES_MAX
+from bkctl.pipeline.tables import log_extent
 from bkctl.pipeline.tables.log_extent import Extent, follow
 from bkctl.pipeline.tables.split import SplitFile
 from bkctl.vfs import PosixFileSystem
@@ -39,6 +41,16 @@ def test_a_rolled_log_ends_with_the_file_and_is_complete(tmp_path: Path) -> None
     data = simple_log(rolled=True).data
     assert extent(tmp_path, data) == Extent(len(data), rolled=True)
     assert extent(tmp_path, data, len(data)) == Extent(len(data), rolled=True)
+
+
+def test_a_rolled_log_is_not_read_to_know_where_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = simple_log(rolled=True).data
+    monkeypatch.delattr(log_extent, "walk_columns")
+    assert extent(tmp_path, data, 1024, len(data)) == Extent(len(data), rolled=True)
+    with pytest.raises(NameError):
+        extent(tmp_path, data, 1024, 100)
 
 
 def test_damage_is_waited_for_until_the_log_has_been_rolled(tmp_path: Path) -> None:
@@ -79,3 +91,14 @@ def test_an_entry_larger_than_a_window_is_one_record(tmp_path: Path) -> None:
     data = log.build().data
     assert extent(tmp_path, data).end == len(data)
     assert extent(tmp_path, data[: 2 << 20]).end == 1024
+
+
+def test_a_size_that_no_record_has_is_waited_for(tmp_path: Path) -> None:
+    data = simple_log().data
+    path = tmp_path / "1.log"
+    for size, end in ((BODY_BYTES_MAX, len(data) + 4 + BODY_BYTES_MAX), (BODY_BYTES_MAX + 1, len(data))):
+        path.write_bytes(data + size.to_bytes(4, "big") + bytes(16))
+        with path.open("r+b") as file:
+            file.truncate(len(data) + 4 + BODY_BYTES_MAX + 1)
+        log = SplitFile(str(path), str(tmp_path), None, 1, path.stat().st_size)
+        assert follow(FILES, log, 0).end == end

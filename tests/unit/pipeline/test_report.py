@@ -1,0 +1,135 @@
+"""What a report says: the verdict in words, values and labels as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.errors import StorageError
+from bkctl.pipeline.job import Column, Job, Parameters, Plot, ResultTable
+from bkctl.pipeline.plots import amount
+from bkctl.pipeline.report import page, write_report
+from bkctl.pipeline.results import Outcome, WrittenTable, judged
+
+JOB = Job(
+    name="look",
+    summary="Looks & tells.",
+    inputs=(),
+    sql="",
+    results=(
+        ResultTable(
+            "things",
+            "what there is",
+            (
+                Column("dir", "STRING", "place"),
+                Column("log_id", "BIGINT", "log"),
+                Column("whole", "BOOLEAN", "whether"),
+                Column("share", "DOUBLE", "of all"),
+                Column("bytes", "BIGINT", "size"),
+            ),
+            order="dir, log_id",
+        ),
+        ResultTable(
+            "summary",
+            "counts",
+            (Column("bad", "BIGINT", "bad ones"), Column("left", "BIGINT", "not seen")),
+            "",
+        ),
+    ),
+    found=("bad",),
+    unexamined=("left",),
+    advice="'bkctl doctor DIR' <says> more",
+    parameters=("budget_bytes", "bookies_gone", "now_ms"),
+    plots=(Plot("Sizes", "things", ("dir", "log_id"), ("bytes",), "dir, log_id", bytes_axis=True),),
+)
+ROWS = (
+    {"dir": "/a", "log_id": 1234567, "whole": True, "share": 1 / 3, "bytes": 1536},
+    {"dir": "/b", "log_id": 1234567, "whole": False, "share": 123456.75, "bytes": 0},
+    {"dir": None, "log_id": 1, "whole": None, "share": None, "bytes": 3 << 20},
+)
+
+
+def outcome_of(folder: Path, **counts: int) -> Outcome:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "things").mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(ROWS)), folder / "things" / "part-00000.parquet")
+    table = WrittenTable.of("things", "result", str(folder / "things"))
+    parameters = Parameters(budget_bytes=7, bookies_gone=("a:1", "b:2"))
+    made: Any = dict.fromkeys(("metadata", "metadata_after"))
+    whole = Outcome(
+        job="look",
+        engine="local",
+        out=str(folder),
+        paths=("/a", "/b"),
+        started_ms=0,
+        seconds=1.25,
+        parameters=parameters,
+        counts=counts,
+        tables=(table,),
+        guards=("taken & given",),
+        **made,
+    )
+    return judged(whole, JOB)
+
+
+@pytest.mark.parametrize(
+    ("bad", "left", "words", "code"),
+    [
+        (0, 0, "Nothing was found. Exit code 0.", 0),
+        (2, 0, "Found: bad. Exit code 1.", 1),
+        (0, 3, "Nothing was found. A part could not be judged: left. Exit code 3.", 3),
+        (2, 3, "Found: bad. A part could not be judged: left. Exit code 3.", 3),
+    ],
+)
+def test_what_was_found_and_what_could_not_be_judged_are_told_apart(
+    tmp_path: Path, bad: int, left: int, words: str, code: int
+) -> None:
+    outcome = outcome_of(tmp_path, bad=bad, left=left)
+    text = page(outcome, JOB)
+    assert outcome.exit_code == code
+    assert words in text
+    assert ("Next: &#x27;bkctl doctor DIR&#x27; &lt;says&gt; more." in text) == bool(bad)
+    assert "Next:" not in page(outcome, replace(JOB, advice=""))
+
+
+def test_values_and_bars_read_as_in_other_tools(tmp_path: Path) -> None:
+    text = page(outcome_of(tmp_path, bad=0, left=0), JOB)
+    for cell in ("<td>true</td>", "<td>false</td>", ">1234567</td>", ">0.3333</td>", ">123456.75</td>"):
+        assert cell in text
+    assert '<td class="null">-</td>' in text
+    for label in ("/a 1234567", "/b 1234567", "- 1"):
+        assert f">{label}<title>{label}</title>" in text
+    assert ">1.5 KiB</text>" in text
+    assert "<li>taken &amp; given</li>" in text
+    assert "<code>budget 7, bookies_gone a:1 b:2</code>" in text
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("the one of before")
+    beside = tmp_path / "report.html.writing"
+    beside.symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"report\.html: No space left"):
+        write_report(outcome_of(tmp_path, bad=0, left=0), JOB, str(path))
+    assert path.read_text() == "the one of before"
+    assert not beside.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_bytes", "text"),
+    [
+        (0, True, "0 B"),
+        (1023, True, "1023 B"),
+        (1 << 20, True, "1.0 MiB"),
+        (1 << 70, True, "1024.0 EiB"),
+        (1234567, False, "1,234,567"),
+        (0.5, False, "0.5"),
+    ],
+)
+def test_amounts_have_their_unit(value: float, is_bytes: bool, text: str) -> None:
+    assert amount(value, is_bytes) == text

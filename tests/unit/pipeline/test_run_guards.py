@@ -1,0 +1,46 @@
+"""What a run says about what it could not know."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.pipeline.job import Parameters
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.run import Request, run_job
+from bkctl.vfs import PosixFileSystem
+
+DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
+
+
+def test_a_second_snapshot_is_proposed_where_only_one_was_given(tmp_path: Path) -> None:
+    dump = str(DEMO.parent / "zk.json")
+    for after in (None, dump):
+        request = Request(JOBS["orphans"], (str(DEMO),), str(tmp_path / "out"), dump, after)
+        with LocalEngine(jobs=1) as engine:
+            outcome = run_job(PosixFileSystem(), engine, request)
+        assert any("give a second one" in guard for guard in outcome.guards) == (after is None)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_logs_that_a_bookie_removes_meanwhile_are_told(tmp_path: Path, removed: bool) -> None:
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    log = max(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size)
+
+    @contextmanager
+    def compacted(name: str, size_bytes: int) -> Iterator[Advance]:
+        if removed and name == "reading runs":
+            log.unlink()
+        yield nobody
+
+    request = Request(JOBS["inventory"], (str(bookie),), str(tmp_path / "out"), parameters=Parameters())
+    with LocalEngine(jobs=1) as engine:
+        outcome = run_job(PosixFileSystem(), engine, request, phase=compacted)
+    told = [guard for guard in outcome.guards if "1 entry logs went away" in guard]
+    assert len(told) == removed
