@@ -1,20 +1,23 @@
 """The pipeline over a made-up fleet: jobs on Spark and on this machine, beside plain readers of the same
 logs.
 
-python bench/spark.py [--dir DIR] [--gib N] [--cores 1,2] [--ledgers N] [--json FILE] [--no-java]
+python bench/spark.py [--dir DIR] [--gib N] [--payload-bytes 1024,100] [--cores 1,2] [--ledgers N]
+                      [--seconds N] [--json FILE] [--no-java]
 
-Makes, once, in DIR four bookies with entry logs of 1 KB entries (``--gib`` in all, CRC32C, ensembles of
-three, ledgers maps, as a flush sorts them) and their metadata as a dump; and the tables of ``--ledgers``
-ledgers with three replicas each. Then it runs
+Makes, once, in DIR for each of ``--payload-bytes`` four bookies with entry logs of such entries (``--gib`` in
+all, CRC32C, ensembles of three, ledgers maps, as a flush sorts them) and their metadata as a dump; and the
+tables of ``--ledgers`` ledgers with three replicas each. DIR is kept: 4.4 GB for each payload size.
+Then it runs
 
-* inventory, verify and replication-audit over the fleet, on Spark with ``local[N]`` and on the local engine
-  with N processes, N as ``--cores`` says;
+* inventory, verify and replication-audit over each fleet, on Spark with ``local[N]`` and on the local engine
+  with N processes, N as ``--cores`` says; on Spark each once more in the same session ("again");
 * verify over a quarter, a half and all of the logs on Spark: time against bytes;
-* replication-audit of the ledgers' tables on both engines;
+* replication-audit of the ledgers' tables on both engines (``--ledgers 0``: not);
 * one core without engines: a loop of plain Python, the tables' own reader, BookKeeper's DefaultEntryLogger.
 
 Every engine runs in a process of its own; the start of a session and one small query to warm it up are told
-apart. Times are those of whole jobs, results written.
+apart. Times are those of whole jobs, results written, and printed as they come; after ``--seconds`` nothing
+further is begun and what runs is ended.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +52,10 @@ from bkctl.types import DigestType, LedgerState  # noqa: E402
 BOOKIES = 4
 REPLICAS = 3
 LEDGERS_PER_BOOKIE = 150
-PAYLOAD_BYTES = 1024
-#: Entries of a ledger that one flush writes behind each other.
-STRETCH = 320
+#: Bytes of a ledger's entries that one flush writes behind each other, about.
+STRETCH_BYTES = 320 << 10
 LOG_BYTES = 256 << 20
 JOBS = ("inventory", "verify", "replication-audit")
-RUN_SECONDS_MAX = 3600
 
 _HEAD = struct.Struct(">iqqqqI")
 _HEADER = struct.Struct(">qqqq")
@@ -67,9 +68,10 @@ _COOKIE = '5\nbookieHost: "{bookie}"\njournalDir: "/j"\nledgerDirs: "1\\t/l"\nin
 
 @dataclass(frozen=True)
 class Fleet:
-    """Four bookies below ``path``; ``metadata`` is a dump."""
+    """Four bookies below ``path``, whose entries have ``payload_bytes``; ``metadata`` is a dump."""
 
     path: Path
+    payload_bytes: int
     entries: int
     bytes: int
 
@@ -96,56 +98,61 @@ def ensemble(ledger: int) -> list[int]:
     return [(ledger + slot) % BOOKIES for slot in range(REPLICAS)]
 
 
-def make_fleet(folder: Path, gib: float) -> Fleet:
+def make_fleet(folder: Path, gib: float, payload_bytes: int) -> Fleet:
     """Make the logs unless they are there."""
     facts = folder / "facts.json"
     if facts.is_file():
         known = json.loads(facts.read_text())
         if known["gib"] == gib:
-            return Fleet(folder, known["entries"], known["bytes"])
+            return Fleet(folder, payload_bytes, known["entries"], known["bytes"])
         shutil.rmtree(folder)
     print(f"making {gib:g} GiB of entry logs in {folder} ...", flush=True)
-    record = _HEAD.size + PAYLOAD_BYTES
+    record = _HEAD.size + payload_bytes
+    stretch = max(1, STRETCH_BYTES // record)
     ledgers = LEDGERS_PER_BOOKIE * BOOKIES // REPLICAS
-    stretches = max(1, round(gib * (1 << 30) / (ledgers * REPLICAS * STRETCH * record)))
-    payloads = [random.Random(seed).randbytes(PAYLOAD_BYTES) for seed in range(509)]  # noqa: S311
+    stretches = max(1, round(gib * (1 << 30) / (ledgers * REPLICAS * stretch * record)))
+    payloads = [random.Random(seed).randbytes(payload_bytes) for seed in range(509)]  # noqa: S311
     entries = 0
     for number in range(BOOKIES):
-        entries += make_bookie(folder / f"bookie{number}", number, ledgers, stretches, payloads)
-    make_dump(folder / "metadata.json", ledgers, stretches * STRETCH)
-    size = sum(path.stat().st_size for path in Fleet(folder, 0, 0).logs)
+        log = LogMaker(bookie_folder(folder, number), payloads, stretch)
+        mine = [ledger for ledger in range(ledgers) if number in ensemble(ledger)]
+        for turn in range(stretches):
+            for ledger in mine:
+                log.stretch(ledger, turn * stretch)
+        log.roll()
+        entries += len(mine) * stretches * stretch
+        print(f"  {entries:,} entries", flush=True)
+    make_dump(folder / "metadata.json", ledgers, stretches * stretch, payload_bytes)
+    size = sum(path.stat().st_size for path in Fleet(folder, payload_bytes, 0, 0).logs)
     facts.write_text(json.dumps({"gib": gib, "entries": entries, "bytes": size}))
-    return Fleet(folder, entries, size)
+    return Fleet(folder, payload_bytes, entries, size)
 
 
-def make_bookie(folder: Path, number: int, ledgers: int, stretches: int, payloads: list[bytes]) -> int:
-    """One bookie's logs; number of entries."""
+def bookie_folder(fleet: Path, number: int) -> Path:
+    """Directories of a bookie without entries; the one for its logs."""
+    folder = fleet / f"bookie{number}"
     for kind in ("ledgers", "journal"):
         current = folder / kind / "current"
         current.mkdir(parents=True, exist_ok=True)
         (current / "VERSION").write_text(_COOKIE.format(bookie=bookie_id(number)))
     current = folder / "ledgers" / "current"
     (current / "lastMark").write_bytes(bytes(16))
-    mine = [ledger for ledger in range(ledgers) if number in ensemble(ledger)]
-    log = LogMaker(current)
-    for stretch in range(stretches):
-        for ledger in mine:
-            log.stretch(ledger, stretch * STRETCH, payloads)
-    log.roll()
-    return len(mine) * stretches * STRETCH
+    return current
 
 
 class LogMaker:
-    """Writes entry logs that roll at ``LOG_BYTES``."""
+    """Writes entry logs that roll at ``LOG_BYTES``, ``entries`` of a ledger behind each other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, payloads: list[bytes], entries: int) -> None:
         self._folder = folder
+        self._payloads = payloads
+        self._entries = entries
         self._log_id = -1
         self._file: Any = None
         self._position = 0
         self._totals: dict[int, int] = {}
 
-    def stretch(self, ledger: int, first: int, payloads: list[bytes]) -> None:
+    def stretch(self, ledger: int, first: int) -> None:
         """Consecutive entries of a ledger."""
         if self._file is None:
             self._log_id += 1
@@ -153,15 +160,17 @@ class LogMaker:
             self._file = path.open("wb", buffering=1 << 20)
             self._file.write(entrylog.encode_header(entrylog.EntryLogHeader()))
             self._position = entrylog.HEADER_BYTES
-        size = _HEAD.size - 4 + PAYLOAD_BYTES
+        payloads = self._payloads
+        payload_bytes = len(payloads[0])
+        size = _HEAD.size - 4 + payload_bytes
         parts = []
-        for entry in range(first, first + STRETCH):
+        for entry in range(first, first + self._entries):
             payload = payloads[(ledger * 7 + entry) % len(payloads)]
-            ids = (ledger, entry, entry - 1, (entry + 1) * PAYLOAD_BYTES)
+            ids = (ledger, entry, entry - 1, (entry + 1) * payload_bytes)
             parts.append(_HEAD.pack(size, *ids, crc32c(payload, crc32c(_HEADER.pack(*ids)))))
             parts.append(payload)
         self._file.writelines(parts)
-        written = STRETCH * (size + 4)
+        written = self._entries * (size + 4)
         self._position += written
         self._totals[ledger] = self._totals.get(ledger, 0) + written
         if self._position >= LOG_BYTES:
@@ -180,7 +189,7 @@ class LogMaker:
         self._file, self._totals = None, {}
 
 
-def make_dump(path: Path, ledgers: int, entries: int) -> None:
+def make_dump(path: Path, ledgers: int, entries: int, payload_bytes: int) -> None:
     """The metadata of all ledgers, closed."""
     tree: dict[str, object] = {"/ledgers": {"data": "", "version": 0, "ephemeral": False}}
     for ledger in range(ledgers):
@@ -190,7 +199,7 @@ def make_dump(path: Path, ledgers: int, entries: int) -> None:
             write_quorum=REPLICAS,
             ensemble_size=REPLICAS,
             ack_quorum=2,
-            length=entries * PAYLOAD_BYTES,
+            length=entries * payload_bytes,
             last_entry=entries - 1,
             state=LedgerState.CLOSED,
             segments=(Segment(0, bookies),),
@@ -362,7 +371,7 @@ def java_seconds(fleet: Fleet) -> float | None:
     seconds = 0.0
     for log in fleet.logs:
         command = jars.driver_command("time-scan", str(log.parent.parent), str(int(log.stem, 16)), "1")
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_SECONDS_MAX)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds_left())
         seconds += json.loads(done.stdout.splitlines()[0])["seconds"]
     return seconds
 
@@ -380,8 +389,12 @@ def run_child(plan: dict[str, Any]) -> None:
             shutil.rmtree(out, ignore_errors=True)
             began = time.perf_counter()
             counts = run_step(engine, step, out)
-            seconds[step["name"]] = time.perf_counter() - began
-            print(f"  {plan['engine']}[{plan['cores']}] {step['name']}: {counts}", file=sys.stderr)
+            taken = seconds[step["name"]] = time.perf_counter() - began
+            print(
+                f"  {plan['engine']}[{plan['cores']}] {step['name']}: {taken:.2f} s {counts}",
+                file=sys.stderr,
+                flush=True,
+            )
     print(json.dumps(seconds))
 
 
@@ -422,17 +435,28 @@ def engine_seconds(engine: str, cores: int, steps: list[dict[str, Any]], warm: s
     with tempfile.TemporaryDirectory(prefix="bkctl-bench-") as work:
         plan = {"engine": engine, "cores": cores, "steps": steps, "warm": warm, "work": work}
         command = [sys.executable, __file__, "--child", json.dumps(plan)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=RUN_SECONDS_MAX)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=seconds_left())
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 # --- the figures --------------------------------------------------------------------------------------------
 
+#: When the last seconds of ``--seconds`` are over, by ``time.monotonic``.
+_ends = [float("inf")]
+
+
+def seconds_left() -> float:
+    """What is left of ``--seconds``. Raises subprocess.TimeoutExpired when nothing is."""
+    left = _ends[0] - time.monotonic()
+    if left <= 0:
+        raise subprocess.TimeoutExpired("the benchmark", 0)
+    return left
+
 
 @dataclass
 class Figures:
-    """Lines of the report, and all numbers for ``--json``."""
+    """Lines of the report over one fleet; ``numbers`` are all of them, for ``--json``."""
 
     fleet: Fleet
     numbers: dict[str, float]
@@ -442,19 +466,26 @@ class Figures:
         share = (size or self.fleet.bytes) / self.fleet.bytes
         rows = self.fleet.entries * share / seconds / cores
         mb = self.fleet.bytes * share / 1e6 / seconds / cores
-        print(f"{what:<44}{seconds:>9.2f} s {rows / 1e6:>8.2f} M rows/s/core {mb:>8.0f} MB/s/core")
-        self.numbers[what] = seconds
+        text = f"{what:<44}{seconds:>9.2f} s {rows / 1e6:>8.2f} M rows/s/core {mb:>8.0f} MB/s/core"
+        print(text, flush=True)
+        self.numbers[self.key(what)] = seconds
+
+    def key(self, what: str) -> str:
+        """The name of a number of this fleet."""
+        return f"{self.fleet.payload_bytes} B: {what}"
 
 
 def readers(figures: Figures, java: bool) -> None:
     """One core, no engine."""
     fleet = figures.fleet
-    for what, read in (
+    ways: list[tuple[str, Callable[[], int]]] = [
         ("plain Python, digests checked", lambda: plain_python(fleet.logs)),
         ("table entries, no payload, no digests", lambda: tables_reader(fleet, "entries", "off")),
         ("table entries, no payload, CRC32C", lambda: tables_reader(fleet, "entries", "crc32c")),
         ("table runs, CRC32C", lambda: tables_reader(fleet, "runs", "crc32c")),
-    ):
+    ]
+    for what, read in ways:
+        seconds_left()
         started = time.perf_counter()
         read()
         figures.line(what, time.perf_counter() - started, 1)
@@ -467,27 +498,28 @@ def engines(figures: Figures, cores: list[int]) -> None:
     """The jobs on both engines, and time against bytes on Spark."""
     fleet = figures.fleet
     everything = [str(path) for path in fleet.bookies]
-    steps = [{"name": job, "job": job, "paths": everything, "metadata": str(fleet.metadata)} for job in JOBS]
-    parts = [{**steps[1], "name": f"verify {count}/4", "paths": everything[:count]} for count in (1, 2, 4)]
-    starts: dict[str, float] = {}
+    dump = str(fleet.metadata)
+    steps: list[dict[str, Any]] = [
+        {"name": job, "job": job, "paths": everything, "metadata": dump} for job in JOBS
+    ]
+    more = [{**step, "name": f"{step['name']} again"} for step in steps]
+    more += [{**steps[1], "name": f"verify {count}/4", "paths": everything[:count]} for count in (1, 2, 4)]
     for count in cores:
         for engine in ("local", "spark"):
-            more = parts if engine == "spark" else []
-            seconds = engine_seconds(engine, count, [*steps, *more], everything[0])
-            starts[f"{engine}[{count}] start"] = seconds.pop("start")
+            wanted = [*steps, *more] if engine == "spark" else steps
+            seconds = engine_seconds(engine, count, wanted, everything[0])
+            start = figures.numbers[figures.key(f"{engine}[{count}] start")] = seconds.pop("start")
+            print(f"{engine + f'[{count}] start':<44}{start:>9.2f} s", flush=True)
             for name, taken in seconds.items():
                 size = fleet.bytes
                 if name.endswith("/4"):
                     chosen = fleet.bookies[: int(name.split()[1][0])]
                     size = sum(log.stat().st_size for log in fleet.logs if log.parents[2] in chosen)
                 figures.line(f"{engine}[{count}] {name}", taken, count, size)
-    for name, taken in starts.items():
-        print(f"{name:<44}{taken:>9.2f} s")
-        figures.numbers[name] = taken
     if 1 in cores and 2 in cores:
-        for name in JOBS:
-            gain = figures.numbers[f"spark[1] {name}"] / figures.numbers[f"spark[2] {name}"]
-            print(f"spark local[2] against local[1], {name}: {gain:.2f} times")
+        for name in (step["name"] for step in [*steps, *more]):
+            one, two = (figures.numbers[figures.key(f"spark[{count}] {name}")] for count in (1, 2))
+            print(f"spark local[2] against local[1], {name}: {one / two:.2f} times", flush=True)
 
 
 def many_ledgers(figures: Figures, folder: Path, cores: int) -> None:
@@ -500,8 +532,28 @@ def many_ledgers(figures: Figures, folder: Path, cores: int) -> None:
     }
     for engine in ("local", "spark"):
         taken = engine_seconds(engine, cores, [step], str(figures.fleet.bookies[0]))["audit of tables"]
-        print(f"{engine + ' replication-audit of the ledgers tables':<44}{taken:>9.2f} s")
+        print(f"{engine + ' replication-audit of the ledgers tables':<44}{taken:>9.2f} s", flush=True)
         figures.numbers[f"{engine} audit of tables"] = taken
+
+
+def measure(arguments: argparse.Namespace, numbers: dict[str, float]) -> None:
+    """All that was asked for; ``numbers`` are filled as they come."""
+    cores = numbers_of(arguments.cores)
+    for payload_bytes in numbers_of(arguments.payload_bytes):
+        fleet = make_fleet(arguments.dir / f"fleet-{payload_bytes}", arguments.gib, payload_bytes)
+        size = f"{fleet.entries:,} entries of {payload_bytes} B, {fleet.bytes / 1e9:.2f} GB"
+        print(f"\n{size} in {len(fleet.logs)} logs, load {os.getloadavg()[0]}", flush=True)
+        figures = Figures(fleet, numbers)
+        readers(figures, not arguments.no_java)
+        engines(figures, cores)
+    if arguments.ledgers:
+        print()
+        many_ledgers(figures, make_ledgers(arguments.dir / "ledgers", arguments.ledgers), max(cores))
+
+
+def numbers_of(text: str) -> list[int]:
+    """``1,2`` as numbers."""
+    return [int(number) for number in text.split(",")]
 
 
 def main() -> None:
@@ -509,8 +561,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Jobs on Spark and here, beside plain readers.")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "bkctl-bench-spark")
     parser.add_argument("--gib", type=float, default=4.0)
+    parser.add_argument("--payload-bytes", default="1024")
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--ledgers", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -518,16 +572,15 @@ def main() -> None:
     if arguments.child:
         run_child(json.loads(arguments.child))
         return
-    cores = [int(count) for count in arguments.cores.split(",")]
-    fleet = make_fleet(arguments.dir / "fleet", arguments.gib)
-    size = f"{fleet.entries:,} entries, {fleet.bytes / 1e9:.2f} GB in {len(fleet.logs)} logs"
-    print(f"{size}, load {os.getloadavg()[0]}")
-    figures = Figures(fleet, {})
-    readers(figures, not arguments.no_java)
-    engines(figures, cores)
-    many_ledgers(figures, make_ledgers(arguments.dir / "ledgers", arguments.ledgers), max(cores))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures.numbers, indent=2))
+    _ends[0] = time.monotonic() + arguments.seconds
+    numbers: dict[str, float] = {}
+    try:
+        measure(arguments, numbers)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{arguments.seconds:g} s are over: the rest was not measured") from None
+    finally:
+        if arguments.json:
+            arguments.json.write_text(json.dumps(numbers, indent=2))
 
 
 if __name__ == "__main__":

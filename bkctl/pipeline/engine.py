@@ -46,18 +46,11 @@ class Extraction:
         return not self.paths and self.options.metadata is None
 
 
-class Engine(Protocol):
-    """A place where tables are read and SQL is run. Names live as long as the engine; a context manager.
+class Queries(Protocol):
+    """A place where SQL is run over Parquet files. Names live until it is closed.
 
-    Every method raises StorageError when files cannot be written, and what reading tables raises.
+    Every method raises StorageError when files cannot be read or written.
     """
-
-    @property
-    def name(self) -> str:
-        """``local`` or ``spark``."""
-
-    def extract(self, work: Extraction, advance: Advance) -> None:
-        """Read a table into Parquet files; there is at least one, so that columns are known."""
 
     def load(self, name: str, folders: Sequence[str]) -> None:
         """Give Parquet files a name, all that are directly in the folders."""
@@ -76,3 +69,17 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Forget all names and give back what was held."""
+
+
+class Engine(Queries, Protocol):
+    """Queries, and the reading of the tables that they are over. A context manager."""
+
+    @property
+    def name(self) -> str:
+        """``local`` or ``spark``."""
+
+    def extract(self, work: Extraction, advance: Advance) -> None:
+        """Read a table into Parquet files; there is at least one, so that columns are known.
+
+        Raises what reading tables raises, and StorageError when files cannot be written.
+        """

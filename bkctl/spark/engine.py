@@ -1,25 +1,33 @@
-"""Jobs on Spark: tables read through the data source, the same SQL, Parquet files on a file system that
-driver and executors share (or on this machine, in local mode)."""
+"""Jobs on Spark: tables read through the data source into Parquet files; queries of few rows in this process,
+of many in Spark."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from bkctl.admin.offline.reporting import Advance
 from bkctl.errors import UsageError
-from bkctl.pipeline.engine import Extraction, Row
-from bkctl.pipeline.portable_sql import FUNCTIONS
-from bkctl.pipeline.results import parquet_schema
+from bkctl.pipeline.engine import Extraction, Queries, Row
+from bkctl.pipeline.extraction import extract
+from bkctl.pipeline.local_engine import MEMORY_BYTES_DEFAULT, LocalEngine
+from bkctl.pipeline.results import WrittenTable
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.spark.queries import SparkQueries, write_parquet
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+#: Rows of tables, all taken together, that are queried in this process. A query in Spark takes a third of a
+#: second and more however little it reads (planning, compiling, tasks, committing files), and a job has
+#: twenty; DuckDB takes a second or two for a job over so many rows.
+HERE_ROWS_MAX = 1 << 20
+#: Share of the memory that the engine may take, for queries in this process.
+_HERE_MEMORY_SHARE = 4
 
 _STEPS = ".steps"
 
@@ -27,26 +35,52 @@ _STEPS = ".steps"
 class SparkEngine:
     """A session in which the data source is registered. The session stays when the engine is closed.
 
-    ``work_dir`` is where steps are kept until then; names that the engine gave in the session are taken away.
+    Queries go to DuckDB, on one thread, as long as there are no more than ``here_rows_max`` rows in the
+    tables that have been loaded. With the table that exceeds it everything that was named is named in Spark
+    as well, steps are computed once more there, and all further queries are Spark's.
+
+    ``work_dir`` is where Spark's steps are kept until the end. A quarter of ``memory_bytes`` bounds DuckDB,
+    which spills to the directory for temporary files; what Spark takes is the session's.
     """
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, work_dir: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        work_dir: str,
+        *,
+        here_rows_max: int = HERE_ROWS_MAX,
+        memory_bytes: int = MEMORY_BYTES_DEFAULT,
+    ) -> None:
         self._spark = spark
-        self._steps = os.path.join(os.path.abspath(work_dir), _STEPS)
-        self._names: set[str] = set()
-        for function in FUNCTIONS:
-            spark.sql(function.for_spark())
+        self._steps_dir = os.path.join(work_dir, _STEPS)
+        self._here_rows_max = here_rows_max
+        self._here_memory_bytes = memory_bytes // _HERE_MEMORY_SHARE
+        self._here_rows = 0
+        self._queries: Queries
+        self._here: LocalEngine | None = None
+        if here_rows_max > 0:
+            self._queries = self._here = LocalEngine(jobs=1, memory_bytes=self._here_memory_bytes)
+        else:
+            self._queries = SparkQueries(spark, self._steps_dir)
+        self._named: list[Callable[[Queries], None]] = []
+
+    @property
+    def queries_here(self) -> bool:
+        """Whether queries run in this process, as there are few rows so far."""
+        return self._here is not None
 
     def extract(self, work: Extraction, advance: Advance) -> None:
         """Read a table into Parquet files. Progress is told when it is done."""
-        source = self._empty(work.source_schema) if work.is_empty else self._source(work)
+        if work.is_empty:
+            extract(work, 1, self._here_memory_bytes, advance)
+            return
+        source = self._source(work)
         if work.input.reduce is not None:
             source.createOrReplaceTempView(work.input.source)
             source = self._spark.sql(work.input.reduce)
-        # The folder is there, and empty; to Spark that is a table to write over.
-        source.write.mode("overwrite").option("compression", "zstd").parquet(os.path.abspath(work.folder))
+        write_parquet(source, work.folder)
         if work.input.reduce is not None:
             self._spark.catalog.dropTempView(work.input.source)
 
@@ -60,43 +94,41 @@ class SparkEngine:
             reader = reader.option("paths", json.dumps([os.path.abspath(path) for path in work.paths]))
         return reader.schema(from_arrow_schema(work.source_schema)).load()
 
-    def _empty(self, schema: pa.Schema) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return self._spark.createDataFrame([], from_arrow_schema(schema))
-
     def load(self, name: str, folders: Sequence[str]) -> None:
-        """Give Parquet files a name. Their columns are read here: Spark would start a job to learn them."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        schema = from_arrow_schema(parquet_schema(folders))
-        self._name(name, self._spark.read.schema(schema).parquet(*map(os.path.abspath, folders)))
+        if self._here is not None:
+            self._here_rows += sum(WrittenTable.of(name, "input", folder).rows for folder in folders)
+            if self._here_rows > self._here_rows_max:
+                self._go_to_spark(self._here)
+        self._define(lambda queries: queries.load(name, folders))
 
     def view(self, name: str, query: str) -> None:
-        self._name(name, self._spark.sql(query))
+        self._define(lambda queries: queries.view(name, query))
 
     def step(self, name: str, query: str) -> None:
-        """Run a query into Parquet files: over Connect, too, that is what ends its being computed again."""
-        folder = os.path.join(self._steps, name)
-        self.write(query, folder)
-        self.load(name, [folder])
+        self._define(lambda queries: queries.step(name, query))
+
+    def _define(self, name_it: Callable[[Queries], None]) -> None:
+        name_it(self._queries)
+        if self._here is not None:
+            self._named.append(name_it)
+
+    def _go_to_spark(self, here: LocalEngine) -> None:
+        self._queries = SparkQueries(self._spark, self._steps_dir)
+        self._here = None
+        here.close()
+        for name_it in self._named:
+            name_it(self._queries)
+        self._named.clear()
 
     def write(self, query: str, folder: str) -> None:
-        self._spark.sql(query).write.mode("overwrite").option("compression", "zstd").parquet(
-            os.path.abspath(folder)
-        )
+        self._queries.write(query, folder)
 
     def rows(self, query: str) -> list[Row]:
-        return [row.asDict(recursive=True) for row in self._spark.sql(query).collect()]
+        return self._queries.rows(query)
 
     def close(self) -> None:
-        """Take away the names and the steps."""
-        import shutil
-
-        for name in self._names:
-            self._spark.catalog.dropTempView(name)
-        self._names.clear()
-        shutil.rmtree(self._steps, ignore_errors=True)
+        """Take away what was named."""
+        self._queries.close()
 
     def __enter__(self) -> SparkEngine:
         return self
@@ -105,10 +137,6 @@ class SparkEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _name(self, name: str, frame: DataFrame) -> None:
-        frame.createOrReplaceTempView(name)
-        self._names.add(name)
 
 
 def option_texts(options: TableOptions) -> dict[str, str]:
@@ -144,5 +172,9 @@ def open_spark_engine(master: str, work_dir: str, memory_bytes: int) -> Iterator
     from bkctl.spark.failures import failures
     from bkctl.spark.local_session import session_for_work
 
-    with session_for_work(master, memory_bytes) as spark, failures(), SparkEngine(spark, work_dir) as engine:
+    with (
+        session_for_work(master, memory_bytes) as spark,
+        failures(),
+        SparkEngine(spark, work_dir, here_rows_max=HERE_ROWS_MAX, memory_bytes=memory_bytes) as engine,
+    ):
         yield engine

@@ -40,9 +40,10 @@ NOW_MS = 1_795_000_000_000
 
 @pytest.fixture
 def engine(spark: SparkSession, tmp_path: Path) -> Iterator[SparkEngine]:
+    """All queries in Spark, of few rows too."""
     from bkctl.spark.engine import SparkEngine
 
-    with SparkEngine(spark, str(tmp_path)) as found:
+    with SparkEngine(spark, str(tmp_path), here_rows_max=0) as found:
         yield found
 
 
@@ -113,7 +114,7 @@ def test_on_random_clusters(spark: SparkSession, seed: int) -> None:
         case = random_case(random.Random(seed), ledgers=60)
         tables = case.write(folder / "tables")
         here = run_over(tables, "replication-audit", folder / "local", bookies_gone=case.gone)
-        with SparkEngine(spark, name) as engine:
+        with SparkEngine(spark, name, here_rows_max=0) as engine:
             there = run_over(
                 tables, "replication-audit", folder / "spark", bookies_gone=case.gone, engine=engine
             )
@@ -130,15 +131,60 @@ def test_on_random_tables(engine: SparkEngine, tmp_path: Path, job: str) -> None
     same_results(here, there)
 
 
-def test_a_closed_engine_leaves_no_names_in_the_session(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["index-audit", "replication-audit"])
+def test_going_to_spark_in_the_middle_of_a_job_changes_nothing(
+    spark: SparkSession, tmp_path: Path, job: str
+) -> None:
     from bkctl.spark.engine import SparkEngine
 
-    with SparkEngine(spark, str(tmp_path)) as engine:
-        engine.view("mine", "SELECT 1 AS one")
-        engine.step("kept", "SELECT one + 1 AS two FROM mine")
-        assert engine.rows("SELECT two FROM kept") == [{"two": 2}]
+    tables = random_tables(random.Random(7), tmp_path / "tables")
+    # One reading of metadata serves as the one before and the one after.
+    folders = {tables / (item.source if item.snapshot else item.name) for item in JOBS[job].inputs}
+    rows = sum(pq.read_metadata(path).num_rows for folder in folders for path in folder.glob("*.parquet"))
+    here = run_over(tables, job, tmp_path / "local")
+    # All inputs fit, so that it is a result, behind several steps, that does not.
+    for bound, stays in ((rows, False), (rows + sum(table.rows for table in here.tables), True)):
+        with SparkEngine(spark, str(tmp_path), here_rows_max=bound) as engine:
+            there = run_over(tables, job, tmp_path / f"spark-{bound}", engine=engine)
+            assert engine.queries_here is stays
+        same_results(here, there)
+
+
+def test_names_and_steps_are_there_after_going_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    from bkctl.spark.engine import SparkEngine
+
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    pq.write_table(pa.table({"number": list(range(10))}), folder / "part-0.parquet")
+    with SparkEngine(spark, str(tmp_path / "work"), here_rows_max=15) as engine:
+        engine.load("few", [str(folder)])
+        engine.view("even", "SELECT number FROM few WHERE number % 2 = 0")
+        engine.step("total", "SELECT sum(number) AS total FROM even")
+        assert engine.rows("SELECT CAST(total AS BIGINT) AS total FROM total") == [{"total": 20}]
+        assert engine.queries_here
+        assert not spark.catalog.tableExists("few")
+        engine.load("many", [str(folder)])
+        assert not engine.queries_here
+        assert [spark.catalog.tableExists(name) for name in ("few", "even", "total", "many")] == [True] * 4
+        assert engine.rows("SELECT CAST(total AS BIGINT) AS total FROM total") == [{"total": 20}]
+
+
+def test_a_closed_engine_leaves_no_names_in_the_session(engine: SparkEngine, spark: SparkSession) -> None:
+    engine.view("mine", "SELECT 1 AS one")
+    engine.step("kept", "SELECT one + 1 AS two FROM mine")
+    assert engine.rows("SELECT two FROM kept") == [{"two": 2}]
+    engine.close()
     assert not [table.name for table in spark.catalog.listTables() if table.name in ("mine", "kept")]
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_engine_leaves_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    from bkctl.spark.engine import SparkEngine
+
+    for bound in (0, 1):
+        with SparkEngine(spark, str(tmp_path), here_rows_max=bound) as engine:
+            engine.step("kept", "SELECT 2 AS two")
+            assert engine.rows("SELECT two FROM kept") == [{"two": 2}]
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_runs_a_job_in_a_session_of_its_own_master(tmp_path: Path) -> None:

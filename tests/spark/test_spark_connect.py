@@ -94,11 +94,17 @@ def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
             return
 
 
-def _run(job: str, out: Path, *options: str) -> dict[str, Any]:
+#: ``bkctl`` with all queries in Spark, of few rows too.
+QUERIES_IN_SPARK = (
+    "from bkctl.spark import engine; engine.HERE_ROWS_MAX = 0; import bkctl.cli; bkctl.cli.main()"
+)
+
+
+def _run(job: str, out: Path, *options: str, program: tuple[str, str] = ("-m", "bkctl")) -> dict[str, Any]:
     """A job over the demo's bookie, in a process of its own: one with a session cannot have a remote one."""
     command = ["pipeline", "run", job, str(DEMO / "bookie1"), "--metadata", str(DEMO / "zk.json")]
     done = subprocess.run(
-        [sys.executable, "-m", "bkctl", *command, "--out", str(out), "-o", "json", *options],
+        [sys.executable, *program, *command, "--out", str(out), "-o", "json", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -112,7 +118,16 @@ def _run(job: str, out: Path, *options: str) -> dict[str, Any]:
 
 def test_a_job_gives_over_connect_what_it_gives_here(server: str, tmp_path: Path) -> None:
     here = _run("index-audit", tmp_path / "here", "--engine", "local")
-    there = _run("index-audit", tmp_path / "there", "--engine", "spark", "--master", server)
+    on_server = ("--engine", "spark", "--master", server)
+    _same(here, _run("index-audit", tmp_path / "there", *on_server))
+    in_spark = _run("index-audit", tmp_path / "in-spark", *on_server, program=("-c", QUERIES_IN_SPARK))
+    _same(here, in_spark)
+    # Each of Spark's tasks writes a file of its own, with its number in the name.
+    (summary,) = (table for table in in_spark["tables"] if table["name"] == "summary")
+    assert [path.name[:11] for path in Path(summary["path"]).glob("*.parquet")] == ["part-00000-"]
+
+
+def _same(here: dict[str, Any], there: dict[str, Any]) -> None:
     for key in ("verdict", "exit_code", "counts", "found"):
         assert there[key] == here[key], key
     assert there["engine"] == "spark"

@@ -216,3 +216,25 @@ def test_several_paths_are_read_together(spark: SparkSession, fleet: Path) -> No
         spark.read.format("bookkeeper").option("table", "logs").load([str(fleet / "one"), str(fleet / "two")])
     )
     assert {row.bookie for row in data.collect()} == {"one:3181", "two:3181"}
+
+
+def test_a_worker_takes_what_it_imported_from_the_garbage_collector_once(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bkctl.spark import reader
+
+    done: list[str] = []
+
+    class Collector:
+        collect = staticmethod(lambda: done.append("collect"))
+        freeze = staticmethod(lambda: done.append("freeze"))
+
+    monkeypatch.setattr(reader, "gc", Collector)
+    reader._freeze_modules.cache_clear()
+    try:
+        found = reader.TableReader("logs", [str(fleet)], ["log_id"], TableOptions(log_ids=frozenset({0})))
+        for partition in (*found.partitions(), *found.partitions()):
+            assert sum(batch.num_rows for batch in found.read(partition)) == 2
+        assert done == ["collect", "freeze"]
+    finally:
+        reader._freeze_modules.cache_clear()

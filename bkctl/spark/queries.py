@@ -1,0 +1,66 @@
+"""A job's queries as Spark SQL, over Parquet files on a file system that driver and executors share (or on
+this machine, in local mode)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bkctl.pipeline.engine import Row
+from bkctl.pipeline.portable_sql import FUNCTIONS
+from bkctl.pipeline.results import parquet_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkQueries:
+    """Queries in a session, which stays when they are closed. Steps are kept in ``steps_dir`` until then;
+    names that were given in the session are taken away."""
+
+    def __init__(self, spark: SparkSession, steps_dir: str) -> None:
+        self._spark = spark
+        self._steps_dir = os.path.abspath(steps_dir)
+        self._names: set[str] = set()
+        for function in FUNCTIONS:
+            spark.sql(function.for_spark())
+
+    def load(self, name: str, folders: Sequence[str]) -> None:
+        """Give Parquet files a name. Their columns are read here: Spark would start a job to learn them."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(parquet_schema(folders))
+        self._name(name, self._spark.read.schema(schema).parquet(*map(os.path.abspath, folders)))
+
+    def view(self, name: str, query: str) -> None:
+        self._name(name, self._spark.sql(query))
+
+    def step(self, name: str, query: str) -> None:
+        """Run a query into Parquet files: over Connect, too, that is what ends its being computed again."""
+        folder = os.path.join(self._steps_dir, name)
+        self.write(query, folder)
+        self.load(name, [folder])
+
+    def write(self, query: str, folder: str) -> None:
+        write_parquet(self._spark.sql(query), folder)
+
+    def rows(self, query: str) -> list[Row]:
+        return [row.asDict(recursive=True) for row in self._spark.sql(query).collect()]
+
+    def close(self) -> None:
+        """Take away the names and the steps."""
+        for name in self._names:
+            self._spark.catalog.dropTempView(name)
+        self._names.clear()
+        shutil.rmtree(self._steps_dir, ignore_errors=True)
+
+    def _name(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._names.add(name)
+
+
+def write_parquet(frame: DataFrame, folder: str) -> None:
+    """Write into a folder, which may be there and empty: to Spark that is a table to write over."""
+    frame.write.mode("overwrite").option("compression", "zstd").parquet(os.path.abspath(folder))
