@@ -245,7 +245,8 @@ def run_command(
     between two readings of metadata, a bookie whose directories were not given.
 
     Exit code 1 when something was found, 3 when a part could not be judged (bookies that were not given,
-    directories without a cookie); summary.json and 'verdict' tell which.
+    directories without a cookie, an index that cannot be opened, logs that went away meanwhile);
+    summary.json and 'verdict' tell which.
 
     Examples:
 

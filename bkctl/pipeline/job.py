@@ -170,10 +170,11 @@ class Job:
     """A question to a fleet's files and the SQL that answers it.
 
     ``found`` are counts of the summary that make exit code 1 when above 0, ``unexamined`` those that make 3
-    (a part of the fleet could not be judged). ``notes`` say what the job takes for granted, for the reader
-    of its results, ``one_snapshot_notes`` what it does with one reading of metadata only. ``advice`` names
-    the commands that go on from what was found. ``parameters`` are those of :class:`Parameters` that it
-    heeds.
+    (a part of the fleet could not be judged). ``trusts_absence``: an entry that no table has is a finding, so
+    logs that go away during the run leave it unjudged. ``notes`` say what the job takes for granted, for the
+    reader of its results, ``one_snapshot_notes`` what it does with one reading of metadata only. ``advice``
+    names the commands that go on from what was found. ``parameters`` are those of :class:`Parameters` that
+    it heeds.
     """
 
     name: str
@@ -185,6 +186,7 @@ class Job:
     unexamined: tuple[str, ...] = ()
     needs_metadata: bool = True
     parameters: tuple[str, ...] = ()
+    trusts_absence: bool = False
     notes: tuple[str, ...] = ()
     one_snapshot_notes: tuple[str, ...] = ()
     advice: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -123,10 +123,11 @@ class Outcome:
         return tuple(name for name in self.found if name in job.found)
 
 
-def judged(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with its verdict by the job's rule; ``found`` names the counts that decided it."""
+def judged(outcome: Outcome, job: Job, unknown: Sequence[str] = ()) -> Outcome:
+    """The outcome with its verdict by the job's rule; ``found`` names the counts that decided it, and what
+    else was ``unknown``."""
     found = tuple(name for name in job.found if outcome.counts.get(name))
-    unexamined = tuple(name for name in job.unexamined if outcome.counts.get(name))
+    unexamined = (*(name for name in job.unexamined if outcome.counts.get(name)), *unknown)
     if unexamined:
         return replace(outcome, verdict=UNEXAMINED, exit_code=3, found=(*found, *unexamined))
     if found:

@@ -21,7 +21,16 @@ from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
 from bkctl.pipeline.out_directory import claimed, put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
-from bkctl.pipeline.survey import KIND_OF, Survey, bookies_table, folded_ranges, logs_gone, survey
+from bkctl.pipeline.survey import (
+    INDEXES,
+    KIND_OF,
+    Survey,
+    bookies_table,
+    folded_ranges,
+    logs_gone,
+    survey,
+    unread_indexes,
+)
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.vfs import FileSystem
@@ -110,6 +119,7 @@ class _Run:
         self._phase = phase
         self._queries = queries
         self._guards: list[str] = []
+        self._unread_indexes: dict[str, str] = {}
         self._written: dict[str, WrittenTable] = {}
         self._parameters = replace(request.parameters, two_snapshots=request.two_snapshots)
 
@@ -122,6 +132,8 @@ class _Run:
             for item in self._request.job.inputs
             if self._parameters.wants(item.wanted_by) and item.expands is None
         ]
+        if self._request.options.damage != "fail" and any(_is_of_index(item) for item in wanted):
+            self._leave_out_indexes()
         for when in (Snapshot.BEFORE, None, Snapshot.AFTER):
             for item in wanted:
                 if item.snapshot is when:
@@ -129,6 +141,13 @@ class _Run:
         for name, query in self._parameters.views().items():
             self._engine.view(name, query)
         self._warn_of_twins()
+
+    def _leave_out_indexes(self) -> None:
+        """What cannot be opened ends no run over a fleet: it is left out, and that is told."""
+        options = self._request.options
+        self._unread_indexes = unread_indexes(self._filesystem, self._surveyed, options.bookie)
+        for path, reason in sorted(self._unread_indexes.items()):
+            self._guard(f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do")
 
     def _read(self, item: Input, ledgers: Sequence[int] | None = None) -> None:
         if item.name == BOOKIES_TABLE:
@@ -150,6 +169,7 @@ class _Run:
             self._request.options,
             digest=self._request.options.digest if item.digest else "off",
             metadata=self._request.digest_metadata if item.digest else None,
+            without_indexes=frozenset(self._unread_indexes) if _is_of_index(item) else frozenset(),
         )
         if ledgers is not None:
             options = replace(options, ledgers=folded_ranges(ledgers)) if ledgers else options
@@ -297,6 +317,14 @@ class _Run:
                 "something is missing"
             )
         job, request = self._request.job, self._request
+        unknown = [
+            name
+            for name, here in (
+                ("unread_indexes", self._unread_indexes),
+                ("logs_gone", gone and job.trusts_absence),
+            )
+            if here
+        ]
         (counts,) = self._engine.rows("SELECT * FROM summary")
         return judged(
             Outcome(
@@ -315,7 +343,12 @@ class _Run:
                 guards=(*self._guards, *job.notes_for(two_snapshots=request.two_snapshots)),
             ),
             job,
+            unknown,
         )
+
+
+def _is_of_index(item: Input) -> bool:
+    return KIND_OF.get(item.source) == INDEXES
 
 
 def worth_spark(bytes_total: int) -> bool:

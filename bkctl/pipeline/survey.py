@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
-from bkctl.errors import NotFoundError
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
 from bkctl.pipeline.tables.places import cookie_of
 from bkctl.scan.directory import BookieDirectory, find_directories
+from bkctl.scan.index import open_index
 from bkctl.vfs import FileSystem
 
 BOOKIES = pa.schema(
@@ -104,6 +105,36 @@ def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
         else:
             found.append(_directory(filesystem, path))
     return Survey(tuple(found), tuple(sets))
+
+
+def unread_indexes(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> dict[str, str]:
+    """Directories whose index cannot be judged, and why: it cannot be opened, or that of another directory of
+    the same bookie cannot, so that what no index leads to may only be unknown. ``name`` wins over cookies.
+    """
+    bookies: dict[str, str | None] = {}
+    reasons: dict[str, str] = {}
+    for path in surveyed.paths:
+        for directory in path.directories:
+            if directory.indexes:
+                cookie = cookie_of(filesystem, directory.path)
+                bookies[directory.path] = name or (cookie.bookie_host or None if cookie else None)
+                try:
+                    _open_whole(filesystem, directory.path)
+                except (CorruptionError, StorageError) as error:
+                    reasons[directory.path] = str(error)
+    broken = {bookies[path]: path for path in reasons}
+    return reasons | {
+        path: f"its bookie's index in {broken[bookie]} cannot be opened"
+        for path, bookie in bookies.items()
+        if path not in reasons and bookie is not None and bookie in broken
+    }
+
+
+def _open_whole(filesystem: FileSystem, path: str) -> None:
+    index = open_index(filesystem, path)
+    if index is not None:
+        with index:
+            _ = index.locations, index.ledgers
 
 
 def logs_gone(filesystem: FileSystem, surveyed: Survey) -> int:

@@ -145,6 +145,8 @@ def option_texts(options: TableOptions) -> dict[str, str]:
     texts: dict[str, str] = {}
     if options.ledgers:
         texts["ledgers"] = ",".join(f"{first}-{last}" for first, last in options.ledgers)
+    if options.without_indexes:
+        texts["without_indexes"] = json.dumps(sorted(map(os.path.abspath, options.without_indexes)))
     if options.password is not None:
         texts["password"] = _as_text(options.password)
     for name in ("digest", "metadata", "bookie", "damage"):

@@ -214,6 +214,7 @@ FROM sides s CROSS JOIN counts c CROSS JOIN not_indexed n
     advice="'bkctl index check DIR' shows them one by one; 'bkctl index rebuild DIR' makes an index anew, "
     "job index-rebuild many",
     needs_metadata=False,
+    trusts_absence=True,
     notes=(
         "a record of a ledger without a ledger row is garbage: the bookie deleted the ledger",
         "of several records of an entry the one with the largest location counts",

@@ -158,6 +158,7 @@ FROM bookie_journals b
     advice="keep these journals; 'bkctl doctor DIR' says what else is wrong there, 'bkctl index rebuild DIR' "
     "indexes what is in a log",
     needs_metadata=False,
+    trusts_absence=True,
     notes=(
         "what is after the mark and not flushed is the normal trace of a bookie that was not stopped",
         "a ledger without a ledger row counts as deleted by the bookie",

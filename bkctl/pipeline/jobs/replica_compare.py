@@ -155,6 +155,7 @@ FROM totals t CROSS JOIN copy_counts e CROSS JOIN counts c
     advice="job verify says which of the replicas fail their digest; 'bkctl ledger doctor ID' what a reader "
     "of the ledger gets",
     needs_metadata=False,
+    trusts_absence=True,
     notes=(
         "of several records of an entry on a bookie the one with the largest location counts",
         "headers carry the last add confirmed of their writing, which a recovery may change: no finding",

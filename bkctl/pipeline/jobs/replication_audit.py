@@ -333,6 +333,7 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
     ),
     found=("slots_missing",),
     unexamined=("bookies_not_examined", "dirs_without_cookie"),
+    trusts_absence=True,
     advice="'bkctl ledger doctor ID' says of a ledger whether it can be read and what to run; job "
     "journal-forensics whether a journal still has what is missing",
     parameters=("complete", "bookies_gone"),

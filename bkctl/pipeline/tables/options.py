@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -35,7 +36,8 @@ class TableOptions:
     tables ``ledgers`` and ``fragments`` come from. ``password`` is that of MAC ledgers whose metadata is not
     given.
 
-    ``bookie`` names the bookie instead of the directories' cookies. ``damage``: ``fail`` raises
+    ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
+    index is left out. ``damage``: ``fail`` raises
     CorruptionError at the first damage; ``rows`` delivers what is whole, and table ``damage`` tells the
     rest; ``skip`` leaves entries out as well whose digest fails. ``fail_on_data_loss``: whether a stream
     stops at a log that went away before it was read. ``secrets`` shows master keys.
@@ -51,6 +53,7 @@ class TableOptions:
     password: bytes | None = field(default=None, repr=False)
     metadata: str | None = None
     bookie: str | None = None
+    without_indexes: frozenset[str] = frozenset()
     damage: str = "fail"
     only_bad: bool = False
     secrets: bool = False
@@ -156,6 +159,17 @@ def parse_flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
+def _parse_paths(name: str, text: str) -> frozenset[str]:
+    """A JSON list of paths. Raises UsageError."""
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise UsageError(f"option {name}: expected a JSON list of paths, found {text!r}")
+    return frozenset(paths)
+
+
 def parse_options(given: Mapping[str, str]) -> TableOptions:
     """Options given as text, as Spark gives them: names without regard to case and underscores.
 
@@ -172,6 +186,8 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
             values[name] = parse_log_ids(text)
         elif name == "password":
             values[name] = text.encode()
+        elif name == "without_indexes":
+            values[name] = _parse_paths(key, text)
         elif name in ("only_bad", "secrets", "fail_on_data_loss"):
             values[name] = parse_flag(key, text)
         elif name in ("cores", "batch_rows", "split_bytes", "large_log_bytes", "payload_batch_bytes"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from posixpath import dirname, join, normpath, relpath
+from posixpath import abspath, dirname, join, normpath, relpath
 
 from bkctl.admin.offline.rebuild.placement import find_placement
 from bkctl.admin.offline.targets import directories, entry_logs, journals
@@ -91,6 +91,7 @@ def index_directories(filesystem: FileSystem, paths: Sequence[str], options: Tab
     if not paths:
         return []
     bookies = Bookies(filesystem, options.bookie)
+    left_out = {abspath(path) for path in options.without_indexes}
     found: dict[str, SplitFile] = {}
     for path in paths:
         here = [directory for directory in directories(filesystem, [path]) if directory.indexes]
@@ -102,7 +103,7 @@ def index_directories(filesystem: FileSystem, paths: Sequence[str], options: Tab
             found.setdefault(normpath(directory.path), file)
     if not found:
         raise NotFoundError(f"no index (neither locations and ledgers nor .idx files) in {', '.join(paths)}")
-    return list(found.values())
+    return [file for file in found.values() if abspath(file.path) not in left_out]
 
 
 def _ledger_directories(
