@@ -1,22 +1,22 @@
 """What metrics cost: user time of the bookie for an add, with them and without.
 
-    python bench/metrics_cost.py [--dir DIR] [--pairs N] [--seconds S] [--rate R] [--payload B] [--quick]
+    python bench/metrics_cost.py [--dir DIR] [--pairs N] [--windows N] [--rate R] [--payload B] [--quick]
 
-One bookie of ours (``switched_bookie.py``), in one process: two processes with the same work differ by more
-than what is looked for, through nothing but where their objects lie. Its measuring is switched on and off
-from round to round as ``enableStatistics`` does at the start, the order changing from pair to pair; while it
-is on it is scraped every second, much more often than Prometheus would. The load is the same in every round:
-adds over the loopback. Each pair gives a difference in percent; shown are all of them, their median with the
-smallest and the largest, and the medians of both sides. Ends with 1 when the median is not below the goal.
+One bookie of ours (``switched_bookie.py``) under one load that does not stop: adds over the loopback. Its
+measuring is switched as ``enableStatistics`` does it at the start, five times a second; while it is on it is
+scraped once a second, much more often than Prometheus would. A pair is the sum of some such windows with
+measuring and as many without, in turn. Two processes with the same work, or one process at two times,
+differ by more than what is looked for. Shown are all pairs, their median with the smallest and the largest, and the sums.
+Ends with 1 when the median is not below the goal.
 
-The kernel tells user from system time by what it finds at each of its ticks, so of a round of two busy
-seconds the user part is known to some 5 %; the sum of both is exact and is shown beside it.
+The kernel tells user from system time by what it finds at each of its ticks, so the user part of a pair is
+known to some percent; the sum of both is exact and is shown beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
 import shutil
 import statistics
 import subprocess
@@ -24,21 +24,20 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import process_usage as usage
 from bkctl.admin.online.load.run import run_load
-from bkctl.admin.online.load.settings import FIRST_ID, LoadSettings
+from bkctl.admin.online.load.settings import LoadSettings
 
 GOAL_PERCENT = 5.0
-SCRAPE_INTERVAL_S = 1.0
+#: Short beside a flush of the write cache, so that its work falls on both sides.
+WINDOW_S = 0.2
+WARM_UP_S = 5.0
 CONNECTIONS = 8
-LEDGERS_PER_RUN = 64
 
 CONF = {
     "diskUsageThreshold": "0.98",
@@ -52,12 +51,40 @@ CONF = {
 
 
 @dataclass(frozen=True)
-class Round:
-    """User and total microseconds for each add, and how many a second there were."""
+class Side:
+    """Of the windows with measuring, or without."""
 
-    user_us: float
-    cpu_us: float
-    rate_per_s: float
+    user_s: float
+    cpu_s: float
+    adds: int
+
+    @property
+    def user_us(self) -> float:
+        """User microseconds of an add."""
+        return self.user_s / self.adds * 1e6
+
+    @property
+    def cpu_us(self) -> float:
+        """User and system microseconds of an add."""
+        return self.cpu_s / self.adds * 1e6
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides, of as many windows."""
+
+    measured: Side
+    silent: Side
+
+    @property
+    def user_percent(self) -> float:
+        """How much more user time an add takes with measuring."""
+        return (self.measured.user_us / self.silent.user_us - 1) * 100
+
+    @property
+    def cpu_percent(self) -> float:
+        """The same for user and system time."""
+        return (self.measured.cpu_us / self.silent.cpu_us - 1) * 100
 
 
 class SwitchedBookie:
@@ -71,9 +98,7 @@ class SwitchedBookie:
             stdout=subprocess.PIPE,
             text=True,
         )
-        ports = self._answer().split()
-        self._port, self._http_port = (int(port) for port in ports)
-        self._runs = 0
+        self.port, self._http_port = (int(port) for port in self._line().split())
         self.scrapes = 0
 
     def __enter__(self) -> SwitchedBookie:
@@ -86,93 +111,77 @@ class SwitchedBookie:
         self._process.stdin.close()
         self._process.wait(60)
 
-    def _answer(self) -> str:
+    def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit("the bookie has ended")
         return line.strip()
 
-    def round(self, measured: bool, options: argparse.Namespace) -> Round:
-        """Load it once."""
+    def pair(self, windows: int) -> Pair:
+        """So many windows of both kinds, in turn."""
         assert self._process.stdin is not None
-        self._process.stdin.write("on\n" if measured else "off\n")
+        self._process.stdin.write(f"{windows} {WINDOW_S}\n")
         self._process.stdin.flush()
-        self._answer()
-        settings = LoadSettings(
-            "127.0.0.1",
-            self._port,
-            connections=CONNECTIONS,
-            payload_bytes=options.payload,
-            seconds=options.seconds,
-            warmup_s=0.0,
-            rate_per_s=options.rate,
-            first_ledger=FIRST_ID + self._runs * LEDGERS_PER_RUN,
-        )
-        self._runs += 1
-        pid = self._process.pid
-        user_s, cpu_s = usage.user_s(pid), usage.cpu_s(pid)
-        with self._scraped() if measured else contextlib.nullcontext():
-            report = run_load(settings, reads=False)
-        user_s, cpu_s = usage.user_s(pid) - user_s, usage.cpu_s(pid) - cpu_s
-        if report.failed or not report.operations:
-            raise SystemExit(f"{report.failed} adds failed: {report.codes}")
-        return Round(user_s / report.operations * 1e6, cpu_s / report.operations * 1e6, report.rate_per_s)
+        while (line := self._line()) == "on":
+            self._scrape()
+        sides = json.loads(line)
+        return Pair(Side(**sides["with"]), Side(**sides["without"]))
 
-    @contextlib.contextmanager
-    def _scraped(self) -> Iterator[None]:
-        stop = threading.Event()
-        thread = threading.Thread(target=self._scrape, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
-    def _scrape(self, stop: threading.Event) -> None:
-        while not stop.wait(SCRAPE_INTERVAL_S):
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=10) as answer:
-                answer.read()
-            self.scrapes += 1
+    def _scrape(self) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=10) as answer:
+            answer.read()
+        self.scrapes += 1
 
 
 def run(options: argparse.Namespace, folder: Path) -> bool:
     """Measure, print; whether the goal is met."""
-    differences: list[float] = []
-    totals: list[float] = []
-    rounds: dict[bool, list[Round]] = {True: [], False: []}
+    pairs: list[Pair] = []
     with SwitchedBookie(folder) as bookie:
-        bookie.round(True, options)  # not counted: caches and files come to be
-        for pair in range(options.pairs):
-            order = (True, False) if pair % 2 else (False, True)
-            got = {measured: bookie.round(measured, options) for measured in order}
-            for measured, each in got.items():
-                rounds[measured].append(each)
-            differences.append((got[True].user_us / got[False].user_us - 1) * 100)
-            totals.append((got[True].cpu_us / got[False].cpu_us - 1) * 100)
-            shown = [
-                f"{'with' if measured else 'without'} {each.user_us:.2f} us user, {each.rate_per_s:,.0f}/s"
-                for measured, each in sorted(got.items(), reverse=True)
-            ]
+        settings = LoadSettings(
+            "127.0.0.1",
+            bookie.port,
+            connections=CONNECTIONS,
+            payload_bytes=options.payload,
+            seconds=options.pairs * options.windows * 2 * WINDOW_S + 3 * WARM_UP_S,
+            warmup_s=0.0,
+            rate_per_s=options.rate,
+        )
+        load = threading.Thread(target=run_load, args=(settings,), kwargs={"reads": False}, daemon=True)
+        load.start()
+        load.join(WARM_UP_S)
+        for number in range(options.pairs):
+            pair = bookie.pair(options.windows)
+            pairs.append(pair)
             print(
-                f"pair {pair + 1:2}: {'; '.join(shown)}; user {differences[-1]:+.1f} %, "
-                f"user and system {totals[-1]:+.1f} %",
+                f"pair {number + 1:2}: with {pair.measured.user_us:.2f} us user, without "
+                f"{pair.silent.user_us:.2f}; user {pair.user_percent:+.1f} %, user and system "
+                f"{pair.cpu_percent:+.1f} %; {pair.measured.adds:,} and {pair.silent.adds:,} adds",
                 flush=True,
             )
+        if not load.is_alive():
+            raise SystemExit("the load has ended before the measuring")
         print(f"{bookie.scrapes} scrapes")
-    for measured, values in rounds.items():
-        user, cpu = ([getattr(each, what) for each in values] for what in ("user_us", "cpu_us"))
+        load.join()
+    return report(pairs)
+
+
+def report(pairs: list[Pair]) -> bool:
+    """Print what came of it; whether the goal is met."""
+    for name, sides in (("with", [p.measured for p in pairs]), ("without", [p.silent for p in pairs])):
+        adds = sum(side.adds for side in sides)
         print(
-            f"{'with' if measured else 'without':8} user {statistics.median(user):.2f} us an add "
-            f"({min(user):.2f} to {max(user):.2f}), user and system {statistics.median(cpu):.2f} us"
+            f"{name:8} user {sum(side.user_s for side in sides) / adds * 1e6:.2f} us an add "
+            f"({min(side.user_us for side in sides):.2f} to {max(side.user_us for side in sides):.2f}), "
+            f"user and system {sum(side.cpu_s for side in sides) / adds * 1e6:.2f} us"
         )
+    differences = [pair.user_percent for pair in pairs]
     median = statistics.median(differences)
     met = median < GOAL_PERCENT
     print(
         f"metrics cost {median:+.1f} % of user time (pairs: {min(differences):+.1f} to "
-        f"{max(differences):+.1f}), {statistics.median(totals):+.1f} % of user and system; "
-        f"goal below {GOAL_PERCENT:g} %: {'met' if met else 'MISSED'}"
+        f"{max(differences):+.1f}), {statistics.median(pair.cpu_percent for pair in pairs):+.1f} % of user "
+        f"and system; goal below {GOAL_PERCENT:g} %: {'met' if met else 'MISSED'}"
     )
     return met
 
@@ -186,13 +195,13 @@ def main() -> int:
         "--dir", type=Path, help="where the bookie keeps its files (default: a temporary one)"
     )
     parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each round")
+    parser.add_argument("--windows", type=int, default=50, help="of each kind in a pair")
     parser.add_argument("--rate", type=float, help="adds a second (default: as fast as answers come)")
-    parser.add_argument("--payload", type=int, default=1024, help="bytes")
-    parser.add_argument("--quick", action="store_true", help="two pairs of a second: does it run?")
+    parser.add_argument("--payload", type=int, default=100, help="bytes")
+    parser.add_argument("--quick", action="store_true", help="two short pairs: does it run?")
     options = parser.parse_args()
     if options.quick:
-        options.pairs, options.seconds = 2, 1.0
+        options.pairs, options.windows = 2, 10
     folder = Path(tempfile.mkdtemp(prefix="bkctl-metrics-cost-", dir=options.dir))
     try:
         return 0 if run(options, folder) else 1
