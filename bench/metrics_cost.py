@@ -6,8 +6,8 @@ One bookie of ours (``switched_bookie.py``) under one load that does not stop: a
 measuring is switched as ``enableStatistics`` does it at the start, five times a second; while it is on it is
 scraped once a second, much more often than Prometheus would. A pair is the sum of some such windows with
 measuring and as many without, in turn. Two processes with the same work, or one process at two times,
-differ by more than what is looked for. Shown are all pairs, their median with the smallest and the largest, and the sums.
-Ends with 1 when the median is not below the goal.
+differ by more than what is looked for. Shown are all pairs, their median with the smallest and the largest,
+and the sums. Ends with 1 when the median is not below the goal.
 
 The kernel tells user from system time by what it finds at each of its ticks, so the user part of a pair is
 known to some percent; the sum of both is exact and is shown beside it.
