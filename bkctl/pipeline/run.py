@@ -317,14 +317,9 @@ class _Run:
                 "something is missing"
             )
         job, request = self._request.job, self._request
-        unknown = [
-            name
-            for name, here in (
-                ("unread_indexes", self._unread_indexes),
-                ("logs_gone", gone and job.trusts_absence),
-            )
-            if here
-        ]
+        unknown = ["unread_indexes"] if self._unread_indexes else []
+        if gone and job.trusts_absence:
+            unknown.append("logs_gone")
         (counts,) = self._engine.rows("SELECT * FROM summary")
         return judged(
             Outcome(

@@ -24,7 +24,7 @@ from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
-from bkctl.pipeline.tables.places import cookie_of
+from bkctl.pipeline.tables.places import Bookies, cookie_of
 from bkctl.scan.directory import BookieDirectory, find_directories
 from bkctl.scan.index import open_index
 from bkctl.vfs import FileSystem
@@ -111,13 +111,13 @@ def unread_indexes(filesystem: FileSystem, surveyed: Survey, name: str | None = 
     """Directories whose index cannot be judged, and why: it cannot be opened, or that of another directory of
     the same bookie cannot, so that what no index leads to may only be unknown. ``name`` wins over cookies.
     """
+    names = Bookies(filesystem, name)
     bookies: dict[str, str | None] = {}
     reasons: dict[str, str] = {}
     for path in surveyed.paths:
         for directory in path.directories:
             if directory.indexes:
-                cookie = cookie_of(filesystem, directory.path)
-                bookies[directory.path] = name or (cookie.bookie_host or None if cookie else None)
+                bookies[directory.path] = names.of(directory.path)
                 try:
                     _open_whole(filesystem, directory.path)
                 except (CorruptionError, StorageError) as error:
