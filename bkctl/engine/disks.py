@@ -99,6 +99,8 @@ class DiskMonitor:
         self._settings = settings
         self._on_look = on_look
         self._state: DiskState | None = None
+        #: What the log was last told of each directory.
+        self._fillings: dict[str, str] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bookie-disks", daemon=True)
@@ -133,12 +135,31 @@ class DiskMonitor:
         state = judge(self._settings, self._state, spaces)
         self._state = state
         for use in state.disks:
-            if use.full:
-                _log.warning("%s: the disk is full, %.1f %% are in use", use.directory, use.usage * 100)
-            elif use.usage > self._settings.usage_warn:
-                _log.warning("%s: %.1f %% of the disk are in use", use.directory, use.usage * 100)
+            self._tell(use)
         self._on_look(state)
         return state
+
+    def _tell(self, use: DiskUse) -> None:
+        """A line when a disk crosses a threshold; none for what the look before found already."""
+        high = use.usage > self._settings.usage_warn
+        filling = "full" if use.full else "high" if high else "normal"
+        if filling == self._fillings.get(use.directory, "normal"):
+            return
+        self._fillings[use.directory] = filling
+        percent = round(use.usage * 100, 1)
+        _log.log(
+            logging.INFO if filling == "normal" else logging.WARNING,
+            "%s: %s%s %% of the disk are in use",
+            use.directory,
+            "full, " if use.full else "",
+            percent,
+            extra={
+                "event": "disk_usage",
+                "directory": use.directory,
+                "filling": filling,
+                "used_percent": percent,
+            },
+        )
 
     def _run(self) -> None:
         while True:

@@ -33,12 +33,15 @@ _log = logging.getLogger(__name__)
 START_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 120.0
 
+_ANY_DISK = {"diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
+
 
 class EmbeddedBookie:
     """A bookie on an event loop of its own thread; a context manager, or :meth:`start` and :meth:`stop`.
 
     ``config`` None makes one below ``directory``: journal and ledgers there, metadata in a file there unless
-    ``metadata_uri`` names another store, ports chosen by the system. ``overrides`` are BookKeeper's keys.
+    ``metadata_uri`` names another store, ports chosen by the system. The disk is the other program's too:
+    how full it is matters from 99.9 % on. ``overrides`` are BookKeeper's keys.
     """
 
     def __init__(
@@ -223,6 +226,8 @@ def _config_below(directory: Path, metadata_uri: str | None, overrides: Mapping[
         "httpServerEnabled": "true",
         "httpServerPort": "0",
     }
+    if _ANY_DISK.keys().isdisjoint(overrides):
+        keys |= _ANY_DISK
     home.mkdir(parents=True, exist_ok=True)
     config, notices = load(None, {**keys, **overrides}, {}, working_directory=str(home))
     for notice in notices:

@@ -32,8 +32,7 @@ QUEUES = ["write", "journal", "force_write", "callback", "read", "high_priority"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    keys = {"diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
-    with LocalCluster(2, tmp_path_factory.mktemp("top"), overrides=keys) as running:
+    with LocalCluster(2, tmp_path_factory.mktemp("top")) as running:
         for bookie in running.bookies:
             with DemoClient(bookie.port) as client:
                 client.add(2, range(20))

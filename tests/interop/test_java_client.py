@@ -25,8 +25,7 @@ Clients = dict[str, JavaClient]
 @pytest.fixture(scope="module")
 def cluster(zookeeper_server: ZooKeeperServer) -> Iterator[LocalCluster]:  # noqa: F811
     uri = new_cluster(zookeeper_server)
-    overrides = {"diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
-    with LocalCluster(BOOKIES, metadata_uri=uri, overrides=overrides) as running:
+    with LocalCluster(BOOKIES, metadata_uri=uri) as running:
         yield running
 
 

@@ -11,20 +11,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.any_disk import ANY_DISK
+
 WAIT_S = 60
-#: Ports that nobody else has, and a lease after which the next start does not wait for a dead bookie.
-FREE_PORTS = {
+#: Ports that nobody else has, a lease after which the next start does not wait for a dead bookie, any disk.
+TEST_KEYS = {
     "bookiePort": "0",
     "allowEphemeralPorts": "true",
     "httpServerPort": "0",
     "zkTimeout": "1000",
+    **ANY_DISK,
 }
 
 
 def command(*words: str, **keys: str) -> list[str]:
     """The command line of a start; ``keys`` are those of bk_server.conf."""
     line = [sys.executable, "-m", "bkctl", "bookie", "start", "-o", "ndjson", *words]
-    for key, value in {**FREE_PORTS, **keys}.items():
+    for key, value in {**TEST_KEYS, **keys}.items():
         line += ["-X", f"{key}={value}"]
     return line
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.any_disk import ANY_DISK
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 60.0
 
@@ -28,8 +30,7 @@ SMALL = {
     "dbStorage_readAheadCacheMaxSizeMb": "4",
     "logSizeLimit": "2097152",
     "flushInterval": "150",
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.999",
+    **ANY_DISK,
     # The lease of a bookie that was killed runs out before its successor may register.
     "zkTimeout": "600",
 }

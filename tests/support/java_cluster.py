@@ -24,6 +24,7 @@ from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import EmbeddedBookie
+from tests.support.any_disk import ANY_DISK
 from tests.support.java_bookkeeper import require_jars
 from tests.support.ports import is_listening
 from tests.support.zookeeper import ZooKeeperServer
@@ -48,10 +49,8 @@ _LAST_WORDS = 3000
 SESSION_TIMEOUT_MS = 2_000
 SETTINGS = MetadataSettings(session_timeout_ms=SESSION_TIMEOUT_MS)
 
-#: The machine's full disk is not what is looked at.
 OUR_CONF = {
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.999",
+    **ANY_DISK,
     "minUsableSizeForHighPriorityWrites": "0",
     "zkTimeout": str(SESSION_TIMEOUT_MS),
 }

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.any_disk import ANY_DISK
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 _START_S = 60.0
 _STOP_S = 60.0
@@ -45,8 +47,7 @@ class SlowBookie:
             "allowEphemeralPorts": "true",
             "httpServerEnabled": "true",
             "httpServerPort": "0",
-            "diskUsageThreshold": "0.999",
-            "diskUsageWarnThreshold": "0.999",
+            **ANY_DISK,
             **keys,
         }
         self.log = directory / "log"

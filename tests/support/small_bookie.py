@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.any_disk import ANY_DISK
+
 SMALL = {
     "httpServerEnabled": "false",
     "journalMaxSizeMB": "1",
@@ -9,6 +11,5 @@ SMALL = {
     "dbStorage_writeCacheMaxSizeMb": "2",
     "dbStorage_readAheadCacheMaxSizeMb": "4",
     "logSizeLimit": "65536",
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.999",
+    **ANY_DISK,
 }

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bkctl.commands.nouns import EXIT_CODES
 from bkctl.commands.root import app
-from tests.support.bookie_command import FREE_PORTS, WAIT_S, command
+from tests.support.bookie_command import TEST_KEYS, WAIT_S, command
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -88,7 +88,7 @@ def test_the_start_of_a_container_takes_keys_from_the_environment_and_the_signal
     program.chmod(0o755)
     environment = {
         **os.environ,
-        **{f"BK_{key}": value for key, value in FREE_PORTS.items()},
+        **{f"BK_{key}": value for key, value in TEST_KEYS.items()},
         "BK_bookieId": "bookie-of-a-container",
         "PATH": f"{program.parent}:{os.environ['PATH']}",
     }

@@ -252,8 +252,7 @@ def test_collections_that_do_not_end_well(run_cli: Run, answers: Answers) -> Non
 
 def test_a_running_bookie_of_ours(run_cli: Run, tmp_path: Path) -> None:
     uri = f"embedded://{tmp_path}/metadata.db"
-    overrides = {"bookieId": "b", "diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
-    with EmbeddedBookie(tmp_path / "b", metadata_uri=uri, overrides=overrides) as bookie:
+    with EmbeddedBookie(tmp_path / "b", metadata_uri=uri, overrides={"bookieId": "b"}) as bookie:
         url = f"http://127.0.0.1:{bookie.http_port}"
         only = ("--skip", "disks")  # the machine's disk is not what is looked at
         code, rows, said = examined(run_cli, "--url", url, "--metadata-uri", uri, *only)

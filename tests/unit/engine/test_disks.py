@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from dataclasses import replace
@@ -103,6 +104,22 @@ def test_the_monitor_looks_when_it_is_woken() -> None:
     assert looked.acquire(timeout=WAIT_S)
     monitor.stop()
     assert [state.read_only for state in states] == [False, True]
+
+
+def test_the_log_has_a_line_for_each_crossing_and_none_for_each_look(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    system = MemoryFileSystem({"/ledgers0/filler": bytes(500)})
+    settings = DiskSettings(usage_max=0.95, usage_low=0.92, usage_warn=0.9)
+    monitor = DiskMonitor(system, ["/ledgers0"], settings, lambda _state: None)
+    for used_percent in (50, 91, 91, 97, 97, 93, 91, 50, 50):
+        system.capacity_bytes = 50_000 // used_percent
+        monitor.check()
+    events = [(record.levelname, vars(record)["filling"]) for record in caplog.records]
+    # 93 % is above the lower threshold: still full.
+    assert events == [("WARNING", "high"), ("WARNING", "full"), ("WARNING", "high"), ("INFO", "normal")]
+    assert caplog.messages[1].startswith("/ledgers0: full, 97.")
 
 
 def test_the_bookie_turns_read_only_with_its_disks_and_back() -> None:

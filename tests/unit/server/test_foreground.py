@@ -20,6 +20,7 @@ from bkctl.server import foreground
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.event_loop import new_event_loop
 from bkctl.server.service_manager import ServiceManager
+from tests.support.any_disk import ANY_DISK
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def signal_handlers_stay() -> Iterator[None]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> BookieConfig:
-    keys = {"bookiePort": "0", "allowEphemeralPorts": "true", "httpServerPort": "0"}
+    keys = {"bookiePort": "0", "allowEphemeralPorts": "true", "httpServerPort": "0", **ANY_DISK}
     return load(None, keys, {}, working_directory=str(tmp_path))[0]
 
 

@@ -125,8 +125,6 @@ def bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBookie]
         "ledgerDirectories": two,
         "journalDirectories": ",".join(str(folder / name) for name in ("j1", "j2")),
         "allowMultipleDirsUnderSameDiskPartition": "true",
-        "diskUsageThreshold": "0.999",
-        "diskUsageWarnThreshold": "0.999",
     }
     with EmbeddedBookie(folder, overrides=keys) as running, DemoClient(running.port) as client:
         client.add(2, range(50))

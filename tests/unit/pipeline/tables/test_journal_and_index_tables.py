@@ -22,7 +22,7 @@ from bkctl.server.embedded import LocalCluster
 from tests.support.log_builder import JournalBuilder, entry_body
 from tests.support.table_rows import table_rows
 
-OVERRIDES = {"httpServerEnabled": "false", "diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
+OVERRIDES = {"httpServerEnabled": "false"}
 
 
 @pytest.fixture(scope="module")

@@ -105,13 +105,8 @@ def test_only_wanted_ledgers_are_read(three: Path) -> None:
 
 def test_a_store_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_tables, "_LEDGERS_PER_SPLIT", 2)
-    overrides = {
-        "httpServerEnabled": "false",
-        "diskUsageThreshold": "0.999",
-        "diskUsageWarnThreshold": "0.999",
-    }
     with (
-        LocalCluster(1, tmp_path / "c", overrides=overrides) as cluster,
+        LocalCluster(1, tmp_path / "c", overrides={"httpServerEnabled": "false"}) as cluster,
         BookKeeperSync(cluster.metadata_uri) as client,
     ):
         for count in range(5):
