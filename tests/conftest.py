@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import tarfile
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,6 +89,17 @@ def run_cli() -> Callable[..., CliResult]:
     return run
 
 
+@pytest.fixture
+def half_full_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``bkctl doctor`` sees disks of their real size, half of which is free."""
+    from bkctl.admin.offline.doctor import doctor
+
+    disk = doctor._disk
+    monkeypatch.setattr(
+        doctor, "_disk", lambda path: replace(disk(path), free_bytes=disk(path).total_bytes // 2)
+    )
+
+
 @pytest.fixture(scope="session")
 def corpora(request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """``corpora("db")`` is the unpacked archive ``db.tar.xz``; the test is skipped where there is none.
@@ -99,10 +112,11 @@ def corpora(request: pytest.FixtureRequest) -> Callable[[str], Path]:
         archive = source / f"{name}.tar.xz"
         if not archive.is_file():
             pytest.skip(f"{archive} is not there (--corpora DIR or BKCTL_CORPORA names another place)")
-        status = archive.stat()
+        with archive.open("rb") as content:
+            version = hashlib.file_digest(content, "sha256").hexdigest()[:16]
         cache = Path(tempfile.gettempdir()) / f"bkctl-corpora-{os.getuid()}"
         cache.mkdir(mode=0o700, exist_ok=True)
-        target = cache / f"{name}-{status.st_size}-{status.st_mtime_ns}"
+        target = cache / f"{name}-{version}"
         with _locked(cache / f"{name}.lock"):
             if not target.is_dir():
                 _unpack(archive, target)

@@ -29,6 +29,8 @@ from tests.support.rows import from_csv, from_ndjson
 DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
 LEDGER = 2
 
+pytestmark = pytest.mark.usefixtures("half_full_disks")
+
 Run = Callable[..., Any]
 Break = Callable[[DoctoredBookie], object]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.manifest import CORPORA
 
-pytestmark = pytest.mark.corpora
+pytestmark = [pytest.mark.corpora, pytest.mark.usefixtures("half_full_disks")]
 
 
 @pytest.mark.parametrize("corpus", CORPORA)

@@ -18,6 +18,7 @@ from bkctl.server.bookie_server import BookieServer
 from bkctl.server.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.http.admin import HttpAdmin
 from tests.demo_client import DemoClient, body_of
+from tests.support.any_disk import ANY_DISK
 from tests.support.ports import is_listening
 
 
@@ -65,7 +66,7 @@ def test_either_a_directory_or_a_configuration(tmp_path: Path) -> None:
     with EmbeddedBookie(
         config=load(
             None,
-            {"bookiePort": "0", "allowEphemeralPorts": "true", "httpServerEnabled": "false"},
+            {"bookiePort": "0", "allowEphemeralPorts": "true", "httpServerEnabled": "false", **ANY_DISK},
             {},
             working_directory=str(tmp_path),
         )[0]

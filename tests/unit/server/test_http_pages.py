@@ -169,7 +169,7 @@ def test_the_configuration_that_was_given(bookie: EmbeddedBookie) -> None:
     given = ask_json(bookie, "GET", f"{API}/config/server_config")
     assert (given["bookieId"], given["httpServerPort"]) == ("b", "0")
     assert all(isinstance(value, str) for value in given.values())
-    assert "diskUsageThreshold" not in given
+    assert "diskCheckInterval" not in given
 
 
 def test_secrets_and_lists_of_the_configuration(tmp_path: Path) -> None:
