@@ -230,7 +230,7 @@ class _Run:
         if paths or not sets:
             making = self._fresh(item.name)
             size = sum(path.bytes for path in self._surveyed.paths if path.path in paths)
-            with self._phase(f"reading {item.name}", size if KIND_OF.get(item.source) else 0) as advance:
+            with self._phase(f"reading {item.name}", size) as advance:
                 self._engine.extract(Extraction(item, paths, options, making), advance)
             folders.append(self._keep(item.name, making, "input"))
         self._engine.load(item.name, folders)

@@ -42,7 +42,7 @@ BOOKIES = pa.schema(
 
 LOGS, JOURNALS, INDEXES = "entry logs", "journals", "indexes"
 
-#: What a table of ``bkctl.pipeline.tables`` is read from; ``damage`` takes any.
+#: What a table of ``bkctl.pipeline.tables`` is read from; ``damage`` and ``verification`` take any.
 KIND_OF = {
     "entries": LOGS,
     "runs": LOGS,

@@ -36,6 +36,7 @@ PUSHED_COLUMNS: dict[str, frozenset[str]] = {
     "ledgers": frozenset({"ledger"}),
     "fragments": frozenset({"ledger"}),
     "damage": frozenset(),
+    "verification": frozenset(),
 }
 _ID_MAX = (1 << 63) - 1
 

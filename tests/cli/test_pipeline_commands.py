@@ -86,7 +86,7 @@ def test_tables_of_one_run_are_what_the_next_reads(run_cli: Run, demo: Path, tmp
         assert direct.exit_code == by_tables.exit_code
     lacking = run_cli("pipeline", "run", "verify", tables, "--out", tmp_path / "c")
     assert lacking.exit_code == 6
-    assert "not table checks" in lacking.stderr
+    assert "not table verification" in lacking.stderr
 
 
 def test_a_table_for_people_shows_counts_in_words_and_what_was_found(

@@ -45,8 +45,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "suspect_entries": schemas.ENTRIES,
     "suspect_locations": schemas.INDEX_LOCATIONS,
     "replicas": schemas.ENTRIES,
-    "checks": schemas.CHECKS,
-    "damage": schemas.DAMAGE,
+    "verification": schemas.VERIFICATION,
     "ledgers": schemas.LEDGERS,
     "fragments": schemas.FRAGMENTS,
 }

@@ -50,9 +50,10 @@ def random_tables(chance: random.Random, folder: Path) -> Path:
         suspect_entries=[row for log in logs for row in _entries(chance, *log)],
         suspect_locations=[row for log in logs for row in _entries(chance, *log)],
         replicas=[row for log in logs for row in _entries(chance, *log)],
-        checks=[row for log in logs for row in _checks(chance, *log)],
-        damage=[
+        verification=[{"part": "checks", **row} for log in logs for row in _checks(chance, *log)]
+        + [
             {
+                "part": "damage",
                 "bookie": name,
                 "dir": path,
                 "path": f"{path}/0.log",

@@ -7,11 +7,17 @@ from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
 VERIFY = Job(
     name="verify",
     summary="Check the digest of every entry in the entry logs.",
-    inputs=(
-        Input("checks", "checks", digest=True),
-        Input("damage", "damage"),
-    ),
+    inputs=(Input("verification", "verification", digest=True),),
     sql="""
+-- view checks
+SELECT v.bookie, v.dir, v.log_id, v.ledger, v.digest, v.digest_ok, v.bad_entry, v.bad_offset, v.entries,
+       v.bytes
+FROM verification v WHERE v.part = 'checks'
+
+-- view damage
+SELECT v.kind, v.bookie, v.dir, v.path, v.offset, v.bytes, v.reason
+FROM verification v WHERE v.part = 'damage'
+
 -- table bad_entries
 SELECT coalesce(c.bookie, '') AS bookie, c.dir, c.log_id, c.bad_offset AS bad_offset, c.ledger,
        c.bad_entry AS entry,

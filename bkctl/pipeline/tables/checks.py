@@ -7,7 +7,7 @@ the bodies. A piece of a large log has rows of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +39,17 @@ class ChecksTable:
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)
-        rows = (row for file in split.files for row in _rows(file, split, options))
+        rows = (
+            row for file in split.files for row in check_rows(file, windows(file, split, options), options)
+        )
         for batch in rows_batches(CHECKS, rows, options.batch_rows):
             yield batch.select(names)
 
 
-def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row]:
+def check_rows(file: SplitFile, read: Iterable[LogRows], options: TableOptions) -> Iterator[_Row]:
+    """The rows of one log, or of a piece of one, whose windows are ``read``."""
     sums: _Sums = {}
-    for rows in windows(file, split, options):
+    for rows in read:
         bad = rows.results == 0
         if bad.any():
             yield from _bad_rows(file, rows.select(bad))

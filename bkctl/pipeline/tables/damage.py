@@ -55,28 +55,36 @@ class DamageTable:
     schema = DAMAGE
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        filesystem = PosixFileSystem()
-        splits: list[Split] = []
-        refusals: list[BkctlError] = []
-        plans: list[Callable[[], list[Split]]] = [
-            lambda: _tagged(plan_logs(paths, options, pieces=False), ENTRY_LOG),
-            lambda: _journal_splits(filesystem, paths, options),
-            lambda: [Split((file,), kind=INDEX) for file in index_directories(filesystem, paths, options)],
-        ]
-        for plan in plans:
-            try:
-                splits += plan()
-            except (UsageError, NotFoundError) as error:
-                refusals.append(error)
-        if len(refusals) == len(plans):
-            raise refusals[0]
-        return splits
+        return plan_everything(paths, options)
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)
-        rows = (row for file in split.files for row in _rows(file, split, options))
+        rows = (row for file in split.files for row in damage_rows(file, split, options))
         for batch in rows_batches(DAMAGE, rows, options.batch_rows):
             yield batch.select(names)
+
+
+def plan_everything(
+    paths: Sequence[str], options: TableOptions, *, journals: TableOptions | None = None
+) -> list[Split]:
+    """Tasks over whole entry logs, journals (under options of their own, if given) and indexes; their
+    ``kind`` tells which. Raises what planning the logs does when there is nothing of any kind."""
+    filesystem = PosixFileSystem()
+    splits: list[Split] = []
+    refusals: list[BkctlError] = []
+    plans: list[Callable[[], list[Split]]] = [
+        lambda: _tagged(plan_logs(paths, options, pieces=False), ENTRY_LOG),
+        lambda: _journal_splits(filesystem, paths, journals or options),
+        lambda: [Split((file,), kind=INDEX) for file in index_directories(filesystem, paths, options)],
+    ]
+    for plan in plans:
+        try:
+            splits += plan()
+        except (UsageError, NotFoundError) as error:
+            refusals.append(error)
+    if len(refusals) == len(plans):
+        raise refusals[0]
+    return splits
 
 
 def _tagged(splits: list[Split], kind: str) -> list[Split]:
@@ -89,11 +97,14 @@ def _journal_splits(filesystem: FileSystem, paths: Sequence[str], options: Table
     return [Split(group, known, kind=JOURNAL) for group in packed(files, options.split_bytes, options.cores)]
 
 
-def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[tuple[object, ...]]:
+def damage_rows(
+    file: SplitFile, split: Split, options: TableOptions, *, known_unclean: bool = False
+) -> Iterator[tuple[object, ...]]:
+    """The rows of one file. ``known_unclean``: it is a log that was read already, and not clean."""
     filesystem = PosixFileSystem()
     found: Iterator[_Found]
     if split.kind == ENTRY_LOG:
-        found = _of_log(filesystem, file, split, options)
+        found = _of_log(filesystem, file, split, options, known_unclean)
     elif split.kind == JOURNAL:
         found = _of_journal(filesystem, file, split, options)
     else:
@@ -110,8 +121,10 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[tupl
         yield file.bookie, file.dir, file.path, split.kind, number, 0, file.bytes, str(error)
 
 
-def _of_log(filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Found]:
-    if _is_clean(filesystem, file, split, options):
+def _of_log(
+    filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions, known_unclean: bool
+) -> Iterator[_Found]:
+    if not known_unclean and _is_clean(filesystem, file, split, options):
         return
     log = LogFile(file.path, file.id, file.bytes)
     for verdict in verify_logs(filesystem, [log], book_of(split.known, options)):
@@ -120,21 +133,41 @@ def _of_log(filesystem: FileSystem, file: SplitFile, split: Split, options: Tabl
 
 def _is_clean(filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions) -> bool:
     """Whether the fast reader finds nothing: no damage, no failing digest, no map that disagrees."""
-    everything = replace(options, ledgers=(), entries=(), damage="rows")
-    totals: dict[int, int] = {}
-    with LogReader(filesystem, file, split.known, everything) as reader:
-        for item in reader.items():
-            if isinstance(item, Damage) or not item.results.all():
+    judge = LogJudge()
+    with LogReader(filesystem, file, split.known, everything_of(options)) as reader:
+        for rows in judge.windows(reader):
+            if not (judge.clean and rows.results.all()):
                 return False
-            _count(totals, item)
+        return judge.is_clean(reader)
+
+
+def everything_of(options: TableOptions) -> TableOptions:
+    """Options under which a whole log is delivered, with its damage."""
+    return replace(options, ledgers=(), entries=(), damage="rows")
+
+
+class LogJudge:
+    """Tells of a whole log, while somebody reads it, whether anything is wrong with its structure."""
+
+    def __init__(self) -> None:
+        self.clean = True
+        self._totals: dict[int, int] = {}
+
+    def windows(self, reader: LogReader) -> Iterator[LogRows]:
+        """The reader's windows; ``clean`` is False from the first damage on."""
+        for item in reader.items():
+            if isinstance(item, Damage):
+                self.clean = False
+                continue
+            for ledger, size in walked_bytes(item):
+                self._totals[ledger] = self._totals.get(ledger, 0) + size
+            yield item
+
+    def is_clean(self, reader: LogReader) -> bool:
+        """At the end: no damage, and the ledgers map agrees with what is there."""
         rolled = reader.head.ledgers_map
         torn = reader.tail is not None and reader.tail.kind == "torn"
-        return rolled is None or (rolled == totals and not torn)
-
-
-def _count(totals: dict[int, int], rows: LogRows) -> None:
-    for ledger, size in walked_bytes(rows):
-        totals[ledger] = totals.get(ledger, 0) + size
+        return self.clean and (rolled is None or (rolled == self._totals and not torn))
 
 
 def _of_journal(
@@ -146,8 +179,7 @@ def _of_journal(
 
 
 def _of_index(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[_Found]:
-    everything = replace(options, ledgers=(), entries=(), damage="rows")
-    for item in location_columns(file, everything):
+    for item in location_columns(file, everything_of(options)):
         if isinstance(item, IndexDamage):
             yield _row_damage(item)
     for row in list_index_ledgers(filesystem, [file.path]):

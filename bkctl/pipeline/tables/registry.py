@@ -12,6 +12,7 @@ from bkctl.pipeline.tables.ledgers import fragments_table, ledgers_table
 from bkctl.pipeline.tables.logs import LogLedgers, Logs
 from bkctl.pipeline.tables.runs import RunTable
 from bkctl.pipeline.tables.table import Table
+from bkctl.pipeline.tables.verification import Verification
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -28,6 +29,7 @@ TABLES: dict[str, Table] = {
         ledgers_table,
         fragments_table,
         DamageTable(),
+        Verification(),
     )
 }
 

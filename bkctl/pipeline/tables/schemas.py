@@ -167,6 +167,15 @@ DAMAGE = pa.schema(
         ("reason", pa.string()),
     ]
 )
+#: Rows of ``checks`` and of ``damage``, which ``part`` tells apart; what a part lacks is null.
+VERIFICATION = pa.schema(
+    [
+        *_PLACE,
+        ("part", pa.string()),
+        *(field for field in CHECKS if field.name not in dict(_PLACE)),
+        *(field for field in DAMAGE if field.name not in CHECKS.names),
+    ]
+)
 
 
 def default_columns(schema: pa.Schema) -> list[str]:

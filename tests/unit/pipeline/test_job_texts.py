@@ -42,7 +42,7 @@ def test_inputs_are_tables_that_exist(job: Job) -> None:
         if item.name == "bookies":
             continue
         assert set(item.columns) <= set(TABLES[item.source].schema.names)
-        assert item.snapshot is not None or item.source == "damage" or item.source in KIND_OF
+        assert item.snapshot is not None or item.source == "verification" or item.source in KIND_OF
         assert item.wanted_by is None or item.wanted_by in job.parameters
 
 
