@@ -108,6 +108,8 @@ def _local_settings(master: str) -> dict[str, str]:
     settings = dict(_SETTINGS)
     settings["spark.pyspark.python"] = sys.executable
     if master.startswith("local"):
+        # Not on a cluster: there it has to be found before Spark has brought along what a job needs.
+        settings["spark.python.daemon.module"] = "bkctl.spark.worker_daemon"
         settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * (os.cpu_count() or 1)))
         settings["spark.local.dir"] = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         settings["spark.sql.warehouse.dir"] = os.path.join(

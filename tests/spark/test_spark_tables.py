@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,9 @@ def ordered(rows: list[Row]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)
 
 
-@pytest.mark.parametrize("table", ["entries", "runs", "checks", "logs", "log_ledgers", "journal", "damage"])
+@pytest.mark.parametrize(
+    "table", ["entries", "runs", "checks", "logs", "log_ledgers", "journal", "damage", "verification"]
+)
 def test_a_table_in_spark_is_the_table(spark: SparkSession, fleet: Path, table: str) -> None:
     data = frame(spark, table, fleet, damage="rows")
     expected = table_rows(table, [fleet])
@@ -90,6 +93,20 @@ def test_the_module_is_found_by_its_name(spark: SparkSession, fleet: Path) -> No
     """Without a call of ours: Spark looks for modules called pyspark_*."""
     other = spark.newSession()
     assert frame(other, "logs", fleet).count() == 6
+
+
+def test_workers_acknowledge_at_once(spark: SparkSession) -> None:
+    """Without it each task takes 40 ms (``bkctl.spark.worker_daemon``)."""
+
+    def who(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import daemon
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [daemon.worker.__name__]})
+
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(who, "name string").collect()
+    assert row.name == "prompt_worker"
 
 
 def test_sql_can_ask_it(spark: SparkSession, fleet: Path) -> None:
@@ -151,6 +168,13 @@ def test_a_dataframe_may_be_used_again_with_other_conditions(spark: SparkSession
     assert chosen.union(entries).count() == 195
     joined = chosen.alias("one").join(entries.alias("other"), on="entry")
     assert joined.count() == 6 * 10 + 5  # ledger 1 has 5 entries more in another log
+
+
+def test_spark_keeps_pushed_conditions_with_the_dataframe(spark: SparkSession, fleet: Path) -> None:
+    """What docs/adr/0010 rests on. When it fails, a release has mended it: pushdown can be on by itself."""
+    entries = frame(spark, "entries", fleet, pushdown="true")
+    assert entries.filter("ledger = 4").count() == 10
+    assert entries.count() == 10, "of 185"
 
 
 def test_a_reader_for_sessions_without_pushdown_takes_no_filters(fleet: Path) -> None:
