@@ -10,7 +10,9 @@ tables of ``--ledgers`` ledgers with three replicas each. DIR is kept: 4.4 GB fo
 Then it runs
 
 * inventory, verify and replication-audit over each fleet, on Spark with ``local[N]`` and on the local engine
-  with N processes, N as ``--cores`` says; on Spark each once more in the same session ("again");
+  with N processes, N as ``--cores`` says; on Spark each once more in the same session ("again"), and then
+  over a fleet of four times as many bookies with the same logs, hard-linked ("wide"): 17 GB, which hide what
+  Java compiles;
 * verify over a quarter, a half and all of the logs on Spark: time against bytes;
 * replication-audit of the ledgers' tables on both engines (``--ledgers 0``: not);
 * one core without engines: a loop of plain Python, the tables' own reader, BookKeeper's DefaultEntryLogger.
@@ -51,6 +53,8 @@ from bkctl.types import DigestType, LedgerState  # noqa: E402
 
 BOOKIES = 4
 REPLICAS = 3
+#: How often a wide fleet has the bookies of a fleet.
+COPIES = 4
 LEDGERS_PER_BOOKIE = 150
 #: Bytes of a ledger's entries that one flush writes behind each other, about.
 STRETCH_BYTES = 320 << 10
@@ -74,6 +78,7 @@ class Fleet:
     payload_bytes: int
     entries: int
     bytes: int
+    count: int = BOOKIES
 
     @property
     def metadata(self) -> Path:
@@ -81,7 +86,7 @@ class Fleet:
 
     @property
     def bookies(self) -> list[Path]:
-        return [self.path / f"bookie{number}" for number in range(BOOKIES)]
+        return [self.path / f"bookie{number}" for number in range(self.count)]
 
     @property
     def logs(self) -> list[Path]:
@@ -126,6 +131,21 @@ def make_fleet(folder: Path, gib: float, payload_bytes: int) -> Fleet:
     size = sum(path.stat().st_size for path in Fleet(folder, payload_bytes, 0, 0).logs)
     facts.write_text(json.dumps({"gib": gib, "entries": entries, "bytes": size}))
     return Fleet(folder, payload_bytes, entries, size)
+
+
+def make_wide(fleet: Fleet) -> Fleet:
+    """Bookies with other names and the same logs, by hard links, unless they are there."""
+    folder = fleet.path.with_name(f"{fleet.path.name}-wide")
+    wide = Fleet(folder, fleet.payload_bytes, fleet.entries * COPIES, fleet.bytes * COPIES, BOOKIES * COPIES)
+    if wide.metadata.is_file():
+        return wide
+    shutil.rmtree(folder, ignore_errors=True)
+    for number in range(wide.count):
+        current = bookie_folder(folder, number)
+        for log in fleet.bookies[number % BOOKIES].glob("ledgers/current/*.log"):
+            os.link(log, current / log.name)
+    shutil.copy(fleet.metadata, wide.metadata)
+    return wide
 
 
 def bookie_folder(fleet: Path, number: int) -> Path:
@@ -503,6 +523,9 @@ def engines(figures: Figures, cores: list[int]) -> None:
         {"name": job, "job": job, "paths": everything, "metadata": dump} for job in JOBS
     ]
     more = [{**step, "name": f"{step['name']} again"} for step in steps]
+    wide = make_wide(fleet)
+    paths = [str(path) for path in wide.bookies]
+    more += [{**step, "name": f"{step['name']} wide", "paths": paths} for step in steps]
     more += [{**steps[1], "name": f"verify {count}/4", "paths": everything[:count]} for count in (1, 2, 4)]
     for count in cores:
         for engine in ("local", "spark"):
@@ -511,7 +534,7 @@ def engines(figures: Figures, cores: list[int]) -> None:
             start = figures.numbers[figures.key(f"{engine}[{count}] start")] = seconds.pop("start")
             print(f"{engine + f'[{count}] start':<44}{start:>9.2f} s", flush=True)
             for name, taken in seconds.items():
-                size = fleet.bytes
+                size = wide.bytes if name.endswith(" wide") else fleet.bytes
                 if name.endswith("/4"):
                     chosen = fleet.bookies[: int(name.split()[1][0])]
                     size = sum(log.stat().st_size for log in fleet.logs if log.parents[2] in chosen)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from bkctl.admin.offline.rebuild.workers import keep_freed_memory
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
@@ -50,6 +51,7 @@ class TableReader(DataSourceReader):
         """Batches of one split; raises what the table raises."""
         if not isinstance(partition, SplitPartition) or self.options is None:
             return
+        _keep_freed_memory()
         yield from table_named(self.table).read(partition.split, self.columns, self.options)
         _freeze_modules()
 
@@ -65,6 +67,12 @@ class PushdownReader(TableReader):
             return []
         self.options, left = push(self.table, filters, self.options)
         return left
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Once in a worker process; see :func:`~bkctl.admin.offline.rebuild.workers.keep_freed_memory`."""
+    keep_freed_memory()
 
 
 @cache

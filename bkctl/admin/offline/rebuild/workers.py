@@ -89,7 +89,7 @@ class Workers:
                 yield share.done.popleft()
 
     def __enter__(self) -> Workers:
-        _keep_freed_memory()
+        keep_freed_memory()
         for _ in range(self.jobs - 1):
             ours, theirs = socket.socketpair()
             with theirs:
@@ -218,7 +218,7 @@ def serve(descriptor: int, parent: int, modules: Sequence[str]) -> None:
     if os.getppid() != parent:
         return  # the parent was gone before we asked
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
-    _keep_freed_memory()
+    keep_freed_memory()
     for module in modules:
         importlib.import_module(module)
     pipe: Connection[Any, Any] = Connection(descriptor)
@@ -229,7 +229,7 @@ def serve(descriptor: int, parent: int, modules: Sequence[str]) -> None:
             pipe.send(_answer(call, task, lambda count: pipe.send(("advance", count))))
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Have blocks of a window's or a table's size used again: to give each back and to be given new pages
     costs as much as what is done with them. glibc only."""
     allocator = ctypes.CDLL(None)
