@@ -118,7 +118,13 @@ def damage_rows(
     except (NotFoundError, StorageError, CorruptionError) as error:
         if isinstance(error, NotFoundError) and split.kind != INDEX:
             return  # a running bookie removed it since it was listed; its index it never removes
-        yield file.bookie, file.dir, file.path, split.kind, number, 0, file.bytes, str(error)
+        yield unread_row(file, split.kind, error)
+
+
+def unread_row(file: SplitFile, kind: str, error: BkctlError) -> tuple[object, ...]:
+    """The row of a file that cannot be read, or not to its end."""
+    number = None if kind == INDEX else file.id
+    return file.bookie, file.dir, file.path, kind, number, 0, file.bytes, str(error)
 
 
 def _of_log(

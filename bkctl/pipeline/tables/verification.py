@@ -20,6 +20,7 @@ from bkctl.pipeline.tables.damage import (
     damage_rows,
     everything_of,
     plan_everything,
+    unread_row,
 )
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.log_reader import LogReader
@@ -84,7 +85,7 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row
 
 
 def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_Row, None, bool]:
-    """Rows of ``checks``, and in the end whether there is nothing else to tell of the log."""
+    """Rows of ``checks``, a damage when the log cannot be read, and in the end whether that is all of it."""
     judge = LogJudge()
     try:
         with LogReader(PosixFileSystem(), file, split.known, everything_of(options)) as reader:
@@ -93,5 +94,7 @@ def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_
             return judge.is_clean(reader)
     except NotFoundError:
         return True  # a running bookie removed it since it was listed
-    except StorageError:
-        return False  # the damage will be why
+    except StorageError as error:
+        # Said here: a second reading may succeed, and then nobody would know of what this one left out.
+        yield _damage(unread_row(file, ENTRY_LOG, error))
+        return True
