@@ -99,8 +99,6 @@ class DiskMonitor:
         self._settings = settings
         self._on_look = on_look
         self._state: DiskState | None = None
-        #: What the log was last told of each directory.
-        self._fillings: dict[str, str] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bookie-disks", daemon=True)
@@ -132,20 +130,24 @@ class DiskMonitor:
         for directory in self._directories:
             space = self._filesystem.disk_space(directory)
             spaces.append((directory, space.total_bytes, space.free_bytes))
-        state = judge(self._settings, self._state, spaces)
+        before, state = self._state, judge(self._settings, self._state, spaces)
         self._state = state
+        told = {use.directory: self._filling(use) for use in before.disks} if before else {}
         for use in state.disks:
-            self._tell(use)
+            self._tell(use, told.get(use.directory, "normal"))
         self._on_look(state)
         return state
 
-    def _tell(self, use: DiskUse) -> None:
-        """A line when a disk crosses a threshold; none for what the look before found already."""
-        high = use.usage > self._settings.usage_warn
-        filling = "full" if use.full else "high" if high else "normal"
-        if filling == self._fillings.get(use.directory, "normal"):
+    def _filling(self, use: DiskUse) -> str:
+        if use.full:
+            return "full"
+        return "high" if use.usage > self._settings.usage_warn else "normal"
+
+    def _tell(self, use: DiskUse, before: str) -> None:
+        """A line when a disk crossed a threshold; none for what the look before found already."""
+        filling = self._filling(use)
+        if filling == before:
             return
-        self._fillings[use.directory] = filling
         percent = round(use.usage * 100, 1)
         _log.log(
             logging.INFO if filling == "normal" else logging.WARNING,

@@ -51,7 +51,7 @@ class TableReader(DataSourceReader):
         """Batches of one split; raises what the table raises."""
         if not isinstance(partition, SplitPartition) or self.options is None:
             return
-        _keep_freed_memory()
+        keep_freed_memory()
         yield from table_named(self.table).read(partition.split, self.columns, self.options)
         _freeze_modules()
 
@@ -67,12 +67,6 @@ class PushdownReader(TableReader):
             return []
         self.options, left = push(self.table, filters, self.options)
         return left
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Once in a worker process; see :func:`~bkctl.admin.offline.rebuild.workers.keep_freed_memory`."""
-    keep_freed_memory()
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.any_disk import ANY_DISK
-
 SMALL = {
     "httpServerEnabled": "false",
     "journalMaxSizeMB": "1",
@@ -11,5 +9,4 @@ SMALL = {
     "dbStorage_writeCacheMaxSizeMb": "2",
     "dbStorage_readAheadCacheMaxSizeMb": "4",
     "logSizeLimit": "65536",
-    **ANY_DISK,
 }

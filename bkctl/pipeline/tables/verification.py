@@ -33,9 +33,6 @@ from bkctl.vfs import PosixFileSystem
 
 _Row = tuple[object, ...]
 
-CHECKS_PART = "checks"
-DAMAGE_PART = "damage"
-
 
 class Verification:
     """See the module. Option ``damage`` does not matter to it."""
@@ -44,7 +41,7 @@ class Verification:
     schema = VERIFICATION
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        return plan_everything(paths, options, journals=structure_of(options))
+        return plan_everything(paths, options, journals=_structure_of(options))
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)
@@ -65,14 +62,14 @@ def _row_maker(part: str, schema: pa.Schema) -> Callable[[_Row], _Row]:
     return made
 
 
-def structure_of(options: TableOptions) -> TableOptions:
+def _structure_of(options: TableOptions) -> TableOptions:
     """Options under which digests are not looked at."""
     return replace(options, digest="off", metadata=None)
 
 
 _PART = VERIFICATION.names.index("part")
-_check = _row_maker(CHECKS_PART, CHECKS)
-_damage = _row_maker(DAMAGE_PART, DAMAGE)
+_check = _row_maker("checks", CHECKS)
+_damage = _row_maker("damage", DAMAGE)
 
 
 def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row]:
@@ -81,7 +78,7 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row
         clean = yield from _checks(file, split, options)
     if not clean:
         structure = replace(split, known=KnownDigests())
-        yield from map(_damage, damage_rows(file, structure, structure_of(options), known_unclean=True))
+        yield from map(_damage, damage_rows(file, structure, _structure_of(options), known_unclean=True))
 
 
 def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_Row, None, bool]:

@@ -22,14 +22,12 @@ from bkctl.server.embedded import LocalCluster
 from tests.support.log_builder import JournalBuilder, entry_body
 from tests.support.table_rows import table_rows
 
-OVERRIDES = {"httpServerEnabled": "false"}
-
 
 @pytest.fixture(scope="module")
 def bookie(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cluster")
     with (
-        LocalCluster(1, folder, overrides=OVERRIDES) as cluster,
+        LocalCluster(1, folder, overrides={"httpServerEnabled": "false"}) as cluster,
         BookKeeperSync(cluster.metadata_uri) as client,
     ):
         for count in (30, 1, 12):
