@@ -2,26 +2,36 @@
 
 State survives a crash, as acknowledged means on disk. A bookie that is ``sick`` answers with codes that say
 nothing, whatever it did; one that is in ``limbo`` does not know whether it has an entry; one
-that is ``rotten`` sends bytes that do not check.
+that is ``rotten`` sends bytes that do not check; one that is ``wild`` sends any value in the fields that no
+digest covers.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from random import Random
 
 from bkctl.protocol.messages import (
     AddRequest,
     ForceLedgerRequest,
     ReadLacRequest,
+    ReadLacResponse,
     ReadRequest,
+    ReadResponse,
     Request,
     Response,
     WriteLacRequest,
 )
 from bkctl.types import ResultCode
 
+#: The one ledger.
+LEDGER = 7
+
 LAC = struct.Struct(">q")
+
+#: Last add confirmed values and entry ids of a wild bookie.
+WILD_VALUES = (-(2**63), -1, 0, 3, 7, 20, 2**31, 2**63 - 1)
 
 SICK_CODES = (ResultCode.UNKNOWN_LEDGER_STATE, ResultCode.IO_ERROR, ResultCode.TOO_MANY_REQUESTS)
 
@@ -32,6 +42,7 @@ class ModelBookie:
         self.up = True
         self.sick = False
         self.rotten = False
+        self.wild = False
         self.read_only = False
         self.limbo = False
         self.fenced = False
@@ -41,6 +52,19 @@ class ModelBookie:
         self._random = random
 
     def handle(self, request: Request) -> Response:
+        response = self._answer(request)
+        if self.wild and isinstance(response, ReadResponse):
+            return replace(response, entry=self._wild_value(), max_lac=self._wild_value())
+        if self.wild and isinstance(response, ReadLacResponse):
+            # The ledger's id and the value, and behind them a digest that cannot check.
+            lac_body = LAC.pack(LEDGER) + LAC.pack(self._wild_value()) + b"none"
+            return replace(response, lac_body=lac_body)
+        return response
+
+    def _wild_value(self) -> int:
+        return self._random.choice(WILD_VALUES)
+
+    def _answer(self, request: Request) -> Response:
         if isinstance(request, AddRequest):
             return request.answer(self._add(request))
         if isinstance(request, ReadRequest):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from bkctl.client.distribution import Distribution
-from bkctl.client.machine import Event, Token, Unanswered
+from bkctl.client.machine import Answered, Event, Token, Unanswered
 from bkctl.client.ops.add_pipeline import AddPipeline, PendingAdd
 from bkctl.client.ops.ledger_access import DoNotKnow, LedgerAccess, LedgerEntry, NeverHadIt, ReadOutcome
 from bkctl.client.ops.metadata_update import MetadataUpdate
-from bkctl.client.ops.read_lac import LacRead
+from bkctl.client.ops.read_lac import LacRead, ReplicaLac
 from bkctl.client.ops.recovery import RecoveryMachine
 from bkctl.client.ops.write import WriteMachine
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.protocol.messages import ReadRequest
+from bkctl.protocol.messages import ReadRequest, ReadResponse
 from bkctl.types import LedgerState, ResultCode
 from tests.sim.world import ANY_VERSION
 
@@ -156,6 +157,20 @@ def recovery_tells_its_own_lac(patch: Patch) -> None:
     patch.setattr(RecoveryMachine, "_add_again", add_again)
 
 
+def recovery_believes_max_lac(patch: Patch) -> None:
+    """The LAC that a bookie sends beside its entry, which no digest covers, decides where it closes."""
+    real = LacRead._entry_answer
+
+    def entry_answer(self: LacRead, index: int, bookie: str, event: Event) -> ReplicaLac:
+        found = real(self, index, bookie, event)
+        response = event.response if isinstance(event, Answered) else None
+        if found.last_entry < 0 or not isinstance(response, ReadResponse) or response.max_lac is None:
+            return found
+        return replace(found, lac=max(found.lac, response.max_lac))
+
+    patch.setattr(LacRead, "_entry_answer", entry_answer)
+
+
 def recovery_skips_the_state(patch: Patch) -> None:
     """Recovery without IN_RECOVERY first: the writer can still change its ensemble and close."""
     patch.setattr(RecoveryMachine, "_enter_plan", lambda self, metadata: None)
@@ -178,6 +193,7 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         change_without_sending_again,
         recovery_does_not_add_again,
         recovery_tells_its_own_lac,
+        recovery_believes_max_lac,
         recovery_skips_the_state,
     )
 }

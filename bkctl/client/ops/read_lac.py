@@ -5,7 +5,9 @@ quorum is left that could all have been silent. With the fence flag every bookie
 such entry" refuses the writer from then on, so after coverage the writer gets no ack quorum for a new
 entry.
 
-The entry that comes with an answer is not confirmed by it; only its header's LAC is. An entry whose digest
+The entry that comes with an answer is not confirmed by it; only its header's LAC is. The ``max_lac`` that a
+bookie sends beside the entry decides nothing: no digest covers it, and one bookie that is wrong would have a
+recovery close the ledger behind entries that never were. An explicit LAC has a digest. An entry whose digest
 does not check still comes from a bookie that carried the request out: it counts as covered when fencing,
 where that is what coverage is for, and tells nothing about the LAC. A plain read treats it like an error
 (Java counts it).
@@ -33,7 +35,7 @@ from bkctl.client.ops.ledger_access import (
 )
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError
-from bkctl.protocol.messages import LAST_ADD_CONFIRMED, ReadLacRequest, ReadLacResponse, ReadResponse
+from bkctl.protocol.messages import LAST_ADD_CONFIRMED, ReadLacRequest, ReadLacResponse
 from bkctl.types import ResultCode
 
 
@@ -134,11 +136,7 @@ class LacRead:
         outcome = self._access.outcome(event, None, bookie)
         match outcome:
             case LedgerEntry():
-                # Only some answers have it, and it is at least what the entry says.
-                told = -1
-                if isinstance(event, Answered) and isinstance(event.response, ReadResponse):
-                    told = -1 if event.response.max_lac is None else event.response.max_lac
-                return ReplicaLac(index, bookie, True, max(outcome.lac, told), outcome.entry, outcome.length)
+                return ReplicaLac(index, bookie, True, outcome.lac, outcome.entry, outcome.length)
             case NeverHadIt():
                 return ReplicaLac(index, bookie, True)
             case DoNotKnow(error=error):

@@ -348,6 +348,28 @@ def test_a_dry_run_writes_and_fences_nothing() -> None:
     assert not recovery.of(ChooseBookies)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_plan_and_a_run_believe_no_lac_that_no_digest_covers(dry_run: bool) -> None:
+    """E3 Wq3 Aq2, entries 0 to 9: one bookie names a last add confirmed of 5000 beside its newest entry."""
+    stored = metadata(3, 3, 2)
+    recovery = Recovery(stored, RecoverySettings(dry_run=True)) if dry_run else started(stored)
+    for bookie in "bac":
+        if recovery.sends(bookie):
+            told = 5000 if bookie == "b" else None
+            recovery.answer(bookie, entry=-1, body=entry_body(9, length=40), max_lac=told)
+    recovery.answer("a", entry=9, body=entry_body(9, length=40))
+    for bookie in "ab" if not dry_run else "":
+        recovery.answer(bookie, entry=9)
+    recovery.answer("b", NO_ENTRY, entry=10)
+    recovery.answer("c", NO_ENTRY, entry=10)
+    if not dry_run:
+        closing = recovery.stored(5)
+        assert (closing.last_entry, closing.length) == (9, 40)
+    result = recovery.result
+    assert (result.lac_found, result.last_entry, result.length) == (8, 9, 40)
+    assert {replica.lac for replica in result.replicas} == {8}
+
+
 def test_a_deleted_ledger_is_not_found() -> None:
     recovery = Recovery()
     recovery.not_stored(NotFoundError("gone"))

@@ -22,9 +22,17 @@ from bkctl.client.errors import (
 from bkctl.client.ops.recovery import RecoverySettings
 from bkctl.client.ops.write import WriteSettings
 from bkctl.client.settings import ClientSettings
+from bkctl.codec.explicit_lac import ExplicitLac, encode_explicit_lac
 from bkctl.errors import UsageError
 from bkctl.net.settings import NetSettings
-from bkctl.protocol.messages import AddResponse, ReadRequest, ReadResponse, Wire
+from bkctl.protocol.messages import (
+    AddResponse,
+    ReadRequest,
+    ReadResponse,
+    Wire,
+    WriteLacRequest,
+    WriteLacResponse,
+)
 from bkctl.server.embedded import LocalCluster
 from bkctl.types import DigestType, LedgerState, ResultCode
 
@@ -335,6 +343,29 @@ def test_fencing_asks_every_bookie(cluster: LocalCluster) -> None:
         assert fenced.last_entry == 1
         with pytest.raises(HandleFencedError):
             await ledger.append(b"z")
+
+    run(cluster, check)
+
+
+def test_an_explicit_lac_whose_digest_does_not_check_moves_neither_plan_nor_run(
+    cluster: LocalCluster,
+) -> None:
+    """A bookie takes a WRITE_LAC as it comes, and names it in its answers to plain reads."""
+
+    async def check(client: BookKeeper) -> None:
+        ledger = await client.create(3, 3, 2, digest=DigestType.MAC, password=b"pw")
+        for _ in range(10):
+            await ledger.append(b"12345678")
+        body = encode_explicit_lac(ExplicitLac(ledger.ledger, 5000)) + bytes(20)
+        request = WriteLacRequest(ledger.ledger, 5000, ledger.access.key, body)
+        answer = await client.pool.request(ledger.metadata.segments[0].bookies[0], request, 5)
+        assert isinstance(answer, WriteLacResponse)
+        assert answer.code is ResultCode.OK
+        ledger.abandon()
+        plan = await client.recover(ledger.ledger, settings=RecoverySettings(dry_run=True))
+        result = await client.recover(ledger.ledger)
+        assert (plan.last_entry, plan.length, plan.length_exact) == (9, 80, True)
+        assert (result.last_entry, result.length, result.length_exact) == (9, 80, True)
 
     run(cluster, check)
 
