@@ -27,6 +27,7 @@ def check(config: BookieConfig, values: GivenValues, *, memory_given: bool) -> l
     return [
         *_directory_notices(config, values),
         *_memory_notices(config, values, memory_given),
+        *_autorecovery_notices(values),
         *_java_notices(values),
     ]
 
@@ -145,7 +146,8 @@ def _directory_notices(config: BookieConfig, values: GivenValues) -> Iterator[No
                 yield Notice(True, values.where(name), text)
             elif not os.path.isabs(path):
                 text = f"{name}: {path} is relative to where the bookie is started; name it from /"
-                yield Notice(True, values.where(name), text)
+                # One journal directory may come from the older key.
+                yield Notice(True, _first_given(values, name, name.replace("ies", "y")), text)
 
 
 def _memory_notices(config: BookieConfig, values: GivenValues, memory_given: bool) -> Iterator[Notice]:
@@ -154,6 +156,17 @@ def _memory_notices(config: BookieConfig, values: GivenValues, memory_given: boo
         where = _first_given(values, "dbStorage_writeCacheMaxSizeMb", "dbStorage_readAheadCacheMaxSizeMb")
         text = f"the caches take {caches >> 20} MiB, more than --memory ({config.memory_bytes >> 20} MiB)"
         yield Notice(True, where, text)
+
+
+def _autorecovery_notices(values: GivenValues) -> Iterator[Notice]:
+    """Warn where a configuration relies on this bookie to put lost replicas back."""
+    name = "autoRecoveryDaemonEnabled"
+    if values.truth(name):
+        text = (
+            f"{name}: this bookie does not replicate ledgers of lost bookies; keep autorecovery running on a "
+            "Java bookie, or on its own with `bookkeeper autorecovery`"
+        )
+        yield Notice(True, values.where(name), text)
 
 
 def _java_notices(values: GivenValues) -> Iterator[Notice]:

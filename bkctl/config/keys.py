@@ -121,13 +121,15 @@ class ConfigKey:
     def parse(self, items: Sequence[str], where: str) -> Value:
         """The value that ``items`` (the text split at commas) stand for.
 
-        A scalar takes the first item, as Java does; an empty text is "not set" for a string, a path, a class
-        or a URI. ``where`` (``bk_server.conf:12``) opens the message of the UsageError that a bad value
-        raises.
+        A scalar takes the first item, as Java does. An empty text means that the key is not set, and gives
+        None: Pulsar's own ``bookkeeper.conf`` leaves the sizes of the caches empty. ``where``
+        (``bk_server.conf:12``) opens the message of the UsageError that a bad value raises.
         """
         if self.kind is Kind.LIST:
             return tuple(item for item in items if item)
         text = items[0] if items else ""
+        if not text:
+            return None
         if self.choices:
             return self._choice(text, where)
         match self.kind:
@@ -138,7 +140,7 @@ class ConfigKey:
             case Kind.FLOAT:
                 return self._float(text, where)
             case _:
-                return text or None
+                return text
 
     def text_of(self, value: Value) -> str:
         """A value as it would stand in a file."""
@@ -151,8 +153,6 @@ class ConfigKey:
         return _number_text(value) if isinstance(value, float) else str(value)
 
     def _choice(self, text: str, where: str) -> Value:
-        if not text:
-            return None
         for choice in self.choices:
             # A class may be named without its package.
             if text in (choice, choice.rpartition(".")[2]):
@@ -195,8 +195,7 @@ class ConfigKey:
 
     def _bad(self, text: str, where: str) -> UsageError:
         shown = "a secret" if self.secret else repr(text[:100])
-        way_out = "; leave the line out for the default" if not text else ""
-        return UsageError(f"{where}: {self.name}: expected {self.allowed}, found {shown}{way_out}")
+        return UsageError(f"{where}: {self.name}: expected {self.allowed}, found {shown}")
 
 
 def _number_text(number: float) -> str:

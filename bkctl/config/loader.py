@@ -13,6 +13,7 @@ from bkctl.config import bookie as settings
 from bkctl.config.checks import check
 from bkctl.config.metadata_uri import metadata_uri
 from bkctl.config.properties import Properties, ReadBytes, load_properties, read_bytes
+from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.config.server_keys.storage import DB_LEDGER_STORAGE
 from bkctl.config.values import GivenValues, Notice, gather
 from bkctl.errors import UsageError
@@ -245,8 +246,8 @@ def _compaction(values: GivenValues, kind: str) -> settings.CompactionSettings:
 def _network(values: GivenValues) -> settings.NetworkSettings:
     timeout_ms = values.integer("waitTimeoutOnResponseBackpressureMs")
     return settings.NetworkSettings(
-        read_threads=values.integer("numReadWorkerThreads"),
-        high_priority_threads=values.integer("numHighPriorityWorkerThreads"),
+        read_threads=_stage_threads(values, "numReadWorkerThreads"),
+        high_priority_threads=_stage_threads(values, "numHighPriorityWorkerThreads"),
         read_queue_per_thread_max=values.integer("maxPendingReadRequestsPerThread") or None,
         add_queue_max=values.integer("maxPendingAddRequestsPerThread") or None,
         adds_in_progress_max=values.integer("maxAddsInProgressLimit") or None,
@@ -258,6 +259,14 @@ def _network(values: GivenValues) -> settings.NetworkSettings:
         close_slow_readers=values.truth("closeChannelOnResponseTimeout"),
         slow_reader_timeout_ms=timeout_ms if timeout_ms >= 0 else None,
     )
+
+
+def _stage_threads(values: GivenValues, name: str) -> int:
+    """Return the threads of a stage, its default for 0."""
+    default = SERVER_KEYS[name].default
+    assert isinstance(default, int), name
+    # With 0 Java reads on its network threads. The one event loop must not wait for a disk, so a pool stays.
+    return values.integer(name) or default
 
 
 def _tls(values: GivenValues) -> settings.TlsSettings | None:

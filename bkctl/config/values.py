@@ -72,7 +72,7 @@ class GivenValues:
         if name not in self._given:
             return key.default
         parsed = key.parse(self.items(name), self.where(name))
-        # An empty text leaves a string, a path or a list at its default.
+        # An empty text leaves every key at its default.
         return key.default if parsed is None or parsed == () else parsed
 
     def integer(self, name: str) -> int:

@@ -10,13 +10,20 @@ _BUFFERS = "receive buffers grow by themselves"
 _WHEEL = "waiting reads need no timer wheel"
 
 KEYS: tuple[ConfigKey, ...] = (
-    _NET.honoured("numReadWorkerThreads", Kind.INT, 8, "Threads of the read stage.", lower=1, upper=256),
+    _NET.honoured(
+        "numReadWorkerThreads",
+        Kind.INT,
+        8,
+        "Threads of the read stage. 0, with which Java reads on the network's threads, means the default.",
+        lower=0,
+        upper=256,
+    ),
     _NET.honoured(
         "numHighPriorityWorkerThreads",
         Kind.INT,
         8,
-        "Threads of the high-priority stage: recovery and fencing.",
-        lower=1,
+        "Threads of the high-priority stage: recovery and fencing. 0 means the default.",
+        lower=0,
         upper=256,
         default_text="8",
     ),

@@ -165,6 +165,9 @@ KEYS: tuple[ConfigKey, ...] = (
     _DB.ignored("dbStorage_rocksDB_numLevels", Kind.INT, -1, _OPTIONS),
     _DB.ignored("dbStorage_rocksDB_numFilesInLevel0", Kind.INT, 4, _OPTIONS),
     _DB.ignored("dbStorage_rocksDB_maxSizeInLevel1MB", Kind.LONG, 256, _OPTIONS, unit="MiB"),
+    _DB.ignored(
+        "rocksDBDeleteEntriesBatchSize", Kind.INT, 100_000, "rows of a dead ledger go range by range"
+    ),
     _DB.ignored("dbStorage_rocksDB_format_version", Kind.INT, 5, _OPTIONS),
     _DB.ignored("dbStorage_rocksDB_checksum_type", Kind.STRING, "kxxHash", _OPTIONS),
     _DB.ignored("dbStorage_rocksDB_logPath", Kind.PATH, None, _OPTIONS),

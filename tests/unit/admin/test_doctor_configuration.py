@@ -42,7 +42,7 @@ def test_everything_wrong_is_told_at_once(read: Read) -> None:
     errors = told(found, Severity.ERROR)
     assert [next(name for name in NAMES if name in text) for text in errors] == list(NAMES)
     assert [finding.expected for finding in found.findings if "numRead" in finding.found] == [
-        "numReadWorkerThreads: an int from 1 to 256"
+        "numReadWorkerThreads: an int from 0 to 256"
     ]
     assert ["'noSuchKey' is not a known key" in text for text in told(found, Severity.WARNING)] == [True]
     assert found.config is not None, "made of the keys that can be read"
