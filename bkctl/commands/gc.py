@@ -420,8 +420,8 @@ class _Told:
 
     def planned(self, planned: Iterable[Candidates]) -> Iterator[Candidates]:
         for each in planned:
-            for facts in each.damaged:
-                self._tell(facts.log.path, facts.problem or "")
+            for log, why in each.damaged:
+                self._tell(log.path, why)
             if each.held:
                 sys.stderr.write(
                     f"bkctl: {each.directory}: {len(each.held)} logs are held back; 'bkctl gc explain' says"

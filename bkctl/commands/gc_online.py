@@ -52,9 +52,9 @@ def plan(url: str, threshold: float | None, output: Format | None) -> int:
         )
     rooms = [(each.candidates(), each.free_bytes, each.is_scarce) for each in found]
     write_plan(rooms, threshold, output)
-    damaged = [facts for candidates, _, _ in rooms for facts in candidates.damaged]
-    for facts in damaged:
-        sys.stderr.write(f"bkctl: {facts.log.path}: {facts.problem}\n")
+    damaged = [each for candidates, _, _ in rooms for each in candidates.damaged]
+    for log, why in damaged:
+        sys.stderr.write(f"bkctl: {log.path}: {why}\n")
     for candidates, _, _ in rooms:
         if candidates.held:
             sys.stderr.write(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bkctl.admin.offline.gc.explain import LogRow
-from bkctl.admin.offline.gc.log_facts import LogFacts
+from bkctl.admin.offline.gc.log_facts import LogBalance
 from bkctl.admin.offline.gc.plan import SCARCE_SHARE, Candidates
 from bkctl.admin.online import bookie_gc, http_json
 from bkctl.admin.online.http_json import number, object_of, objects_of, text_of, truth
@@ -32,17 +32,17 @@ class LiveLogs:
 
     def candidates(self) -> Candidates:
         """The same for a plan."""
-        found = Candidates(self.directory, [], [], [], [])
+        found = Candidates(self.directory)
         for row in self.rows:
-            facts = _facts(row)
+            log = LogFile(row.path, row.log_id, row.bytes)
             if row.damaged:
-                found.damaged.append(facts)
+                found.damaged.append((log, row.why))
             elif row.log_id in self.held:
-                found.held.append((facts, row.why))
+                found.held.append((log, row.why))
             elif row.eligible == GARBAGE:
-                found.garbage.append(facts)
+                found.garbage.append(log)
             else:
-                found.others.append(facts)
+                found.others.append(LogBalance(log, row.record_bytes or 0, row.live_bytes or 0))
         return found
 
     @property
@@ -136,12 +136,3 @@ def _row(directory: str, state: dict[str, object]) -> LogRow:
         damaged=damaged,
         alarming=damaged,
     )
-
-
-def _facts(row: LogRow) -> LogFacts:
-    """For a plan the sum of the live bytes is enough: it stands for all ledgers, of which a few are named."""
-    facts = LogFacts(LogFile(row.path, row.log_id, row.bytes), row.age_s, source=row.source)
-    facts.record_bytes = row.record_bytes or 0
-    facts.live = {0: row.live_bytes} if row.live_bytes else {}
-    facts.problem = row.why if row.damaged else None
-    return facts

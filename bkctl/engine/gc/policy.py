@@ -15,8 +15,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.ports import LiveRange
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.errors import RefusedError
@@ -160,9 +160,31 @@ def obstacle_of(kind: Kind, due: Due) -> str:
     return f"{kind.value} is due in {left_s:.0f} s" if left_s > 0 else ""
 
 
+class LogShare(Protocol):
+    """What decides about the compaction of a log; :class:`bkctl.engine.gc.log_usage.LogUsage` is one."""
+
+    @property
+    def log_id(self) -> int:
+        """The log."""
+
+    @property
+    def file_bytes(self) -> int:
+        """What the removal of the file gives back."""
+
+    @property
+    def remaining_bytes(self) -> int:
+        """What a compaction has to copy."""
+
+    def usage(self, log_size_bytes: int | None = None) -> float:
+        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+
+
+_Share = TypeVar("_Share", bound=LogShare)
+
+
 def compaction_order(
-    usages: Iterable[LogUsage], threshold: float, *, log_size_bytes: int | None = None, scarce: bool = False
-) -> list[LogUsage]:
+    usages: Iterable[_Share], threshold: float, *, log_size_bytes: int | None = None, scarce: bool = False
+) -> list[_Share]:
     """The logs below the threshold in the order in which they are compacted.
 
     The emptiest first; with ``scarce`` disk space the one that gives back most bytes for each that has to be
@@ -175,7 +197,7 @@ def compaction_order(
     return sorted(chosen, key=lambda each: (each.usage(log_size_bytes), each.log_id))
 
 
-def _cost(usage: LogUsage) -> float:
+def _cost(usage: LogShare) -> float:
     freed_bytes = usage.file_bytes - usage.remaining_bytes
     return usage.remaining_bytes / freed_bytes if freed_bytes > 0 else float("inf")
 

@@ -80,7 +80,7 @@ def verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[str
         return GARBAGE, "no entry in it"
     if not facts.live_ledgers:
         return GARBAGE, f"none of its ledgers is alive ({facts.ledgers} in it)"
-    usage = facts.usage().usage()
+    usage = facts.balance().usage()
     counted = facts.counted_bytes / facts.record_bytes if facts.record_bytes else 0.0
     share = f"{usage:.1%} of its entries' bytes are live"
     if facts.exact and counted - usage >= 0.001:

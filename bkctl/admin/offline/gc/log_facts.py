@@ -17,7 +17,7 @@ from bkctl.engine.gc.log_reading import (
     records_bytes_of,
     trusted_map,
 )
-from bkctl.engine.gc.log_usage import LogUsage, is_plausible
+from bkctl.engine.gc.log_usage import is_plausible
 from bkctl.errors import BkctlError, CorruptionError, StorageError
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
@@ -58,15 +58,36 @@ class LogFacts:
         """Bytes that a compaction copies."""
         return sum(self.live.values())
 
-    def usage(self) -> LogUsage:
-        """The same for :mod:`bkctl.engine.gc.policy`."""
-        return LogUsage(
-            self.log.log_id,
-            self.live,
-            file_bytes=self.log.size_bytes,
-            total_bytes=self.record_bytes,
-            source=self.source,
-        )
+    def balance(self) -> LogBalance:
+        """What a plan keeps of the log: its two totals, without the ledgers that they are made of."""
+        return LogBalance(self.log, self.record_bytes, self.live_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class LogBalance:
+    """The two totals that decide whether a log is compacted, a :class:`bkctl.engine.gc.policy.LogShare`.
+
+    A plan holds one for each log of a directory, so nothing here grows with the ledgers of the log.
+    """
+
+    log: LogFile
+    record_bytes: int
+    remaining_bytes: int
+
+    @property
+    def log_id(self) -> int:
+        """The log."""
+        return self.log.log_id
+
+    @property
+    def file_bytes(self) -> int:
+        """What the removal of the file gives back."""
+        return self.log.size_bytes
+
+    def usage(self, log_size_bytes: int | None = None) -> float:
+        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        total = max(self.record_bytes, log_size_bytes or 0)
+        return self.remaining_bytes / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)

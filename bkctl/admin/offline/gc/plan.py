@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bkctl.admin.offline.gc.cluster import Cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
-from bkctl.admin.offline.gc.log_facts import LogFacts
+from bkctl.admin.offline.gc.log_facts import LogBalance, LogFacts
 from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.engine.gc import policy
-from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.settings import GcSettings
+from bkctl.scan.directory import LogFile
 from bkctl.vfs import WritableFileSystem
 
 THRESHOLDS = tuple(tenths / 10 for tenths in range(1, 10))
@@ -61,20 +61,24 @@ class Step:
 
 @dataclass(slots=True)
 class Candidates:
-    """Logs of a space that something can be done about, ``damaged`` ones, and how many stay."""
+    """Logs of a space that something can be done about, and with the reason those that stay.
+
+    There may be a hundred thousand of them with hundreds of ledgers each: which ledgers these are is
+    forgotten as soon as a log is judged. A compaction reads its log once more.
+    """
 
     directory: str
-    garbage: list[LogFacts]
-    others: list[LogFacts]
-    damaged: list[LogFacts]
-    held: list[tuple[LogFacts, str]]
+    garbage: list[LogFile] = field(default_factory=list)
+    others: list[LogBalance] = field(default_factory=list)
+    damaged: list[tuple[LogFile, str]] = field(default_factory=list)
+    held: list[tuple[LogFile, str]] = field(default_factory=list)
 
     def curve(self) -> list[CurveRow]:
         """A row for each of ``THRESHOLDS``."""
-        garbage_bytes = sum(facts.log.size_bytes for facts in self.garbage)
+        garbage_bytes = sum(log.size_bytes for log in self.garbage)
         rows = []
         for threshold in THRESHOLDS:
-            chosen = policy.compaction_order(self._usages(), threshold)
+            chosen = policy.compaction_order(self.others, threshold)
             copied = sum(usage.remaining_bytes for usage in chosen)
             freed = sum(usage.file_bytes - usage.remaining_bytes for usage in chosen)
             rows.append(
@@ -96,15 +100,13 @@ class Candidates:
         Whether a copy fits is told from the room that the steps before it leave.
         """
         steps = []
-        for facts in sorted(self.garbage, key=lambda each: (-each.log.size_bytes, each.log.log_id)):
-            log = facts.log
+        for log in sorted(self.garbage, key=lambda each: (-each.size_bytes, each.log_id)):
             steps.append(Step(log.directory, REMOVE, log.log_id, log.path, log.size_bytes, 0, log.size_bytes))
             free_bytes += log.size_bytes
         if threshold is None:
             return steps
-        by_id = {facts.log.log_id: facts for facts in self.others}
-        for usage in policy.compaction_order(self._usages(), threshold, scarce=scarce):
-            log = by_id[usage.log_id].log
+        for usage in policy.compaction_order(self.others, threshold, scarce=scarce):
+            log = usage.log
             freed = usage.file_bytes - usage.remaining_bytes
             copied = usage.remaining_bytes
             fits = policy.fits(copied, free_bytes, GcSettings())
@@ -114,23 +116,20 @@ class Candidates:
             free_bytes += freed if fits else 0
         return steps
 
-    def _usages(self) -> list[LogUsage]:
-        return [facts.usage() for facts in self.others]
-
 
 def candidates(found: Survey, logs: Iterator[LogFacts]) -> Candidates:
     """Sort logs by what can be done about them."""
-    sorted_out = Candidates(found.space.dir, [], [], [], [])
+    sorted_out = Candidates(found.space.dir)
     for facts in logs:
         obstacle = found.obstacle(facts)
         if facts.problem is not None:
-            sorted_out.damaged.append(facts)
+            sorted_out.damaged.append((facts.log, facts.problem))
         elif obstacle is not None:
-            sorted_out.held.append((facts, obstacle))
+            sorted_out.held.append((facts.log, obstacle))
         elif facts.live_ledgers:
-            sorted_out.others.append(facts)
+            sorted_out.others.append(facts.balance())
         else:
-            sorted_out.garbage.append(facts)
+            sorted_out.garbage.append(facts.log)
     return sorted_out
 
 

@@ -109,8 +109,8 @@ class Work:
 
     def set_aside(self) -> list[RunRow]:
         """Logs that stay because of what they are."""
-        rows = [_staying(facts.log, SET_ASIDE, facts.problem or "") for facts in self.sorted_out.damaged]
-        return rows + [_staying(facts.log, LEFT, why) for facts, why in self.sorted_out.held]
+        rows = [_staying(log, SET_ASIDE, why) for log, why in self.sorted_out.damaged]
+        return rows + [_staying(log, LEFT, why) for log, why in self.sorted_out.held]
 
 
 def prepare(
