@@ -16,12 +16,16 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _POSIX_LOCKS = ("POSIX", "OFDLCK")
 _FLOCK = struct.Struct("hhqqi4x")
 
+#: Device and inode, which are the same whatever path leads to a file.
+FileIdentity = tuple[int, int]
+
 #: (device, inode) of the lock files that this process itself holds; kept by ``kvstore.rocksdb_store``.
-OWN: set[tuple[int, int]] = set()
+OWN: set[FileIdentity] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,28 @@ def process_ids() -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def open_files(pid: int) -> Iterator[str]:
-    """What a process has open, as /proc names it. Raises OSError: it has ended, or is another user's."""
+class OpenFile(NamedTuple):
+    """A file that a process has open: its path in that process's own view of mounts, and its identity."""
+
+    path: str
+    identity: FileIdentity
+
+
+def open_files(pid: int) -> Iterator[OpenFile]:
+    """Yield every file that a process has open. Raises OSError: it has ended, or is another user's."""
     descriptors = f"/proc/{pid}/fd"
     for number in os.listdir(descriptors):
         try:
-            yield os.readlink(f"{descriptors}/{number}")
+            facts = os.stat(f"{descriptors}/{number}")
+            path = os.readlink(f"{descriptors}/{number}")
         except FileNotFoundError:
             continue  # closed meanwhile
+        yield OpenFile(path, (facts.st_dev, facts.st_ino))
+
+
+def shares_mounts(pid: int) -> bool:
+    """Return whether a path means the same file to process ``pid`` as to this one. Raises OSError."""
+    return os.stat(f"/proc/{pid}/ns/mnt").st_ino == os.stat("/proc/self/ns/mnt").st_ino
 
 
 def process_name(pid: int) -> str:

@@ -20,7 +20,7 @@ def port_holder(port: int) -> str | None:
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for pid in process_ids():
         with suppress(OSError):  # another user's, or it has ended meanwhile
-            if not wanted.isdisjoint(open_files(pid)):
+            if not wanted.isdisjoint(one.path for one in open_files(pid)):
                 return f"{process_name(pid)} (pid {pid})"
     return None
 

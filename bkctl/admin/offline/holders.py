@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from bkctl.errors import NotFoundError, RefusedError, StorageError
-from bkctl.kvstore.lock_holder import flock_holder, lock_holder, open_files, process_ids, process_name
+from bkctl.kvstore.lock_holder import (
+    OpenFile,
+    flock_holder,
+    lock_holder,
+    open_files,
+    process_ids,
+    process_name,
+    shares_mounts,
+)
 from bkctl.scan.directory import DIRTY_NAME
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
@@ -176,9 +184,37 @@ def _database_holders(directory: str, names: Iterable[str]) -> Iterator[Holder]:
 
 
 def _open_below(directory: str, pid: int) -> str | None:
-    """A file below the directory that the process has open, None without one. Raises OSError."""
-    prefix = os.path.realpath(directory).rstrip("/") + "/"
-    for target in open_files(pid):
-        if target.startswith(prefix):
-            return target.removesuffix(_DELETED)
+    """Return a file below the directory that the process has open, None without one. Raises OSError.
+
+    Files are compared by device and inode. The paths that the system reports are those of the process's own
+    mounts: two containers may use different directories under one path, or one directory under two.
+    """
+    real = os.path.realpath(directory)
+    device = os.stat(real).st_dev
+    for opened in open_files(pid):
+        if opened.identity[0] != device:
+            continue
+        if opened.path.endswith(_DELETED):
+            # No path leads to a removed file any more; its old one counts where paths mean the same.
+            path = opened.path.removesuffix(_DELETED)
+            if path.startswith(real.rstrip("/") + "/") and shares_mounts(pid):
+                return path
+            continue
+        found = _path_below(real, opened)
+        if found is not None:
+            return found
+    return None
+
+
+def _path_below(directory: str, opened: OpenFile) -> str | None:
+    """Return the path below ``directory`` of an open file, None when it lies elsewhere."""
+    parts = opened.path.strip("/").split("/")
+    for start in range(len(parts) - 1, -1, -1):
+        path = os.path.join(directory, *parts[start:])
+        try:
+            facts = os.stat(path)
+        except OSError:
+            continue  # there is no such file here
+        if (facts.st_dev, facts.st_ino) == opened.identity:
+            return path
     return None

@@ -89,6 +89,54 @@ def test_a_directory_reached_by_a_link(current: Path, tmp_path: Path) -> None:
         assert [holder.pid for holder in holders(str(tmp_path / "link"))] == [pid]
 
 
+#: A view of mounts of its own, in which the last argument's directory stands where ``d`` is.
+_OTHER_MOUNTS = (
+    "import os, ctypes\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\n"
+    "assert libc.unshare(0x00020000) == 0, 'unshare'\n"
+    "assert libc.mount(None, b'/', None, 0x44000, None) == 0, 'private'\n"
+    "assert libc.mount({there!r}, {here!r}, None, 0x1000, None) == 0, 'bind'\n"
+)
+
+
+def may_mount() -> bool:
+    code = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x00020000) != 0)"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not may_mount(), reason="a view of mounts of its own needs root")
+
+
+def in_other_mounts(program: str, there: Path, here: Path) -> str:
+    mounts = _OTHER_MOUNTS.format(there=os.fsencode(there), here=os.fsencode(here))
+    return mounts + program
+
+
+@needs_mounts
+def test_another_containers_directory_of_the_same_path_is_not_this_one(current: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "0.log").write_bytes(b"BKLO")
+    with process(in_other_mounts(OPEN_FILE, theirs, current), current), DirectoryLock(str(current)) as lock:
+        assert holders(str(current)) == []
+        lock.recheck()
+    removed = f"{OPEN_FILE}; os.unlink(d + '/0.log')"
+    with process(in_other_mounts(removed, theirs, current), current):
+        assert holders(str(current)) == []
+
+
+@needs_mounts
+def test_a_container_that_uses_this_directory_by_another_path_is_seen(current: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    program = in_other_mounts(OPEN_FILE.replace("d +", "sys.argv[1] +"), current, elsewhere)
+    with process(program.replace("sys.argv[1]", repr(str(elsewhere))), current) as pid:
+        (found,) = holders(str(current))
+        assert (found.pid, found.how, found.path) == (pid, "open file", str(current / "0.log"))
+        with pytest.raises(RefusedError, match=str(pid)):
+            DirectoryLock(str(current)).__enter__()
+
+
 def test_two_commands_exclude_each_other(current: Path) -> None:
     with (
         process(BKCTL, current) as pid,
