@@ -75,8 +75,9 @@ def delete_command(
             return
         named = ", ".join(str(one.ledger) for one in found[:5]) + (", ..." if len(found) > 5 else "")
         ask(f"delete {len(found)} ledger{'s' if len(found) > 1 else ''} ({named})", yes=yes)
-        path = os.path.abspath(undo_file or f"ledger-{found[0].ledger}-{SystemClock().time_ms()}.undo.json")
-        write_undo_file(path, store, found)
+        time_ms = SystemClock().time_ms()
+        path = os.path.abspath(undo_file or f"ledger-{found[0].ledger}-{time_ms}.undo.json")
+        write_undo_file(path, store, found, time_ms)
         _delete(store, found, path, output)
 
 

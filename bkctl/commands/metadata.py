@@ -69,7 +69,9 @@ def dump_command(
     """[online] [reads] Write every node below the ledgers root to one JSON file.
 
     Other commands read it with --ledger-metadata. It holds the ledgers' passwords, so it goes to a file that
-    only its owner can read, or to stdout with --show-secrets.
+    only its owner can read, or to stdout with --show-secrets. Its last key, "end", says that it is complete,
+    when the reading began, and which ledger id would have been the next one: a ledger with a lower id that
+    is not in the dump is gone.
 
     Examples:
 
@@ -77,16 +79,18 @@ def dump_command(
 
       bkctl metadata dump --show-secrets | jq keys
     """
-    from bkctl.admin.online.metadata_dump import dump_nodes, write_dump, write_dump_file
+    from bkctl.admin.online.metadata_dump import cluster_dump, write_dump, write_dump_file
+    from bkctl.clock import SystemClock
 
     if (out is None) == (not show_secrets):
         raise UsageError("give either --out FILE, or --show-secrets for stdout: ledger passwords are in it")
     with open_cluster(conf, override, metadata_uri) as store:
+        dump = cluster_dump(store, SystemClock())
         if out is None:
-            write_dump(dump_nodes(store), sys.stdout.write)
+            write_dump(dump, sys.stdout.write)
             sys.stdout.flush()
             return
-        written = write_dump_file(out, dump_nodes(store))
+        written = write_dump_file(out, dump)
         row = {"path": out, "root": store.root, "nodes": written.nodes, "bytes": written.data_bytes}
     write_one(row, DUMP_SCHEMA, output)
 

@@ -285,6 +285,13 @@ class LedgerManager(Protocol):
     def new_ledger_id(self) -> int:
         """An id that no other caller got or will get from this cluster."""
 
+    def upcoming_ledger_id(self) -> int:
+        """Return the id that :meth:`new_ledger_id` would give, without taking it.
+
+        Every id that the cluster has ever generated is lower. A ledger at or above it has an id that a client
+        chose, or the store was brought back from an older copy since. Raises NoClusterError.
+        """
+
 
 def find_ledger(ledgers: LedgerManager, ledger: int) -> StoredLedger | None:
     """A ledger's metadata, None when there is no such ledger.

@@ -82,6 +82,7 @@ WHERE parent = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expi
 UNION ALL SELECT NULL FROM nodes
 WHERE path = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expires_ms > ?2 OR id = ?3))
 """
+_MADE = "SELECT made FROM nodes WHERE path = ?"
 _SET = "UPDATE nodes SET data = ?, version = ? WHERE path = ?"
 _RENEW = "UPDATE sessions SET expires_ms = ? WHERE id = ?"
 _END_SESSION_NODES = "DELETE FROM nodes WHERE owner = ? AND owner != 0"
@@ -239,6 +240,13 @@ class SqliteTree(NodeTree):
             return None
         names.remove(None)
         return names
+
+    def children_made(self, path: str) -> int | None:
+        with self._opened() as connection:
+            if connection is None:
+                return None
+            row = connection.execute(_MADE, (path,)).fetchone()
+        return None if row is None else int(row[0])
 
     def create(
         self,

@@ -41,14 +41,28 @@ class LedgerIdGenerator:
                 self._tree.create(long_folder)
         return self._long_id(long_folder)
 
-    def _long_id(self, folder: str) -> int:
-        numbers = [
+    def upcoming_id(self, layout: LedgerLayout) -> int:
+        """Return the id that :meth:`next_id` would give, without taking it: no id that was generated so far
+        is as high."""
+        self._tree.sync(self._root)
+        if layout is LedgerLayout.FLAT:
+            return self._tree.children_made(self._root) or 0
+        long_folder = join(self._root, paths.LONG_ID_GENERATOR)
+        if self._tree.get(long_folder) is None:
+            return self._tree.children_made(join(self._root, paths.ID_GENERATOR)) or 0
+        high = max(self._high_numbers(long_folder), default=1)
+        return high << 32 | (self._tree.children_made(_high_bits(long_folder, high)) or 0)
+
+    def _high_numbers(self, folder: str) -> list[int]:
+        return [
             int(name.removeprefix(paths.HIGH_BITS_PREFIX))
             for name in self._tree.children(folder) or ()
             if name.startswith(paths.HIGH_BITS_PREFIX)
         ]
-        for high in range(max(numbers, default=1), _HIGH_BITS_LIMIT):
-            path = f"{join(folder, paths.HIGH_BITS_PREFIX)}{high:010d}"
+
+    def _long_id(self, folder: str) -> int:
+        for high in range(max(self._high_numbers(folder), default=1), _HIGH_BITS_LIMIT):
+            path = _high_bits(folder, high)
             with contextlib.suppress(NodeExistsError):
                 self._tree.create(path, open_to_all=True)
             low = self._sequence(path)
@@ -68,3 +82,7 @@ class LedgerIdGenerator:
         with contextlib.suppress(NodeMissingError):
             self._tree.delete(path)
         return int(path[len(prefix) :])
+
+
+def _high_bits(folder: str, high: int) -> str:
+    return f"{join(folder, paths.HIGH_BITS_PREFIX)}{high:010d}"

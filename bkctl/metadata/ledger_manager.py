@@ -91,6 +91,10 @@ class TreeLedgerManager:
         require_node(self._tree, self._root)
         return self._ids.next_id(self._layout())
 
+    def upcoming_ledger_id(self) -> int:
+        require_node(self._tree, self._root)
+        return self._ids.upcoming_id(self._layout())
+
     def _delete_empty_parents(self, path: str) -> None:
         parent = parent_of(path)
         while parent != self._root:

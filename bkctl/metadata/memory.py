@@ -155,6 +155,12 @@ class MemoryTree(NodeTree):
             entry = self._cluster.entries.get(path)
             return None if entry is None else list(entry.names)
 
+    def children_made(self, path: str) -> int | None:
+        with self._cluster.changed:
+            self._check()
+            entry = self._cluster.entries.get(path)
+            return None if entry is None else entry.made
+
     def create(
         self,
         path: str,

@@ -99,6 +99,11 @@ class NodeTree(abc.ABC):
         """Names of the node's children, in no order; None when the node itself is missing."""
 
     @abc.abstractmethod
+    def children_made(self, path: str) -> int | None:
+        """Return the number of children that were ever made under the node, which is the number that the next
+        sequence node gets; None when the node itself is missing."""
+
+    @abc.abstractmethod
     def create(
         self,
         path: str,

@@ -2,19 +2,27 @@
 
 ::
 
-    {"/ledgers/00/0000/L0002": {"data": "<base64>", "version": 1, "ephemeral": false}, ...}
+    {"/ledgers/00/0000/L0002": {"data": "<base64>", "version": 1, "ephemeral": false}, ...,
+     "end": {"kind": "cluster", "complete": true, "time_ms": 1700000000000, "nodes": 30, "next_ledger": 9}}
 
 ``version`` is the znode's, and counts its rewrites. The root itself is among the paths; where it is not, it
 is what the ledgers' paths have in front. A dump holds the ledgers' passwords in clear: reprs and errors do
 not show data.
+
+``end`` is the end marker, the last of all keys. It is written when everything before it was read, so that a
+dump without one may be a part of a cluster (tools that are older, or not ours, write none). ``time_ms`` is
+when the reading began and ``next_ledger`` the id that the cluster would have generated next at that moment:
+of a ledger that is newer the dump says nothing. The undo file of ``ledger delete`` is of kind ``undo``.
 """
 
 from __future__ import annotations
 
 import base64
+import enum
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata
 from bkctl.codec.ledger_path import split_ledger_path
@@ -25,6 +33,8 @@ from bkctl.vfs.base import FileSystem
 DUMP_BYTES_MAX = 2 << 30
 
 _VERSION_LIMIT = 2**31
+_END = "end"
+_INSTANCE_ID = "INSTANCEID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +46,40 @@ class Znode:
     ephemeral: bool
 
 
+class DumpKind(enum.Enum):
+    """What a file of znodes was written as; the value is the word in its end marker."""
+
+    CLUSTER = "cluster"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class DumpEnd:
+    """The end marker. ``next_ledger`` is None where the writer could not tell."""
+
+    kind: DumpKind
+    time_ms: int
+    nodes: int
+    next_ledger: int | None
+
+    def as_json(self) -> dict[str, object]:
+        """Return the marker as it stands in a file."""
+        return {
+            "kind": self.kind.value,
+            "complete": True,
+            "time_ms": self.time_ms,
+            "nodes": self.nodes,
+            "next_ledger": self.next_ledger,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataDump:
     """The tree of one cluster.
 
     ``znodes`` maps whole paths, ``ledgers`` ids (ascending) to decoded metadata, ``ledger_paths`` the same
     ids to their znodes; ``cookies`` maps bookie ids to undecoded cookies. ``root`` is the ledgers root
-    without a slash at its end.
+    without a slash at its end. ``end`` is the end marker, None in a dump that has none.
     """
 
     root: str
@@ -50,6 +87,18 @@ class MetadataDump:
     ledgers: dict[int, LedgerMetadata]
     ledger_paths: dict[int, str]
     cookies: dict[str, bytes]
+    end: DumpEnd | None = None
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the ledgers root itself is in the dump, as it is when the whole tree was read."""
+        return (self.root or "/") in self.znodes
+
+    @property
+    def instance_id(self) -> str | None:
+        """The cluster's UUID, None where the dump has none."""
+        node = self.znodes.get(f"{self.root}/{_INSTANCE_ID}")
+        return node.data.decode("utf-8", "replace") if node is not None and node.data else None
 
 
 def load_metadata_dump(fs: FileSystem, path: str) -> MetadataDump:
@@ -82,7 +131,11 @@ def decode_metadata_dump(data: bytes) -> MetadataDump:
 
     Raises CorruptionError; within a znode's data the offset counts from the data's first byte.
     """
-    znodes = _znodes(_parse(data))
+    tree = _parse(data)
+    end = _end(tree)
+    znodes = _znodes(tree)
+    if end is not None and end.nodes != len(znodes):
+        raise CorruptionError("metadata dump", expected=f"{end.nodes} znodes", found=f"{len(znodes)}")
     root = _root(znodes)
     ledgers: dict[int, LedgerMetadata] = {}
     paths: dict[int, str] = {}
@@ -98,7 +151,7 @@ def decode_metadata_dump(data: bytes) -> MetadataDump:
         paths[ledger] = path
     prefix = f"{root}/cookies/"
     cookies = {path[len(prefix) :]: node.data for path, node in znodes.items() if path.startswith(prefix)}
-    return MetadataDump(root, znodes, ledgers, paths, cookies)
+    return MetadataDump(root, znodes, ledgers, paths, cookies, end)
 
 
 def _parse(data: bytes) -> dict[str, object]:
@@ -115,6 +168,31 @@ def _parse(data: bytes) -> dict[str, object]:
             "metadata dump", expected="one JSON object of znodes", found=type(tree).__name__
         )
     return tree
+
+
+def _end(tree: dict[str, object]) -> DumpEnd | None:
+    """Take the end marker out of the tree; None where there is none."""
+    if _END not in tree:
+        return None
+    last = next(reversed(tree))
+    value = tree.pop(_END)
+    what = "metadata dump: end marker"
+    if last != _END:
+        raise CorruptionError(what, expected="nothing behind it", found=last[:200])
+    if not isinstance(value, dict) or value.get("complete") is not True:
+        raise CorruptionError(what, expected='an object with "complete": true')
+    kinds = {kind.value: kind for kind in DumpKind}
+    kind = kinds.get(str(value.get("kind")))
+    if kind is None:
+        raise CorruptionError(what, expected=f"kind {' or '.join(kinds)}", found=str(value.get("kind"))[:200])
+    time_ms, nodes, upcoming = (value.get(key) for key in ("time_ms", "nodes", "next_ledger"))
+    if not _is_count(time_ms) or not _is_count(nodes) or not (upcoming is None or _is_count(upcoming)):
+        raise CorruptionError(what, expected="time_ms, nodes and next_ledger, whole numbers >= 0")
+    return DumpEnd(kind, time_ms, nodes, upcoming)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _znodes(tree: dict[str, object]) -> dict[str, Znode]:

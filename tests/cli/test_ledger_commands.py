@@ -498,8 +498,8 @@ def test_delete_leaves_what_somebody_else_changes_meanwhile(
     changed, gone, same = (written(cluster, 1) for _ in range(3))
     real = ledger_deletion.write_undo_file
 
-    def interfere(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger]) -> None:
-        real(path, store, ledgers)
+    def interfere(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger], time_ms: int) -> None:
+        real(path, store, ledgers, time_ms)
         other, lost = (store.ledgers.read_ledger(ledger) for ledger in (changed, gone))
         store.ledgers.update_ledger(changed, replace(other.metadata, c_token=7), other.version)
         store.ledgers.delete_ledger(gone, lost.version)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bkctl.admin.online.metadata_dump import DumpedNode, cluster_dump, write_dump_file
+from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
+from bkctl.errors import RefusedError
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.scan.metadata_dump import load_metadata_dump
+from bkctl.scan.metadata_dump import DumpKind, load_metadata_dump
 from bkctl.types import DigestType, LedgerState
 from bkctl.vfs import PosixFileSystem
 
@@ -59,6 +64,55 @@ def test_a_dump_is_what_scan_reads(run_cli: Run, uri: str, tmp_path: Path) -> No
     assert dump.cookies == {"a:1": b"5\nbookieHost: ...\n"}
     assert "/ledgers/INSTANCEID" in dump.znodes
     assert row["nodes"] == len(dump.znodes)
+
+
+def test_a_dump_ends_with_a_marker_of_what_it_is(run_cli: Run, uri: str, tmp_path: Path) -> None:
+    with open_metadata_store(uri) as store:
+        assert [store.ledgers.new_ledger_id() for _ in range(8)][-1] == 7
+    path = tmp_path / "dump.json"
+    before_ms = time.time() * 1000
+    assert run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri).exit_code == 0
+    raw = json.loads(path.read_text())
+    assert list(raw)[-1] == "end"
+    assert raw["end"]["complete"] is True
+    dump = load_metadata_dump(PosixFileSystem(), str(path))
+    assert dump.end is not None
+    assert (dump.end.kind, dump.end.next_ledger, dump.end.nodes) == (DumpKind.CLUSTER, 8, len(dump.znodes))
+    assert before_ms - 1 <= dump.end.time_ms <= time.time() * 1000 + 1
+    with open_metadata_store(uri) as store:
+        assert dump.instance_id == store.layout.instance_id()
+        assert store.ledgers.new_ledger_id() == 8, "the dump took no id"
+
+
+def test_an_undo_file_is_of_another_kind(run_cli: Run, uri: str, tmp_path: Path) -> None:
+    undo = tmp_path / "undo.json"
+    assert (
+        run_cli("ledger", "delete", "7", "--yes", "--undo-file", undo, "--metadata-uri", uri).exit_code == 0
+    )
+    dump = load_metadata_dump(PosixFileSystem(), str(undo))
+    assert dump.end is not None
+    assert (dump.end.kind, dump.end.next_ledger, list(dump.ledgers)) == (DumpKind.UNDO, None, [7])
+    assert (dump.has_root, dump.instance_id) == (False, None)
+    row = json.loads(run_cli("inspect", undo, "-o", "ndjson").stdout)
+    assert row["facts"]["dump_kind"] == "undo"
+
+
+def test_a_cluster_that_is_formatted_while_it_is_dumped_leaves_no_file(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_metadata_store(uri) as store:
+        dump = cluster_dump(store, SystemClock())
+
+        def formatted_in_the_middle() -> Iterator[DumpedNode]:
+            for at, node in enumerate(dump.nodes):
+                if at == 3:
+                    store.layout.format_cluster()
+                yield node
+
+        path = tmp_path / "dump.json"
+        with pytest.raises(RefusedError, match="formatted while it was read"):
+            write_dump_file(str(path), replace(dump, nodes=formatted_in_the_middle()))
+    assert not path.exists()
 
 
 def test_a_dump_never_replaces_a_file(run_cli: Run, uri: str, tmp_path: Path) -> None:

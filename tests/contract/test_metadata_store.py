@@ -227,6 +227,7 @@ QUESTIONS: list[Callable[[TreeMetadataStore], object]] = [
     lambda store: store.ledgers.create_ledger(1, metadata_of(1)),
     lambda store: store.ledgers.delete_ledger(1, 0),
     lambda store: store.ledgers.new_ledger_id(),
+    lambda store: store.ledgers.upcoming_ledger_id(),
 ]
 
 
@@ -685,6 +686,15 @@ def test_ids_are_new_ascending_and_shared(site: Site, store: TreeMetadataStore) 
     assert ids == list(range(10))
 
 
+def test_the_upcoming_id_is_the_next_one_and_is_not_taken(store: TreeMetadataStore) -> None:
+    assert [store.ledgers.upcoming_ledger_id() for _ in range(2)] == [0, 0]
+    for expected in range(3):
+        assert store.ledgers.upcoming_ledger_id() == expected
+        assert store.ledgers.new_ledger_id() == expected
+    store.ledgers.create_ledger(70, metadata_of(70))  # an id that a client chose
+    assert store.ledgers.upcoming_ledger_id() == 3
+
+
 def test_ids_of_many_threads_are_all_different(store: TreeMetadataStore) -> None:
     found: queue.Queue[int] = queue.Queue()
     threads = [
@@ -700,7 +710,9 @@ def test_ids_of_many_threads_are_all_different(store: TreeMetadataStore) -> None
 
 def test_with_idgen_long_ids_have_63_bits(site: Site, store: TreeMetadataStore) -> None:
     site.tree(store).create(f"{store.root}/idgen-long")
+    assert store.ledgers.upcoming_ledger_id() == 4_294_967_296
     assert [store.ledgers.new_ledger_id() for _ in range(2)] == [4_294_967_296, 4_294_967_297]
+    assert store.ledgers.upcoming_ledger_id() == 4_294_967_298
     assert site.tree(store).children(f"{store.root}/idgen-long") == ["HOB-0000000001"]
 
 
@@ -710,6 +722,7 @@ def test_flat_ids_come_from_the_root(site: Site) -> None:
     first = store.ledgers.new_ledger_id()
     store.ledgers.create_ledger(first, metadata_of(first))
     # As with Java every child made under the root counts.
+    assert store.ledgers.upcoming_ledger_id() == 5
     assert (first, store.ledgers.new_ledger_id()) == (3, 5)
 
 

@@ -208,7 +208,12 @@ def _ledger_metadata(filesystem: FileSystem, path: str) -> Facts:
 
 def _metadata_dump(filesystem: FileSystem, path: str) -> Facts:
     dump = load_metadata_dump(filesystem, path)
+    end = dump.end
     return {
+        "dump_kind": None if end is None else end.kind.value,
+        "complete": end is not None,
+        "time_ms": None if end is None else end.time_ms,
+        "next_ledger": None if end is None else end.next_ledger,
         "root": dump.root,
         "znodes": len(dump.znodes),
         "ledgers": len(dump.ledgers),

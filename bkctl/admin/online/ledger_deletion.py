@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bkctl.admin.online.metadata_dump import DumpedNode, write_dump_file
+from bkctl.admin.online.metadata_dump import Dump, DumpedNode, write_dump_file
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.codec.ledger_path import ledger_path
 from bkctl.errors import NotFoundError, RefusedError
 from bkctl.metadata.api import MetadataStore, StoredLedger
-from bkctl.scan.metadata_dump import MetadataDump
+from bkctl.scan.metadata_dump import DumpKind, MetadataDump
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,10 @@ class Restored:
     version: int
 
 
-def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger]) -> None:
-    """Make a metadata dump of these ledgers that only its owner can read; on disk when this returns.
+def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger], time_ms: int) -> None:
+    """Write the metadata of these ledgers to a file that only its owner can read; on disk when this returns.
+
+    It has the form of a metadata dump and a kind of its own, so that it is not taken for all of a cluster.
 
     Raises RefusedError when there is such a file, StorageError.
     """
@@ -42,7 +44,7 @@ def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLed
         )
         for found in ledgers
     )
-    write_dump_file(path, nodes)
+    write_dump_file(path, Dump(DumpKind.UNDO, nodes, time_ms))
 
 
 def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None) -> list[Restored]:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bkctl.admin.new_file import new_file
-from bkctl.errors import NotFoundError, UsageError
+from bkctl.clock import Clock
+from bkctl.errors import NotFoundError, RefusedError, UsageError
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import NO_SESSION, NodeTree, join, require_node
+from bkctl.scan.metadata_dump import DumpEnd, DumpKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +43,58 @@ class DumpSize:
     data_bytes: int
 
 
-def write_dump(nodes: Iterable[DumpedNode], write: Callable[[str], object]) -> DumpSize:
-    """Hand a dump of the nodes to ``write``, one by one, so that a large cluster needs no memory."""
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What is to be written: nodes, and what the end marker says of them. ``nodes`` is read once."""
+
+    kind: DumpKind
+    nodes: Iterable[DumpedNode]
+    time_ms: int
+    next_ledger: int | None = None
+
+
+def write_dump(dump: Dump, write: Callable[[str], object]) -> DumpSize:
+    """Hand a dump to ``write`` node by node, so that a large cluster needs no memory, and the end marker."""
     count = data_bytes = 0
-    for count, node in enumerate(nodes, 1):
+    for count, node in enumerate(dump.nodes, 1):
         write("{\n" if count == 1 else ",\n")
         write(f"{json.dumps(node.path)}: {json.dumps(node.in_dump(), separators=(',', ':'))}")
         data_bytes += len(node.data)
-    write("\n}\n")
+    end = DumpEnd(dump.kind, dump.time_ms, count, dump.next_ledger)
+    write(f',\n"end": {json.dumps(end.as_json(), separators=(",", ":"))}\n}}\n')
     return DumpSize(count, data_bytes)
 
 
-def write_dump_file(path: str, nodes: Iterable[DumpedNode]) -> DumpSize:
+def write_dump_file(path: str, dump: Dump) -> DumpSize:
     """The same into a new file that only its owner can read; on disk when this returns.
 
     Raises RefusedError when there is such a file, StorageError, and what reading the nodes raises; then there
     is no file.
     """
     with new_file(path) as stream:
-        return write_dump(nodes, lambda text: stream.write(text.encode("ascii")))
+        return write_dump(dump, lambda text: stream.write(text.encode("ascii")))
+
+
+def cluster_dump(store: MetadataStore, clock: Clock) -> Dump:
+    """Return the dump of a whole cluster, with the time and the next ledger id of this moment, before any
+    node is read. Raises NoClusterError."""
+    return Dump(DumpKind.CLUSTER, dump_nodes(store), clock.time_ms(), store.ledgers.upcoming_ledger_id())
 
 
 def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
     """Every node from the root down, parents first, children in the order of their names.
 
     Not one moment's picture: what changes meanwhile is there as it was when its turn came, and a node that
-    is deleted meanwhile is left out. Raises NoClusterError.
+    is deleted meanwhile is left out. Raises NoClusterError, and RefusedError when the cluster was formatted
+    while it was read.
     """
     tree = _tree(store)
     require_node(tree, store.root)
     tree.sync(store.root)
+    instance_id = store.layout.instance_id()
     yield from _below(tree, store.root)
+    if store.layout.instance_id() != instance_id:
+        raise RefusedError(f"{store.uri}: the cluster was formatted while it was read; nothing is complete")
 
 
 def dump_node(store: MetadataStore, path: str) -> DumpedNode:

@@ -78,11 +78,14 @@ class ConnectionLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """What is used of ZooKeeper's stat; ``owner`` is 0 for a persistent node."""
+    """What is used of ZooKeeper's stat; ``owner`` is 0 for a persistent node. ``children_changes`` counts
+    the children that were made and those that were deleted."""
 
     version: int
     created_ms: int
     owner: int
+    children_changes: int = 0
+    children: int = 0
 
 
 class _Stat(Protocol):
@@ -92,6 +95,10 @@ class _Stat(Protocol):
     def ctime(self) -> int: ...
     @property
     def ephemeralOwner(self) -> int: ...
+    @property
+    def cversion(self) -> int: ...
+    @property
+    def numChildren(self) -> int: ...
 
 
 _REFUSALS = (
@@ -188,7 +195,8 @@ class Connection:
         """Data and stat."""
         answer: Answer[tuple[bytes | None, _Stat]] = self._client.get_async(path)
         data, stat = _wait(answer, wait_s)
-        return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner)
+        counts = (stat.cversion, stat.numChildren)
+        return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner, *counts)
 
     def children(self, path: str, wait_s: float) -> list[str]:
         """Names."""

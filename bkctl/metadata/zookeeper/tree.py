@@ -82,6 +82,13 @@ class ZooKeeperTree(NodeTree):
     def children(self, path: str) -> list[str] | None:
         return self._read(lambda wait_s: self._connection.children(path, wait_s))
 
+    def children_made(self, path: str) -> int | None:
+        found = self._read(lambda wait_s: self._connection.get(path, wait_s))
+        if found is None:
+            return None
+        # Both are i32 and wrap; each child that is made is one change, and one more when it is deleted.
+        return (found[1].children_changes % 2**32 + found[1].children) // 2
+
     def sync(self, path: str) -> None:
         self._read(lambda wait_s: self._connection.sync(path, wait_s))
 

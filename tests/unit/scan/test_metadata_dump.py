@@ -7,7 +7,7 @@ import pytest
 from bkctl.codec.cookie import decode_cookie, encode_cookie
 from bkctl.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.scan.metadata_dump import decode_metadata_dump, load_metadata_dump
+from bkctl.scan.metadata_dump import DumpEnd, DumpKind, decode_metadata_dump, load_metadata_dump
 from bkctl.types import DigestType, LedgerState
 from bkctl.vfs.memory import MemoryFileSystem
 
@@ -68,6 +68,44 @@ def test_roots_and_layouts(root: str, leaf: str, with_root: bool) -> None:
     assert tree.root == root
     assert tree.ledgers == {4: decode_ledger_metadata(GOOD)}
     assert tree.cookies == {"b:1": b"c"}
+
+
+END = {"kind": "cluster", "complete": True, "time_ms": 5, "nodes": 2, "next_ledger": 9}
+
+
+def test_the_end_marker_tells_kind_time_and_next_ledger() -> None:
+    tree = decode_metadata_dump(dump(**{"/l": node(b""), "/l/INSTANCEID": node(b"id"), "end": END}))
+    assert tree.end == DumpEnd(DumpKind.CLUSTER, 5, 2, 9)
+    assert (tree.has_root, tree.instance_id, len(tree.znodes)) == (True, "id", 2)
+
+
+def test_a_dump_without_an_end_marker_has_none() -> None:
+    tree = decode_metadata_dump(SAMPLE.read_bytes())
+    assert tree.end is None
+    assert tree.has_root
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {**END, "nodes": 3},
+        {**END, "nodes": -1},
+        {**END, "complete": False},
+        {**END, "kind": "part"},
+        {**END, "time_ms": "5"},
+        {**END, "next_ledger": True},
+        {"kind": "cluster"},
+        True,
+    ],
+)
+def test_an_end_marker_that_does_not_fit_is_damage(end: object) -> None:
+    with pytest.raises(CorruptionError):
+        decode_metadata_dump(dump(**{"/l": node(b""), "/l/a": node(b""), "end": end}))
+
+
+def test_nothing_follows_the_end_marker() -> None:
+    with pytest.raises(CorruptionError, match="nothing behind it"):
+        decode_metadata_dump(dump(**{"/l": node(b""), "end": END, "/l/a": node(b"")}))
 
 
 def test_damaged_znode_is_named() -> None:
