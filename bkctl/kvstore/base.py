@@ -6,10 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from bkctl.errors import StorageError
+
 #: Rows in one batch of :meth:`KeyValueReader.batches` unless asked otherwise.
 BATCH_ROWS = 8192
 
 Row = tuple[bytes, bytes]
+
+
+class StoreClosedError(StorageError):
+    """The store was closed, or is being closed: nothing of the call was done."""
+
+
+class StoreInUseError(StorageError):
+    """The store could not be closed, because threads are inside it; it is open as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,8 @@ class KeyValueReader(Protocol):
     """One consistent view of a store.
 
     Every method but ``close`` raises CorruptionError when the store's own checks fail, and StorageError when
-    the system cannot read it or the reader was closed. Neither is ever reported as "no such key" or as the
-    end of an iteration.
+    the system cannot read it, StoreClosedError when the reader was closed. None of them is ever reported as
+    "no such key" or as the end of an iteration.
     """
 
     @property
@@ -106,7 +116,10 @@ class KeyValueReader(Protocol):
         """The store's table files; of a store without files none."""
 
     def close(self) -> None:
-        """Give everything back; a second call does nothing."""
+        """Give everything back, when nobody is inside; a second call does nothing.
+
+        Raises StoreInUseError when threads stay inside; nothing was given back then.
+        """
 
 
 class Put(NamedTuple):
@@ -152,8 +165,9 @@ class KeyValueStore(KeyValueReader, Protocol):
     """A store that this process alone may write.
 
     An iteration sees the store as it was when its first row was asked for. Every method but ``close`` raises
-    StorageError when the system fails or the store was closed, and CorruptionError when the store's own
-    checks fail. After a failed ``write`` or ``ingest`` all of it or none of it is in the store.
+    StorageError when the system fails, StoreClosedError when the store was closed, and CorruptionError when
+    the store's own checks fail. After a failed ``write`` or ``ingest`` all of it or none of it is in the
+    store.
     """
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
@@ -179,7 +193,11 @@ class KeyValueStore(KeyValueReader, Protocol):
         """
 
     def close(self) -> None:
-        """Make everything durable and give the store back; a second call does nothing."""
+        """Make everything durable and give the store back; a second call does nothing.
+
+        Raises StoreInUseError when threads stay inside; the store is as before then. After any other
+        StorageError it is closed all the same.
+        """
 
 
 class SortedFileWriter(Protocol):

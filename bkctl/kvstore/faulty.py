@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, NoSpaceError, StorageError
 from bkctl.kvstore.base import BATCH_ROWS, KeyValueStore, Operation, Row, StoreStatistics, TableFile
 
 StoreOperation = Literal["get", "iterate", "write", "flush", "compact", "ingest"]
@@ -22,16 +22,16 @@ class StoreFaultRule:
 
     ``get`` is ``get``, ``get_many``, ``floor`` and ``below``; ``iterate`` is every batch that is asked
     for, the first included. Of these calls ``first`` (from 1) is the first one that is hit and ``count`` how
-    many are; None is all. The call waits ``latency_s`` seconds and then does what ``error`` says: ``storage``
-    and ``corruption`` raise that error before anything is done, ``after`` raises StorageError when all was
-    done (a failed batch may be in the store), None succeeds.
+    many are; None is all. The call waits ``latency_s`` seconds and then does what ``error`` says:
+    ``storage``, ``corruption`` and ``no_space`` raise that error before anything is done, ``after`` raises
+    StorageError when all was done (a failed batch may be in the store), None succeeds.
     """
 
     operation: StoreOperation
     first: int = 1
     count: int | None = None
     latency_s: float = 0.0
-    error: Literal["storage", "corruption", "after"] | None = "storage"
+    error: Literal["storage", "corruption", "no_space", "after"] | None = "storage"
 
 
 class FaultyStore:
@@ -150,6 +150,8 @@ class FaultyStore:
         errors = {rule.error for rule in hit}
         if "corruption" in errors:
             raise CorruptionError(f"{operation} failed a checksum", path=self.path)
+        if "no_space" in errors:
+            raise NoSpaceError(f"{self.path}: {operation}: No space left on device", path=self.path)
         failure = StorageError(f"{self.path}: {operation}: Input/output error", path=self.path)
         if "storage" in errors:
             raise failure

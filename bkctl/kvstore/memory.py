@@ -17,6 +17,7 @@ from bkctl.kvstore.base import (
     Operation,
     Put,
     Row,
+    StoreClosedError,
     StoreStatistics,
     TableFile,
     key_range,
@@ -107,7 +108,7 @@ class MemoryReader:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageError(f"{self._path}: closed", path=self._path)
+            raise StoreClosedError(f"{self._path}: closed", path=self._path)
 
 
 #: Table files by path, for :class:`MemoryFileWriter` and :meth:`MemoryStore.ingest`.

@@ -4,6 +4,10 @@ RocksDB that could not append to its write-ahead log refuses every later write, 
 only a new open gets it going. So after a write that found no room the database is closed and opened again
 before the next one. Nothing is lost by that: synced batches are in the log, and the torn one at its end was
 never reported as written.
+
+Readers go on meanwhile. The database is closed only when no thread is inside it; who comes then waits until
+it is open again. One that cannot be closed, because a thread stays inside, serves them as before, and the
+next write tries once more; so it does when the database could not be opened again.
 """
 
 from __future__ import annotations
@@ -11,19 +15,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
-from bkctl.errors import BkctlError, NoSpaceError, StorageError
-from bkctl.kvstore.base import BATCH_ROWS, KeyValueStore, Operation, Row, StoreStatistics, TableFile
+from bkctl.errors import BkctlError, NoSpaceError
+from bkctl.kvstore.base import (
+    BATCH_ROWS,
+    KeyValueStore,
+    Operation,
+    Row,
+    StoreClosedError,
+    StoreInUseError,
+    StoreStatistics,
+    TableFile,
+)
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+
+#: How long a look-up waits for a database that is being opened again.
+REOPENED_WAIT_S = 60.0
 
 
 class ReopeningStore:
     """Implements :class:`bkctl.kvstore.base.KeyValueStore` over what ``open_store`` opens.
 
-    A look-up that meets the moment of reopening waits for it; an iteration fails with StorageError then.
+    A look-up, and the first row of an iteration, that meet the moment of reopening wait for it. An iteration
+    under way is of the database that was closed: it ends with StoreClosedError.
     """
 
     def __init__(self, open_store: Callable[[], KeyValueStore]) -> None:
@@ -55,12 +73,19 @@ class ReopeningStore:
         prefix: bytes | None = None,
         rows_max: int = BATCH_ROWS,
     ) -> Iterator[list[Row]]:
-        return self._inner.batches(start, stop, prefix=prefix, rows_max=rows_max)
+        def begin(store: KeyValueStore) -> tuple[list[Row] | None, Iterator[list[Row]]]:
+            batches = store.batches(start, stop, prefix=prefix, rows_max=rows_max)
+            return next(batches, None), batches
+
+        first, others = self._looked_up(begin)
+        if first is not None:
+            yield first
+            yield from others
 
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None
     ) -> Iterator[Row]:
-        return self._inner.iterate(start, stop, prefix=prefix)
+        return chain.from_iterable(self.batches(start, stop, prefix=prefix))
 
     def floor(self, key: bytes) -> Row | None:
         return self._looked_up(lambda store: store.floor(key))
@@ -96,15 +121,16 @@ class ReopeningStore:
             self._inner.close()
 
     def _looked_up(self, look: Callable[[KeyValueStore], _T]) -> _T:
-        store = self._inner
         try:
-            return look(store)
-        except StorageError:
-            # Waits for a reopening under way; without one the error stands.
-            with self._reopening:
-                renewed = self._inner
-            if renewed is store:
+            return look(self._inner)
+        except StoreClosedError:
+            if not self._reopening.acquire(timeout=REOPENED_WAIT_S):
                 raise
+            try:
+                renewed = self._inner
+            finally:
+                self._reopening.release()
+        # Opened again meanwhile, or open as before because it could not be closed, or closed for good.
         return look(renewed)
 
     def _written(self, change: Callable[[KeyValueStore], None]) -> None:
@@ -117,12 +143,14 @@ class ReopeningStore:
             raise
 
     def _reopen(self) -> None:
-        """Close and open again. Raises what the open raises; the next write tries once more then."""
+        """Close and open again. Raises what stands in the way; the next write tries once more then."""
         with self._reopening:
             if self._closed or not self._stuck:
                 return
             try:
                 self._inner.close()
+            except StoreInUseError:
+                raise
             except BkctlError as error:
                 # Closing wants to sync what is left of the log; every batch that counts is synced already.
                 _log.info("%s", error)

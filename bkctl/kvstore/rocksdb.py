@@ -87,7 +87,9 @@ class RocksReader(RocksRows):
         return self._damage
 
     def close(self) -> None:
-        self._let_go()
+        self._shut()
+        self._release_scans()
+        self._database = None
         self._remove_farm()
 
     def _scan_of(self, start: bytes | None, stop: bytes | None) -> ItemsScan:

@@ -1,6 +1,6 @@
 """Reading the rows of an open RocksDB database, whoever opened it.
 
-Three traps of the binding are answered here:
+Traps of the binding that are answered here:
 
 * ``items()``, the fast iterator, ends at a block that cannot be read as if there were no more rows. It is
   therefore followed by a cursor that asks RocksDB for its status at that place (:class:`ItemsScan`).
@@ -8,10 +8,13 @@ Three traps of the binding are answered here:
   look would see another state, so one cursor does the whole iteration (:class:`CursorScan`).
 * A live iterator keeps the database open, and its LOCK held, after ``close``. What an unfinished iteration
   holds is therefore registered and taken from it.
+* ``close`` fails with a RuntimeError while another thread is in a call that has given up the GIL. Every call
+  therefore goes through a gate (``kvstore.gate``), and is refused when the database is being closed.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +24,20 @@ from typing import Any, TypeVar
 import rocksdict
 
 from bkctl.errors import CorruptionError, NoSpaceError, StorageError
-from bkctl.kvstore.base import BATCH_ROWS, Row, StoreStatistics, TableFile, key_range
+from bkctl.kvstore.base import (
+    BATCH_ROWS,
+    Row,
+    StoreClosedError,
+    StoreInUseError,
+    StoreStatistics,
+    TableFile,
+    key_range,
+)
+from bkctl.kvstore.gate import Gate
 
 READAHEAD_BYTES = 2 << 20
+#: How long a close waits for the threads that are inside.
+CLOSE_WAIT_S = 30.0
 
 _T = TypeVar("_T")
 
@@ -103,6 +117,7 @@ class RocksRows:
         self._path = path
         self._database: rocksdict.Rdict | None = database
         self._scans: weakref.WeakSet[Scan] = weakref.WeakSet()
+        self._gate = Gate()
 
     @property
     def path(self) -> str:
@@ -136,15 +151,12 @@ class RocksRows:
         self._opened()
         if start is not None and stop is not None and start >= stop:
             return
-        scan = self._guarded(lambda: self._scan_of(start, stop))
-        self._scans.add(scan)
+        scan = self._guarded(lambda: self._begun(start, stop))
         while True:
-            self._opened()
             batch: list[Row] = self._guarded(lambda: scan.take(rows_max))
             if batch:
                 yield batch
             if len(batch) < rows_max:
-                self._opened()
                 self._guarded(scan.check_end)
                 return
 
@@ -154,18 +166,10 @@ class RocksRows:
         return chain.from_iterable(self.batches(start, stop, prefix=prefix))
 
     def floor(self, key: bytes) -> Row | None:
-        cursor = self._opened().iter()
-        self._guarded(lambda: cursor.seek_for_prev(key))
-        return self._row_at(cursor)
+        return self._guarded(lambda: self._row_before(key, included=True))
 
     def below(self, key: bytes) -> Row | None:
-        cursor = self._opened().iter()
-        self._guarded(lambda: cursor.seek_for_prev(key))
-        row = self._row_at(cursor)
-        if row is not None and row[0] == key:
-            self._guarded(cursor.prev)
-            row = self._row_at(cursor)
-        return row
+        return self._guarded(lambda: self._row_before(key, included=False))
 
     def count_estimate(self) -> int:
         return self._number("estimate-num-keys")
@@ -203,17 +207,31 @@ class RocksRows:
     def _scan_of(self, start: bytes | None, stop: bytes | None) -> Scan:
         return CursorScan(self._opened(), start, stop)
 
-    def _let_go(self) -> None:
-        """Forget the database and take it from unfinished iterations."""
-        self._database = None
+    def _begun(self, start: bytes | None, stop: bytes | None) -> Scan:
+        """An iteration, registered before a close can come between."""
+        scan = self._scan_of(start, stop)
+        self._scans.add(scan)
+        return scan
+
+    def _row_before(self, key: bytes, *, included: bool) -> Row | None:
+        """The last row up to ``key``, to be called inside the gate: the cursor must be gone outside."""
+        cursor = self._opened().iter()
+        try:
+            cursor.seek_for_prev(key)
+            if not included and cursor.valid() and cursor.key() == key:
+                cursor.prev()
+            if cursor.valid():
+                return cursor.key(), cursor.value()
+            cursor.status()
+            return None
+        finally:
+            # Not even the traceback of an error may hold it.
+            del cursor
+
+    def _release_scans(self) -> None:
+        """Take the database from unfinished iterations; nobody is inside."""
         for scan in list(self._scans):
             scan.release()
-
-    def _row_at(self, cursor: rocksdict.RdictIter) -> Row | None:
-        if not cursor.valid():
-            self._guarded(cursor.status)
-            return None
-        return cursor.key(), cursor.value()
 
     def _property(self, name: str) -> str:
         database = self._opened()
@@ -225,32 +243,59 @@ class RocksRows:
 
     def _opened(self) -> rocksdict.Rdict:
         if self._database is None:
-            raise StorageError(f"{self._path}: closed", path=self._path)
+            raise self._closed()
         return self._database
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
+        """Call into the database, which stays open meanwhile. Not to be nested: a close may come between."""
+        gate = self._gate
+        if not gate.enter():
+            raise self._closed()
         try:
             return call()
         except Exception as error:
             raise self._translated(error) from error
+        finally:
+            gate.leave()
+
+    def _shut(self) -> None:
+        """Close the gate, behind the last one who is inside. Raises StoreInUseError; then it is open."""
+        if not self._gate.close(CLOSE_WAIT_S):
+            raise self._in_use()
+
+    def _in_use(self) -> StoreInUseError:
+        users = self._gate.users
+        return StoreInUseError(
+            f"{self._path}: {users} thread{'' if users == 1 else 's'} did not leave RocksDB for"
+            f" {CLOSE_WAIT_S:g} s; it stays open",
+            path=self._path,
+        )
+
+    def _closed(self) -> StoreClosedError:
+        return StoreClosedError(f"{self._path}: closed", path=self._path)
 
     def _translated(self, error: Exception) -> Exception:
         return translated(error, self._path)
 
 
 def translated(error: Exception, directory: str, farm: str | None = None) -> Exception:
-    """The binding raises bare ``Exception`` with RocksDB's status as text; anything else is a bug of ours.
+    """What an exception out of the binding is here; one that does not come from there is returned as it is.
 
-    ``farm`` is a directory that stands in for ``directory`` and has no place in a message.
+    The binding raises bare ``Exception`` with RocksDB's status as text, OSError (often without a number) for
+    its own files, and RuntimeError where two threads are in each other's way. ``farm`` is a directory that
+    stands in for ``directory`` and has no place in a message.
     """
-    if type(error) is not Exception and not isinstance(error, rocksdict.DbClosedError):
+    if type(error) not in (Exception, RuntimeError) and not isinstance(
+        error, OSError | rocksdict.DbClosedError
+    ):
         return error
     text = " ".join(str(error).split())
     if farm is not None:
         text = text.replace(farm, directory)
     if text.startswith("Corruption"):
         return CorruptionError(f"RocksDB: {text}", path=directory)
-    if "No space left on device" in text or "Disk quota exceeded" in text:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or "No space left on device" in text or "Disk quota exceeded" in text:
         return NoSpaceError(f"{directory}: RocksDB: {text}", path=directory)
     return StorageError(f"{directory}: RocksDB: {text}", path=directory)
 

@@ -6,6 +6,7 @@ Traps of the binding that are answered here:
   get whatever format that names; they are always passed.
 * Every open writes ``rocksdict-config.json`` into the directory; it is removed right after.
 * A refused open leaves traces in the directory of whoever holds it, so the lock is looked at first.
+* A close fails and closes nothing while a thread is inside; it waits until nobody is (``kvstore.gate``).
 
 Durability. RocksDB fsyncs tables, the MANIFEST and, after creating or moving a file, its own directory
 (fdatasync with ``use_fsync`` off, which includes the size). What it does not fsync is the directory in which
@@ -15,6 +16,7 @@ a new database's directory stands: :func:`open_store` does. ``close`` syncs the 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -33,7 +35,7 @@ from bkctl.errors import (
     SyncError,
 )
 from bkctl.kvstore import lock_holder
-from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row
+from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreInUseError
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.rocksdb_options import database_options, family_options
 from bkctl.kvstore.rocksdb_rows import RocksRows, translated
@@ -92,6 +94,7 @@ class RocksStore(RocksRows):
         facts = os.stat(os.path.join(self._directory, _LOCK))
         self._lock = (facts.st_dev, facts.st_ino)
         lock_holder.OWN.add(self._lock)
+        self._closing = threading.Lock()
 
     def __enter__(self) -> RocksStore:
         return self
@@ -140,18 +143,37 @@ class RocksStore(RocksRows):
         self._guarded(lambda: database.ingest_external_file(list(paths), options))
 
     def close(self) -> None:
-        database = self._database
-        if database is None:
-            return
-        try:
-            self._guarded(lambda: database.flush_wal(True))
-        finally:
-            self._let_go()
+        with self._closing:
+            database = self._database
+            if database is None:
+                return
+            self._shut()
             try:
-                self._guarded(database.close)
-            finally:
-                lock_holder.OWN.discard(self._lock)
-                _remove_stray(self._directory)
+                self._close(database)
+            except StoreInUseError:
+                self._gate.open()
+                raise
+
+    def _close(self, database: rocksdict.Rdict) -> None:
+        """Nobody is inside. Whatever else fails, the database is closed behind this, and its lock free."""
+        failure: Exception | None = None
+        try:
+            database.flush_wal(True)
+        except Exception as error:  # noqa: BLE001 - told below, when the database is closed
+            failure = error
+        self._release_scans()
+        try:
+            database.close()
+        except RuntimeError as error:
+            # The binding has closed nothing: somebody is inside who did not come through the gate.
+            raise self._in_use() from error
+        except Exception as error:  # noqa: BLE001 - told below
+            failure = failure or error
+        self._database = None
+        lock_holder.OWN.discard(self._lock)
+        _remove_stray(self._directory)
+        if failure is not None:
+            raise self._translated(failure) from failure
 
 
 def _put_each(batch: rocksdict.WriteBatch, operations: Iterable[Operation]) -> None:
