@@ -60,6 +60,16 @@ def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> 
     return keys
 
 
+def option_words(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> tuple[str, ...]:
+    """Return the options by which another command finds the same configuration and metadata store."""
+    words = ["--conf", conf] if conf is not None else []
+    for override in overrides or ():
+        words += ["-X", override]
+    if metadata_uri is not None:
+        words += ["--metadata-uri", metadata_uri]
+    return tuple(words)
+
+
 def bookie_config(
     conf: str | None,
     overrides: list[str] | None,

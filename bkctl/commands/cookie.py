@@ -6,14 +6,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.admin.offline.cookie_steps import good_file, of_difference
 from bkctl.admin.offline.cookies import CookieDifference, FoundCookie, find_cookies
 from bkctl.commands import cookie_write
-from bkctl.commands.bookie_options import bookie_config
+from bkctl.commands.bookie_options import bookie_config, option_words
 from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
 from bkctl.errors import NotFoundError, UsageError
@@ -48,6 +51,7 @@ DIFF_SCHEMA: Schema = (
     Key("expected", "string or null", "the value in the configuration, or in the first cookie"),
     Key("found", "string or null", "the value there"),
     Key("cause", "string", "what makes such a difference"),
+    *NEXT_KEYS,
 )
 
 TargetsArgument = Annotated[
@@ -175,13 +179,18 @@ def diff_command(
 
       bkctl cookie diff bookie-3:3181 /data/bookie --metadata-uri zk://host:2181/ledgers
     """
+    good = None
     with ExitStack() as stack:
         if conf is not None:
-            rows = list(
-                _against_configuration(stack, targets or [], conf, override, metadata_uri, no_metadata)
-            )
+            cluster = (conf, override, metadata_uri)
+            found = list(_against_configuration(stack, targets or [], cluster, no_metadata))
+            directories = bookie_config(*cluster, tell=lambda _: None).directories
+            good = good_file(directories, found)
         else:
-            rows = list(_against_the_first(stack, targets or [], override, metadata_uri))
+            found = list(_against_the_first(stack, targets or [], override, metadata_uri))
+    options = option_words(conf, override, metadata_uri)
+    steps = (of_difference(PosixFileSystem(), one, good, options) for one in found)
+    rows = [{**asdict(one), **next_keys(step)} for one, step in zip(found, steps, strict=True)]
     write_rows(rows, DIFF_SCHEMA, output)
     raise typer.Exit(int(bool(rows)))
 
@@ -203,21 +212,19 @@ def _against_the_first(
 def _against_configuration(
     stack: ExitStack,
     names: list[str],
-    conf: str,
-    override: list[str] | None,
-    metadata_uri: str | None,
+    cluster: tuple[str, list[str] | None, str | None],
     no_metadata: bool,
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.offline.cookies import compare_cookies, compare_directories
     from bkctl.admin.online.cookies import cookie_node, stored_cookies
     from bkctl.server.configured_bookie import configured_bookie, configured_cookie
 
-    config = bookie_config(conf, override, metadata_uri)
+    config = bookie_config(*cluster)
     filesystem = PosixFileSystem()
     instance = None
     stored: list[FoundCookie] = []
     if not no_metadata:
-        store = stack.enter_context(open_cluster(conf, override, metadata_uri))
+        store = stack.enter_context(open_cluster(*cluster))
         instance = store.layout.instance_id()
         known = [bookie for bookie in configured_bookie(config).ids if store.cookies.read_cookie(bookie)]
         stored = list(stored_cookies(store, known)) if known else []
@@ -228,7 +235,7 @@ def _against_configuration(
         node = cookie_node(store, wanted.bookie_host)
         yield CookieDifference(node, "znode", "cookie", wanted.bookie_host, None, cause)
     yield from compare_cookies(wanted, stored)
-    more = _found(stack, names, conf, override, metadata_uri, has_store=True) if names else ()
+    more = _found(stack, names, *cluster, has_store=True) if names else ()
     yield from compare_cookies(wanted, more, any_instance=no_metadata)
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.bookie_options import MemoryOption, MetadataUriOption, OverrideOption, given_keys
+from bkctl.commands.bookie_options import (
+    MemoryOption,
+    MetadataUriOption,
+    OverrideOption,
+    given_keys,
+    option_words,
+)
+from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.progress import progress
@@ -33,6 +40,7 @@ SCHEMA: Schema = (
         "the bookie's id; without one its first directory or URL; or the configuration",
     ),
     Key("check", "string", "name of the check, as --list-checks shows it"),
+    Key("kind", "string", "what is wrong, in a word; of the check index a kind of 'index check'"),
     Key("severity", "string", "error, warning or note"),
     Key("dir", "string or null", "directory of the bookie"),
     Key("path", "string or null", "file or database"),
@@ -43,7 +51,7 @@ SCHEMA: Schema = (
     Key("count", "int", "how many alike this row stands for"),
     Key("found", "string", "what was found"),
     Key("expected", "string", "what was expected"),
-    Key("next", "string", "the command to go on with"),
+    *NEXT_KEYS,
 )
 
 CHECKS_SCHEMA: Schema = (
@@ -163,12 +171,7 @@ class _Options:
     @property
     def words(self) -> tuple[str, ...]:
         """The options by which another command finds the same bookie and cluster."""
-        words: list[str] = ["--conf", self.conf] if self.conf is not None else []
-        for override in self.overrides:
-            words += ["-X", override]
-        if self.metadata_uri is not None:
-            words += ["--metadata-uri", self.metadata_uri]
-        return tuple(words)
+        return option_words(self.conf, self.overrides, self.metadata_uri)
 
 
 def _chosen(only: list[str] | None, skip: list[str] | None) -> frozenset[str]:
@@ -223,6 +226,7 @@ def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
     return {
         "bookie": bookie,
         "check": finding.check,
+        "kind": finding.kind,
         "severity": finding.severity.value,
         "dir": finding.dir,
         "path": finding.path,
@@ -233,7 +237,7 @@ def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
         "count": finding.count,
         "found": finding.found,
         "expected": finding.expected,
-        "next": finding.next,
+        **next_keys(finding.next),
     }
 
 
@@ -241,12 +245,14 @@ def _block(row: dict[str, Any]) -> str:
     """A finding for people: in a table's cell the next command could not be copied."""
     where = row["path"] or row["dir"] or row["bookie"]
     at = "" if row["offset"] is None else f", offset {row['offset']}"
-    lines = (
+    lines = [
         f"{row['severity'].upper()} {row['check']}: {where}{at}",
         f"  found:    {row['found']}",
         f"  expected: {row['expected']}",
         f"  next:     {row['next']}",
-    )
+    ]
+    if row["instead"] is not None:
+        lines.append(f"  {'know:    ' if row['commands'] else 'instead: '} {row['instead']}")
     return (
         "\n".join("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line) for line in lines)
         + "\n\n"
@@ -361,7 +367,7 @@ def _ask_cluster(
 ) -> ClusterFacts:
     """``url`` finds a live bookie that does not tell its id."""
     from bkctl.admin.offline.doctor.examination import ClusterFacts
-    from bkctl.admin.online.doctor import cluster_facts, registered_at
+    from bkctl.admin.online.live_bookie import cluster_facts, registered_at
     from bkctl.commands.cluster_options import open_cluster
 
     try:
@@ -376,7 +382,8 @@ def _ask_cluster(
 
 
 def _live(url: str, options: _Options, report: _Report) -> Iterator[tuple[str | None, Finding]]:
-    from bkctl.admin.online.doctor import LIVE_CHECKS, ask_bookie, run_live_checks
+    from bkctl.admin.online.doctor import LIVE_CHECKS, run_live_checks
+    from bkctl.admin.online.live_bookie import ask_bookie
     from bkctl.clock import SystemClock
 
     def find(bookie: str | None) -> ClusterFacts:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.admin.offline import entrylogs
+from bkctl.admin.offline import entrylogs, file_steps
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.targets import entry_logs
 from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
@@ -285,6 +285,6 @@ def verify_command(
     unopened = Unopened()
     with progress("verifying", sum(log.size_bytes for log in logs)) as advance:
         verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance, unopened.add))
-    write_verdicts(verdicts, output)
+    write_verdicts(verdicts, file_steps.of_log, output)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from bkctl.admin.offline.next_step import NextStep
 from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
@@ -25,6 +27,7 @@ VERDICT_SCHEMA: Schema = (
         "of {offset, bytes, reason, expected, found, missing}; "
         "missing: of {ledger, first_entry, last_entry, bytes, evidence}",
     ),
+    *NEXT_KEYS,
 )
 
 
@@ -51,8 +54,8 @@ def damage_row(damage: Damage) -> dict[str, Any]:
     }
 
 
-def verdict_row(verdict: FileVerdict) -> dict[str, Any]:
-    """A verdict as JSON shows it."""
+def verdict_row(verdict: FileVerdict, step: NextStep | None) -> dict[str, Any]:
+    """A verdict and its next step as JSON shows them."""
     return {
         "path": verdict.path,
         "verdict": verdict.verdict.value,
@@ -62,6 +65,7 @@ def verdict_row(verdict: FileVerdict) -> dict[str, Any]:
         "bytes_salvageable": verdict.bytes_salvageable,
         "damages": verdict.damages,
         "damage": [damage_row(damage) for damage in verdict.damage],
+        **next_keys(step),
     }
 
 
@@ -98,17 +102,29 @@ def exit_code_of(verdicts: Iterable[FileVerdict]) -> int:
     return int(any(verdict.verdict is Verdict.DAMAGED for verdict in verdicts))
 
 
-def write_verdicts(verdicts: list[FileVerdict], output: Format | None) -> None:
-    """Verdicts as rows; as a table without the damage, which is told on stderr."""
-    rows = [verdict_row(verdict) for verdict in verdicts]
+def write_verdicts(
+    verdicts: list[FileVerdict],
+    next_step: Callable[[FileVerdict], NextStep | None],
+    output: Format | None,
+) -> None:
+    """Verdicts as rows; as a table without the damage and the next steps, which are told on stderr."""
+    rows = [verdict_row(verdict, next_step(verdict)) for verdict in verdicts]
     if chosen_format(output) is Format.TABLE:
-        for row in rows:
-            del row["damage"]
+        for row, verdict in zip(rows, verdicts, strict=True):
+            for key in ("damage", *(key.key for key in NEXT_KEYS)):
+                del row[key]
+            _tell_step(verdict, next_step(verdict))
         for damage in (damage for verdict in verdicts for damage in verdict.damage):
             tell(damage)
             for missing in damage.missing:
                 sys.stderr.write(f"bkctl:   lost: {missing_line(missing)}\n")
     write_rows(rows, VERDICT_SCHEMA, output)
+
+
+def _tell_step(verdict: FileVerdict, step: NextStep | None) -> None:
+    """The next step of a damaged file on stderr."""
+    if step is not None and verdict.verdict is Verdict.DAMAGED:
+        sys.stderr.write(f"bkctl: {verdict.path}: {step.instead}; next: {step.line}\n")
 
 
 class Unopened:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
 from bkctl.commands.progress import progress
@@ -26,6 +27,7 @@ CHECK_SCHEMA: Schema = (
     Key("log_id", "int or null", "entry log, decimal"),
     Key("offset", "int or null", "offset of the entry's body in the log, or of the damage"),
     Key("detail", "string", "the evidence"),
+    *NEXT_KEYS,
 )
 
 MEMORY_DEFAULT = "256M"
@@ -98,7 +100,7 @@ def check_command(
         load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata is not None else None
     )
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata)
-    found = _Findings()
+    found = _Findings(ledger_metadata)
     with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
         rows = check_spaces(filesystem, spaces, CheckOptions(book, metadata, memory), advance)
         write_rows(found.watch(rows), CHECK_SCHEMA, output)
@@ -108,10 +110,13 @@ def check_command(
 class _Findings:
     """Rows as they come, and the exit code that they make."""
 
-    def __init__(self) -> None:
+    def __init__(self, metadata_file: str | None) -> None:
         self.exit_code = 0
+        self._metadata_file = metadata_file
 
     def watch(self, findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
+        from bkctl.admin.offline.index_check.next_steps import next_step
+
         for finding in findings:
             severity = finding.severity.value
             if severity == "damage":
@@ -125,4 +130,5 @@ class _Findings:
                 "log_id": finding.log_id,
                 "offset": finding.offset,
                 "detail": finding.detail,
+                **next_keys(next_step(finding, self._metadata_file)),
             }

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.admin.offline import journals
+from bkctl.admin.offline import file_steps, journals
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.targets import journals as find_journals
 from bkctl.codec.explicit_lac import decode_explicit_lac
@@ -263,6 +263,6 @@ def verify_command(
         verdicts = list(
             journals.verify_journals(filesystem, files, book, mark=mark, advance=advance, failed=unopened.add)
         )
-    write_verdicts(verdicts, output)
+    write_verdicts(verdicts, file_steps.of_journal, output)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

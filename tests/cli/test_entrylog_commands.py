@@ -282,6 +282,7 @@ def test_verify_a_clean_bookie(run_cli: Run) -> None:
     assert rows[0] == {
         "path": str(LOGS / "0.log"), "verdict": "clean", "records": 532, "unchecked": 0,
         "first_bad_offset": None, "bytes_salvageable": 124_850, "damages": 0, "damage": [],
+        "next": None, "commands": [], "instead": None,
     }  # fmt: skip
     assert [(row["verdict"], row["records"]) for row in rows] == [
         ("clean", 532),

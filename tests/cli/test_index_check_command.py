@@ -42,7 +42,8 @@ def test_damage_ends_with_1_and_the_rows_agree_in_every_format(run_cli: Any, boo
     assert run_cli("index", "check", bookie.root).exit_code == 1
     missing, dangling = same_in_every_format(run_cli, "index", "check", bookie.root)
     assert list(missing) == [key.key for key in CHECK_SCHEMA]
-    assert missing | {"detail": ""} == {
+    assert "--accept-loss" in missing["instead"]
+    assert missing | {"detail": "", "instead": ""} == {
         "kind": "missing_location",
         "severity": "damage",
         "dir": str(bookie.current()),
@@ -51,6 +52,9 @@ def test_damage_ends_with_1_and_the_rows_agree_in_every_format(run_cli: Any, boo
         "log_id": log_id,
         "offset": offset,
         "detail": "",
+        "next": f"bkctl index rebuild {bookie.current()}",
+        "commands": [["bkctl", "index", "rebuild", str(bookie.current()), "--yes"]],
+        "instead": "",
     }
     assert (dangling["kind"], dangling["log_id"]) == ("dangling_location", 9)
 

@@ -160,6 +160,7 @@ def test_verify(run_cli: Run) -> None:
     assert row == {
         "path": str(JOURNAL), "verdict": "clean", "records": 753, "unchecked": 0, "first_bad_offset": None,
         "bytes_salvageable": 446_976, "damages": 0, "damage": [],
+        "next": None, "commands": [], "instead": None,
     }  # fmt: skip
 
 

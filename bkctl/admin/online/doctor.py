@@ -1,57 +1,48 @@
-"""The doctor's questions to a live bookie, ours or Java's, through its HTTP admin and the metadata store.
-
-What only our bookies tell (queues, flushes, held deletions) comes from ``/api/v1/bkctl/snapshot``; of a Java
-bookie the state, the room and the compactions can be asked. Answers are of one moment; counters count since
-the bookie started.
-"""
+"""What the doctor says of a live bookie, ours or Java's, by what ``live_bookie`` has asked of it."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from posixpath import join
-from typing import TypeVar
-from urllib.parse import urlsplit
 
-from bkctl.admin.offline.doctor.examination import ClusterFacts
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
-from bkctl.admin.online import bookie_gc, http_json
-from bkctl.admin.online.bookie_status import LiveStatus, ask_status_beside
-from bkctl.admin.online.cookies import read_stored
-from bkctl.admin.online.http_address import http_urls, registered_infos
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.offline.file_steps import LOG_INSTEAD
+from bkctl.admin.offline.next_step import ended_by, not_ended
 from bkctl.admin.online.http_json import number, object_of, objects_of, text_of
-from bkctl.clock import Clock
+from bkctl.admin.online.live_bookie import LiveBookie
 from bkctl.codec.entrylog import log_name
 from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
-from bkctl.errors import ConnectionFailedError, CorruptionError, NotFoundError, RefusedError
-from bkctl.metadata.api import MetadataStore
-
-_Answer = TypeVar("_Answer")
 
 _FULL_SHARE = 0.8
+_STATE = "its log says why; stop it, examine its directories ('bkctl doctor --conf FILE') and start it again"
+_FULL = (
+    "the command collects what is deleted, and compacts; what is alive needs a larger disk or more bookies. "
+    "The bookie becomes writable by itself when there is room"
+)
+_SLOW = "the command shows which stage is slow; a count stays until the bookie is started again"
+_FLUSHES = (
+    "make room, or replace the disk, as the bookie's log says; a count stays until the bookie is "
+    "started again"
+)
+_STOPPED = "the command collects once more, and tells what stops it"
+_UNREGISTERED = (
+    "a bookie registers again by itself when the metadata store answers it; one that does not is to be "
+    "stopped and started"
+)
+_COUNTERS = {
+    Kind.HELD_DELETIONS: "make sure that the metadata store is the right one and the ledgers are deleted; "
+    "then the command lets them go",
+    Kind.FAILED_COLLECTIONS: (
+        "the command collects once more; the count stays until the bookie is started again"
+    ),
+    Kind.FAILED_LISTINGS: "bring the metadata store back; the count stays until the bookie is started again",
+    Kind.FAILED_COMPACTIONS: (
+        "the command collects once more; the count stays until the bookie is started again"
+    ),
+}
 #: A collection that copies little takes minutes; one that hangs never ends.
 _PASS_TIME_MS_MAX = 6 * 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class LiveBookie:
-    """What was asked of a bookie. ``snapshot`` is empty on a Java bookie.
-
-    ``suspended``: (major, minor) compactions; None where they cannot be asked. ``collectors`` is empty on a
-    Java bookie. ``now_ms`` is when it was asked, since 1970. ``cluster`` None: not asked. ``unanswered``
-    says of pages that are there and were refused why they were.
-    """
-
-    url: str
-    status: LiveStatus
-    snapshot: Mapping[str, object]
-    suspended: tuple[bool, bool] | None
-    collectors: Sequence[Mapping[str, object]]
-    now_ms: int
-    cluster: ClusterFacts | None
-    command_options: tuple[str, ...] = ()
-    unanswered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,108 +54,30 @@ class LiveCheck:
     run: Callable[[LiveBookie], Iterator[Finding]]
 
 
-def cluster_facts(metadata: MetadataStore, bookie: str | None, ids: Sequence[str]) -> ClusterFacts:
-    """What the store says of a bookie with one of these ids; what keeps it from answering is in ``error``."""
-    try:
-        if not metadata.layout.cluster_exists():
-            return ClusterFacts(metadata.uri, bookie, exists=False)
-        stored = tuple(read_stored(metadata.cookies, ids))
-        modes = [metadata.registration.registration(one) for one in ids]
-        mode = next((found.mode.value for found in modes if found is not None), None)
-        return ClusterFacts(metadata.uri, bookie, True, metadata.layout.instance_id(), stored, mode)
-    except (ConnectionFailedError, CorruptionError, RefusedError, NotFoundError) as error:
-        return ClusterFacts(metadata.uri, bookie, error=str(error))
-
-
-def registered_at(metadata: MetadataStore, url: str) -> str | None:
-    """The bookie that has registered this HTTP address, None when none has.
-
-    Raises the store's errors, and CorruptionError when a registration that cannot be read may be it.
-    """
-    asked = urlsplit(url)
-    addresses = _addresses(asked.hostname)
-    damaged: CorruptionError | None = None
-    for bookie, info in registered_infos(metadata):
-        if isinstance(info, CorruptionError):
-            damaged = damaged or info
-            continue
-        for known in map(urlsplit, http_urls(bookie, info)):
-            if known.port == asked.port and (
-                known.hostname == asked.hostname or addresses & _addresses(known.hostname)
-            ):
-                return bookie
-    if damaged is not None:
-        raise damaged
-    return None
-
-
-def _addresses(host: str | None) -> set[str]:
-    """Of a name, which may be another one than was registered; none where it does not resolve."""
-    try:
-        found = socket.getaddrinfo(host or "", None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return set()
-    return {str(each[4][0]) for each in found}
-
-
-def ask_bookie(
-    url: str,
-    find_cluster: Callable[[str | None], ClusterFacts] | None,
-    clock: Clock,
-    command_options: tuple[str, ...] = (),
-) -> LiveBookie:
-    """Ask everything. ``find_cluster`` is given the bookie's id; None of a Java bookie, which tells none.
-
-    Raises ConnectionFailedError, UsageError.
-    """
-    url = http_json.base(url)
-    unanswered: list[str] = []
-    snapshot = object_of(_told(lambda: http_json.call("GET", url, http_json.SNAPSHOT), unanswered))
-    status = ask_status_beside(url, snapshot)
-    suspended = _told(lambda: bookie_gc.suspended(url), unanswered)
-    collectors = _told(lambda: bookie_gc.collectors(url), unanswered) or ()
-    cluster = None if find_cluster is None else find_cluster(status.bookie)
-    return LiveBookie(
-        status.url,
-        status,
-        snapshot,
-        suspended,
-        collectors,
-        clock.time_ms(),
-        cluster,
-        command_options,
-        tuple(unanswered),
-    )
-
-
-def _told(ask: Callable[[], _Answer], unanswered: list[str]) -> _Answer | None:
-    """The answer; None from a bookie without such a page, as Java's has none of ours, and for a refusal."""
-    try:
-        return ask()
-    except http_json.NoSuchPathError:
-        return None
-    except RefusedError as error:
-        unanswered.append(str(error))
-        return None
-
-
 def _state(bookie: LiveBookie) -> Iterator[Finding]:
     status = bookie.status
-    following = bkctl_line("bookie", "status", "--url", bookie.url)
+    following = not_ended(_STATE, "bookie", "status", "--url", bookie.url)
     failure = bookie.snapshot.get("failure")
     if isinstance(failure, str) and failure:
         found = f"the bookie has failed: {failure}"
-        yield Finding("state", Severity.ERROR, found, "a bookie without a failure", following)
+        yield Finding(
+            "state", Kind.BOOKIE_FAILED, Severity.ERROR, found, "a bookie without a failure", following
+        )
     if status.shutting_down:
         yield Finding(
-            "state", Severity.WARNING, "the bookie is shutting down", "a bookie that stays", following
+            "state",
+            Kind.SHUTTING_DOWN,
+            Severity.WARNING,
+            "the bookie is shutting down",
+            "a bookie that stays",
+            following,
         )
     elif not status.running:
         found = "the bookie does not serve: it is still starting, or has failed"
-        yield Finding("state", Severity.ERROR, found, "a bookie that serves", following)
+        yield Finding("state", Kind.NOT_SERVING, Severity.ERROR, found, "a bookie that serves", following)
     for refusal in bookie.unanswered if status.running else ():  # before it serves there is nothing to tell
         found = f"it could not be asked everything: {refusal}"
-        yield Finding("state", Severity.WARNING, found, "answers to every question", following)
+        yield Finding("state", Kind.NOT_TOLD, Severity.WARNING, found, "answers to every question", following)
 
 
 def _read_only(bookie: LiveBookie) -> Iterator[Finding]:
@@ -176,11 +89,13 @@ def _read_only(bookie: LiveBookie) -> Iterator[Finding]:
         if full
         else ("by hand, by forceReadOnlyBookie, or because of full disks")
     )
-    following = bkctl_line("bookie", "gc", "--url", bookie.url)
+    following = not_ended(_FULL, "bookie", "gc", "--url", bookie.url)
     if not full:
-        following = bkctl_line("bookie", "status", "--url", bookie.url)
+        instead = "who made it read-only by hand or by its configuration makes it writable again the same way"
+        following = not_ended(instead, "bookie", "status", "--url", bookie.url)
     yield Finding(
         "read_only",
+        Kind.READ_ONLY,
         Severity.WARNING,
         f"the bookie is read-only: {why}"
         + ("" if bookie.status.high_priority_writes else "; it takes no recovery's writes either"),
@@ -190,12 +105,13 @@ def _read_only(bookie: LiveBookie) -> Iterator[Finding]:
 
 
 def _queues(bookie: LiveBookie) -> Iterator[Finding]:
-    following = bkctl_line("top", "--url", bookie.url)
+    following = not_ended(_SLOW, "top", "--url", bookie.url)
     for queue in objects_of(bookie.snapshot.get("queues")):
         name, length, bound = queue.get("name"), number(queue.get("length")), number(queue.get("bound"))
         if bound and length >= bound * _FULL_SHARE:
             yield Finding(
                 "queues",
+                Kind.FULL_QUEUE,
                 Severity.WARNING,
                 f"the {name} queue holds {length} of {bound} {queue.get('unit')}",
                 f"less than {_FULL_SHARE:.0%} of its bound",
@@ -204,6 +120,7 @@ def _queues(bookie: LiveBookie) -> Iterator[Finding]:
         if rejected := number(queue.get("rejected")):
             yield Finding(
                 "queues",
+                Kind.REJECTED_REQUESTS,
                 Severity.WARNING,
                 f"the {name} stage has rejected {rejected} since the bookie started: clients were told to "
                 "come back, and may have changed their ensembles",
@@ -214,11 +131,12 @@ def _queues(bookie: LiveBookie) -> Iterator[Finding]:
 
 
 def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
-    following = bkctl_line("doctor", "--url", bookie.url, "--only", "disks,flushes")
+    following = not_ended(_FLUSHES, "doctor", "--url", bookie.url, "--only", "disks,flushes")
     for storage in objects_of(bookie.snapshot.get("storages")):
         if failures := number(storage.get("flush_failures")):
             yield Finding(
                 "flushes",
+                Kind.FAILED_FLUSHES,
                 Severity.ERROR,
                 f"{failures} flushes have failed: the write cache does not drain, journals are not trimmed",
                 "no failed flush",
@@ -230,6 +148,7 @@ def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
     if failed := number(checkpoint.get("failed")):
         yield Finding(
             "flushes",
+            Kind.FAILED_CHECKPOINTS,
             Severity.ERROR,
             f"{failed} checkpoints have failed: the last mark stays, journals are not trimmed",
             "no failed checkpoint",
@@ -243,22 +162,23 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
         kinds = [word for word, is_so in zip(("major", "minor"), bookie.suspended, strict=True) if is_so]
         yield Finding(
             "gc",
+            Kind.SUSPENDED_COMPACTION,
             Severity.WARNING,
             f"{' and '.join(kinds)} compactions are suspended: disks keep growing",
             "compactions that run",
-            bkctl_line("bookie", "compact", "--resume", "--url", bookie.url),
+            ended_by(("bookie", "compact", "--resume", "--url", bookie.url)),
         )
     yield from _passes(bookie)
-    following = bkctl_line("bookie", "gc", "--url", bookie.url)
     for collector in objects_of(bookie.snapshot.get("gc")):
-        for severity, key, found, expected, words in _GC_COUNTERS:
+        for kind, key, found, expected, words in _GC_COUNTERS:
             if count := number(collector.get(key)):
                 yield Finding(
                     "gc",
-                    severity,
+                    kind,
+                    Severity.WARNING,
                     found.format(count),
                     expected,
-                    " ".join([following, *words]),
+                    not_ended(_COUNTERS[kind], "bookie", "gc", "--url", bookie.url, *words),
                     dir=str(collector.get("directory")),
                     count=count,
                 )
@@ -266,7 +186,7 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
 
 def _passes(bookie: LiveBookie) -> Iterator[Finding]:
     """Logs that were set aside, one by one; what stopped the last pass; one that does not end."""
-    following = bkctl_line("bookie", "gc", "--url", bookie.url)
+    following = not_ended(_STOPPED, "bookie", "gc", "--url", bookie.url)
     for collector in bookie.collectors:
         directory = str(collector.get("directory"))
         for aside in objects_of(collector.get("set_aside")):
@@ -274,10 +194,11 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
             path = join(directory, log_name(log_id))
             yield Finding(
                 "gc",
+                Kind.LOG_SET_ASIDE,
                 Severity.ERROR,
                 f"a damaged entry log was set aside, what is in it is not collected: {aside.get('reason')}",
                 "entry logs that can be read",
-                bkctl_line("entrylog", "verify", path),
+                not_ended(LOG_INSTEAD, "entrylog", "verify", path),
                 dir=directory,
                 path=path,
                 log_id=log_id,
@@ -287,24 +208,31 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
         if stopped_by is not None:
             found = f"the last collection was stopped: {stopped_by}"
             yield Finding(
-                "gc", Severity.WARNING, found, "collections that end well", following, dir=directory
+                "gc",
+                Kind.STOPPED_COLLECTION,
+                Severity.WARNING,
+                found,
+                "collections that end well",
+                following,
+                dir=directory,
             )
         started_ms = number(last.get("started_ms"))
         if started_ms and last.get("ended_ms") is None and bookie.now_ms - started_ms > _PASS_TIME_MS_MAX:
             yield Finding(
                 "gc",
+                Kind.ENDLESS_COLLECTION,
                 Severity.WARNING,
                 f"a collection has been {collector.get('phase')} for "
                 f"{(bookie.now_ms - started_ms) // 3_600_000} hours",
                 "a collection that ends",
-                bkctl_line("top", "--url", bookie.url),
+                not_ended(_SLOW, "top", "--url", bookie.url),
                 dir=directory,
             )
 
 
-_GC_COUNTERS: tuple[tuple[Severity, str, str, str, tuple[str, ...]], ...] = (
+_GC_COUNTERS: tuple[tuple[Kind, str, str, str, tuple[str, ...]], ...] = (
     (
-        Severity.WARNING,
+        Kind.HELD_DELETIONS,
         "held_deletions",
         "the deletion of {} ledgers is held back, because they are so many: are they really deleted, or is "
         "the metadata store another one?",
@@ -312,31 +240,38 @@ _GC_COUNTERS: tuple[tuple[Severity, str, str, str, tuple[str, ...]], ...] = (
         ("--confirm-deletions",),
     ),
     (
-        Severity.WARNING,
+        Kind.FAILED_COLLECTIONS,
         "failed_passes",
         "{} passes of the collection ended with an error",
         "passes that end well",
         (),
     ),
     (
-        Severity.WARNING,
+        Kind.FAILED_LISTINGS,
         "listing_failures",
         "the cluster's ledgers could not be listed {} times: nothing was deleted then",
         "a metadata store that lists the ledgers",
         (),
     ),
-    (Severity.WARNING, "compaction_failures", "{} compactions failed", "compactions that end well", ()),
+    (
+        Kind.FAILED_COMPACTIONS,
+        "compaction_failures",
+        "{} compactions failed",
+        "compactions that end well",
+        (),
+    ),
 )
 
 
 def _disks(bookie: LiveBookie) -> Iterator[Finding]:
-    following = bkctl_line("bookie", "gc", "--url", bookie.url)
+    following = not_ended(_FULL, "bookie", "gc", "--url", bookie.url)
     for disk in objects_of(bookie.snapshot.get("disks")):
         total, free = number(disk.get("total_bytes")), number(disk.get("free_bytes"))
         usage = 1 - free / total if total else 0.0
         if disk.get("full") is True or usage > USAGE_WARN_THRESHOLD:
             yield Finding(
                 "disks",
+                Kind.FULL_DISK,
                 Severity.ERROR if disk.get("full") is True else Severity.WARNING,
                 f"{usage:.1%} of the disk are in use, {free >> 20} MiB are free"
                 + ("; the bookie counts it as full" if disk.get("full") is True else ""),
@@ -350,6 +285,7 @@ def _disks(bookie: LiveBookie) -> Iterator[Finding]:
         if usage > USAGE_WARN_THRESHOLD:
             yield Finding(
                 "disks",
+                Kind.FULL_DISK,
                 Severity.ERROR if usage > USAGE_THRESHOLD else Severity.WARNING,
                 f"{usage:.1%} of the ledger disks are in use, {status.free_bytes >> 20} MiB are free",
                 f"at most {USAGE_WARN_THRESHOLD:.0%}",
@@ -361,14 +297,18 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
     cluster = bookie.cluster
     if cluster is None:
         return
-    following = bkctl_line("bookies", "list", "--all", *bookie.command_options)
+    listing = ("bookies", "list", "--all", *bookie.command_options)
+    following = not_ended(_UNREGISTERED, *listing)
     if cluster.error is not None or not cluster.exists:
         found = cluster.error or f"{cluster.uri}: there is no cluster"
-        yield Finding("registration", Severity.ERROR, found, f"an answer of {cluster.uri}", following)
+        kind = Kind.NO_ANSWER if cluster.error else Kind.NO_CLUSTER
+        step = not_ended("bring the metadata store back, or correct its URI", *listing)
+        yield Finding("registration", kind, Severity.ERROR, found, f"an answer of {cluster.uri}", step)
         return
     if cluster.bookie is None:
         yield Finding(
             "registration",
+            Kind.UNKNOWN_ADDRESS,
             Severity.WARNING,
             f"no bookie in {cluster.uri} has registered the HTTP address {bookie.url}: its session is lost, "
             "it is known by another address, or that is another cluster",
@@ -379,6 +319,7 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
     if cluster.mode is None:
         yield Finding(
             "registration",
+            Kind.NOT_REGISTERED,
             Severity.ERROR,
             f"bookie {cluster.bookie} answers and is not registered in {cluster.uri}: no client "
             "chooses it. Its session is lost, or that is another cluster",
@@ -388,6 +329,7 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
     elif (cluster.mode == "ro") != bookie.status.read_only:
         yield Finding(
             "registration",
+            Kind.OTHER_MODE,
             Severity.WARNING,
             f"registered as {cluster.mode}, while the bookie says that it is "
             + ("read-only" if bookie.status.read_only else "writable"),
@@ -397,10 +339,17 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
     if not cluster.stored:
         yield Finding(
             "registration",
+            Kind.COOKIE_NOT_STORED,
             Severity.ERROR,
             f"{cluster.uri} has no cookie of bookie {cluster.bookie}: it will not start again",
             "a cookie in the metadata store",
-            bkctl_line("cookie", "get", *bookie.command_options),
+            not_ended(
+                "where its directories are, 'bkctl doctor --conf FILE' names the command that stores their "
+                "cookie",
+                "cookie",
+                "get",
+                *bookie.command_options,
+            ),
         )
 
 

@@ -46,7 +46,9 @@ def test_everything_wrong_is_told_at_once(read: Read) -> None:
     ]
     assert ["'noSuchKey' is not a known key" in text for text in told(found, Severity.WARNING)] == [True]
     assert found.config is not None, "made of the keys that can be read"
-    assert all(finding.next == "bkctl doctor --conf conf --only configuration" for finding in found.findings)
+    assert all(
+        finding.next.line == "bkctl doctor --conf conf --only configuration" for finding in found.findings
+    )
 
 
 NAMES = ("numReadWorkerThreads", "journalMaxSizeMB", "journalAlignmentSize")

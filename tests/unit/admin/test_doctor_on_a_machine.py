@@ -19,6 +19,7 @@ from bkctl.admin.offline.doctor.finding import Finding, Severity
 from bkctl.admin.offline.doctor.memory import check_memory, shard_bytes
 from bkctl.admin.offline.doctor.subject import configured_subject
 from bkctl.admin.offline.holders import Holder
+from bkctl.admin.offline.next_step import NextStep
 from bkctl.errors import StorageError
 from bkctl.vfs import PosixFileSystem
 
@@ -74,7 +75,7 @@ def test_full_and_nearly_full_disks(exam: Examination) -> None:
     spaces["l2"] = replace(spaces["l2"], free_bytes=8 * GIB)
     disk_of(exam, **spaces)
     full, nearly = check_disks(exam)
-    assert (full.severity, full.dir, full.next) == (
+    assert (full.severity, full.dir, full.next.line) == (
         Severity.ERROR,
         exam.subject.ledgers[0].path,
         f"bkctl gc plan {exam.subject.ledgers[0].path}",
@@ -193,8 +194,8 @@ def test_what_a_running_bookie_changes_must_be_there_at_a_second_look(
         if len(listed) == 1:
             log = Path(looked_at.subject.ledgers[0].path) / "1.log"
             log.touch()
-            yield Finding("marks", Severity.ERROR, "passing", "x", "y", path=str(log))
-        yield Finding("marks", Severity.ERROR, "lasting", "x", "y")
+            yield Finding("marks", "k", Severity.ERROR, "passing", "x", NextStep(), path=str(log))
+        yield Finding("marks", "k", Severity.ERROR, "lasting", "x", NextStep())
 
     found = [finding.found for finding in examined(exam, "marks", run)]
     assert found == (["lasting"] if in_use else ["passing", "lasting"])

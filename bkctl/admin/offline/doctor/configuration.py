@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.offline.next_step import NextStep, not_ended
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.checks import check
 from bkctl.config.keys import State
@@ -19,6 +20,7 @@ from bkctl.errors import BkctlError, UsageError
 CHECK = "configuration"
 _STORAGE_KEY = "ledgerStorageClass"
 _USAGE_THRESHOLD_SENSIBLE = 0.98
+_INSTEAD = "no command changes a configuration: change the key in the file (or the -X), and look again"
 _FLUSH_INTERVAL_SENSIBLE_MS = 600_000
 
 
@@ -49,7 +51,7 @@ def read_configuration(
 
     Raises NotFoundError when there is no such file, UsageError when it is no properties file.
     """
-    reader = _Reader(path, bkctl_line("doctor", *command_options, "--only", CHECK))
+    reader = _Reader(path, _step(command_options))
     properties = load_properties(path, environment, read)
     given = gather(properties, {}, environment, overrides)
     for place in properties.beyond_ascii:
@@ -69,26 +71,35 @@ def read_configuration(
     return ReadConfiguration(path, config, frozenset(given), other_storage, tuple(reader.findings))
 
 
+def _step(command_options: tuple[str, ...]) -> NextStep:
+    return not_ended(_INSTEAD, "doctor", *command_options, "--only", CHECK)
+
+
 def identity_finding(error: BkctlError, path: str, command_options: tuple[str, ...]) -> Finding:
     """No id can be made of the configuration."""
     return Finding(
         CHECK,
+        Kind.NO_BOOKIE_ID,
         Severity.ERROR,
         str(error),
         "an id for the bookie: bookieId, advertisedAddress, or an address that is no loopback",
-        bkctl_line("doctor", *command_options, "--only", CHECK),
+        _step(command_options),
         path=path,
     )
 
 
 class _Reader:
-    def __init__(self, path: str, following: str) -> None:
+    def __init__(self, path: str, following: NextStep) -> None:
         self._path = path
         self._following = following
         self.findings: list[Finding] = []
 
     def add(self, severity: Severity, found: str, expected: str) -> None:
-        self.findings.append(Finding(CHECK, severity, found, expected, self._following, path=self._path))
+        self.findings.append(
+            Finding(
+                CHECK, Kind.CONFIGURATION_KEY, severity, found, expected, self._following, path=self._path
+            )
+        )
 
     def usable(self, given: Mapping[str, Given], environment: Mapping[str, str]) -> dict[str, Given]:
         """The keys that are known and whose value is one; the others are findings."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkctl.admin.offline.doctor.examination import DiskFacts, Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.subject import Place
+from bkctl.admin.offline.next_step import not_ended
 from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
 
 CHECK = "disks"
@@ -38,10 +39,17 @@ def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding
     warn = disks.usage_warn_threshold if disks is not None else USAGE_WARN_THRESHOLD
     usage = 1 - facts.free_bytes / facts.total_bytes if facts.total_bytes else 1.0
     shown = f"{usage:.1%} of the disk are in use, {facts.free_bytes >> 20} MiB are free"
-    following = bkctl_line("gc", "plan", place.path)
+    following = not_ended(
+        "the command shows what 'bkctl gc run' and 'bkctl gc run --delete-ledgers' would win; what is alive "
+        "needs a larger disk or more bookies",
+        "gc",
+        "plan",
+        place.path,
+    )
     if usage > threshold:
         yield Finding(
             CHECK,
+            Kind.FULL_DISK,
             Severity.ERROR,
             f"{shown}: the disk is full, the bookie turns read-only",
             f"at most {threshold:.1%} (diskUsageThreshold)",
@@ -50,18 +58,25 @@ def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding
         )
     elif usage > warn:
         expected = f"at most {warn:.1%} (diskUsageWarnThreshold)"
-        yield Finding(CHECK, Severity.WARNING, shown, expected, following, dir=place.path)
+        yield Finding(CHECK, Kind.FULL_DISK, Severity.WARNING, shown, expected, following, dir=place.path)
 
 
 def _inodes(place: Place, facts: DiskFacts) -> Iterator[Finding]:
     if facts.inodes_total and facts.inodes_free < facts.inodes_total * _INODES_FREE_SHARE_MIN:
         yield Finding(
             CHECK,
+            Kind.NO_INODES,
             Severity.ERROR if not facts.inodes_free else Severity.WARNING,
             f"{facts.inodes_free} of {facts.inodes_total} inodes are free: no file can be made without one, "
             "however much room there is",
             f"at least {_INODES_FREE_SHARE_MIN:.0%} of the inodes free",
-            bkctl_line("entrylog", "list", place.path),
+            not_ended(
+                "remove what is not the bookie's from this file system, or let logs be larger "
+                "(logSizeLimit): a file takes one inode, whatever its size",
+                "entrylog",
+                "list",
+                place.path,
+            ),
             dir=place.path,
         )
 
@@ -73,11 +88,17 @@ def _shared(exam: Examination, sharing: list[Place]) -> Iterator[Finding]:
     if journals and ledgers:
         yield Finding(
             CHECK,
+            Kind.SHARED_DISK,
             Severity.NOTE,
             f"the journal ({journals[0].path}) and ledgers ({ledgers[0].path}) are on one disk: every sync "
             "of the journal waits for their flushes",
             "a disk of its own for the journal",
-            bkctl_line("inspect", journals[0].path),
+            not_ended(
+                "give the journal a disk of its own: stop the bookie, copy the journal directory there, and "
+                "mount the disk where the directory was",
+                "inspect",
+                journals[0].path,
+            ),
             dir=journals[0].path,
         )
     config = exam.config
@@ -88,10 +109,18 @@ def _shared(exam: Examination, sharing: list[Place]) -> Iterator[Finding]:
         if len(alike) > 1:
             yield Finding(
                 CHECK,
+                Kind.SHARED_PARTITION,
                 Severity.ERROR,
                 f"{key}: {', '.join(place.home for place in alike)} are on one file system, and "
                 "allowMultipleDirsUnderSameDiskPartition=false",
                 "a file system for each directory; the bookie does not start",
-                bkctl_line("doctor", *exam.command_options, "--only", CHECK),
+                not_ended(
+                    "mount a file system of its own for each directory, or say "
+                    "allowMultipleDirsUnderSameDiskPartition=true",
+                    "doctor",
+                    *exam.command_options,
+                    "--only",
+                    CHECK,
+                ),
                 dir=alike[1].path,
             )

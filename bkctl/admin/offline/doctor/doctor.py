@@ -18,7 +18,7 @@ from bkctl.admin.offline.doctor.directories import (
 from bkctl.admin.offline.doctor.disks import check_disks
 from bkctl.admin.offline.doctor.entry_logs import check_entry_logs, check_last_id
 from bkctl.admin.offline.doctor.examination import DiskFacts, Examination, Ownership, Run, System
-from bkctl.admin.offline.doctor.finding import Finding, Severity
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.indexes import check_databases, check_index
 from bkctl.admin.offline.doctor.journals import check_journals, check_marks
 from bkctl.admin.offline.doctor.memory import check_memory
@@ -27,6 +27,9 @@ from bkctl.admin.offline.doctor.subject import refreshed
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 
 CONFIGURATION = "configuration"
+_BROKEN_OFF = (
+    "make the file or directory readable (permissions, mounts, the disk itself), then run the check again"
+)
 #: What a container may use, or "max" (cgroups, version 2).
 _CONTAINER_MEMORY = "/sys/fs/cgroup/memory.max"
 
@@ -85,10 +88,11 @@ def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
         except (StorageError, CorruptionError, NotFoundError) as error:
             yield Finding(
                 check.name,
+                Kind.BROKEN_OFF,
                 Severity.ERROR,
                 f"{error}; the rest of this check was not done",
                 "files that can be read",
-                again(exam, check.name),
+                again(exam, check.name, _BROKEN_OFF),
                 dir=None,
                 path=getattr(error, "path", None),
             )

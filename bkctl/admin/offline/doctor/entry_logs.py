@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from posixpath import join
 
+from bkctl.admin.offline import file_steps
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.journals import damages
 from bkctl.admin.offline.entrylogs import verify_logs
+from bkctl.admin.offline.next_step import not_ended
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.last_id import LAST_ID_NAME, decode_last_id
 from bkctl.errors import CorruptionError, NotFoundError
@@ -30,9 +32,9 @@ def check_entry_logs(exam: Examination) -> Iterator[Finding]:
     book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
     for verdict in verify_logs(exam.filesystem, suspects, book, exam.advance):
         if verdict.verdict is Verdict.DAMAGED:
-            following = bkctl_line("entrylog", "verify", verdict.path)
+            following = not_ended(file_steps.LOG_INSTEAD, "entrylog", "verify", verdict.path)
             exam.damaged_logs.add(verdict.path)
-            yield from damages("entry_logs", verdict, following, paths[verdict.path].log_id)
+            yield from damages("entry_logs", Kind.DAMAGED_LOG, verdict, following, paths[verdict.path].log_id)
 
 
 def _logs(exam: Examination) -> list[LogFile]:
@@ -76,13 +78,20 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
         path = join(place.path, LAST_ID_NAME)
         if exam.filesystem.status(path) is None:
             continue  # the DirectIO logger has none
-        following = bkctl_line("entrylog", "list", place.path)
+        following = not_ended(
+            "no command writes this file: the next log that the bookie begins writes it anew, and counts "
+            "from the largest log that is there",
+            "entrylog",
+            "list",
+            place.path,
+        )
         newest = max((log.log_id for log in place.found.logs), default=-1)
         try:
             last = decode_last_id(read_small(exam.filesystem, path))
         except CorruptionError as error:
             yield Finding(
                 "last_id",
+                Kind.UNREADABLE_LAST_ID,
                 Severity.WARNING,
                 f"{error}; the largest log counts instead, and ids of deleted logs may come again",
                 f"{newest:x} or more, and a newline" if newest >= 0 else "a hexadecimal number and a newline",
@@ -94,6 +103,7 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
         if last < newest:
             yield Finding(
                 "last_id",
+                Kind.LOW_LAST_ID,
                 Severity.WARNING,
                 f"{last:x} ({last}) while log {newest:x} ({newest}) is there: ids of deleted logs may come "
                 "again while rows of the index still name them",

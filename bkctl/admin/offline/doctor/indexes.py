@@ -8,12 +8,15 @@ from posixpath import join
 
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Severity
+from bkctl.admin.offline.doctor.finding import Kind as DoctorKind
 from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
 from bkctl.admin.offline.index_check.finding import Finding as IndexFinding
 from bkctl.admin.offline.index_check.finding import Kind
 from bkctl.admin.offline.index_check.finding import Severity as IndexSeverity
 from bkctl.admin.offline.index_check.layout import index_spaces
+from bkctl.admin.offline.index_check.next_steps import next_step
+from bkctl.admin.offline.next_step import NextStep, ended_by, not_ended
 from bkctl.admin.offline.rebuild.options import MEMORY_BYTES_DEFAULT
 from bkctl.codec.entrylog import log_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
@@ -70,10 +73,11 @@ def check_databases(exam: Examination) -> Iterator[Finding]:
             exam.unreadable.add(place.path)
             yield Finding(
                 "databases",
+                DoctorKind.UNREADABLE_DATABASE,
                 Severity.ERROR,
                 f"{name}: {problem}",
                 "a RocksDB database that opens",
-                bkctl_line("index", "rebuild", place.path, f"--{name}", "--dry-run"),
+                ended_by(("index", "rebuild", place.path, f"--{name}", "--yes")),
                 dir=place.path,
                 path=path,
             )
@@ -108,8 +112,14 @@ def check_index(exam: Examination) -> Iterator[Finding]:
     try:
         spaces = index_spaces(exam.filesystem, found)
     except UsageError as error:
-        following = bkctl_line("index", "check", found[0].path)
-        yield Finding("index", Severity.WARNING, str(error), "an index for every ledger directory", following)
+        yield Finding(
+            "index",
+            DoctorKind.INDEX_WITHOUT_PLACE,
+            Severity.WARNING,
+            str(error),
+            "an index for every ledger directory",
+            not_ended("name the directories of one bookie, all of them", "index", "check", found[0].path),
+        )
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
     book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
@@ -161,7 +171,6 @@ def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
     kind = first.kind
     expected, found = _EXPECTED[kind], first.detail
     path = join(first.dir, log_name(first.log_id)) if first.log_id is not None else None
-    in_log = path
     if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
         found = (
             f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone: {count} rows of the index name it"
@@ -173,10 +182,11 @@ def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
         found = f"{_entry(first)}{found}"
     finding = Finding(
         "index",
+        kind.value,
         _severity(first),
         f"{kind.value}: {found}",
         expected,
-        _next(exam, first, in_log),
+        _next(exam, first),
         dir=first.dir,
         path=path,
         ledger=first.ledger,
@@ -209,20 +219,11 @@ def _severity(first: IndexFinding) -> Severity:
     return Severity.WARNING if first.kind in (Kind.LIMBO, Kind.INTEGRITY_FLAG) else Severity.NOTE
 
 
-def _next(exam: Examination, first: IndexFinding, log_path: str | None) -> str:
-    kind, directory = first.kind, first.dir
-    if kind is Kind.WIDE_KEY:
-        return bkctl_line("index", "repair", directory, "--dry-run")
-    if kind is Kind.DAMAGED_LOG and log_path is not None:
-        return bkctl_line("entrylog", "verify", log_path)
-    if kind is Kind.LIMBO:
-        return bkctl_line("index", "limbo", str(first.ledger), directory, "--clear", "--dry-run")
-    if kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
-        if exam.config is not None:
-            return bkctl_line("cookie", "diff", *exam.command_options)
-        return bkctl_line("cookie", "get", *[place.path for place in exam.subject.places if place.found])
-    if kind in (Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER):
-        return bkctl_line("index", "rebuild", directory, "--ledgers", "--dry-run")
-    if first.severity is IndexSeverity.NOTE:
-        return bkctl_line("index", "check", directory)
-    return bkctl_line("index", "rebuild", directory, "--dry-run")
+def _next(exam: Examination, first: IndexFinding) -> NextStep:
+    """The step of ``index check``, with what the doctor can show besides."""
+    step = next_step(first, exam.metadata_file)
+    if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
+        places = [place.path for place in exam.subject.places if place.found]
+        look = ("cookie", "diff", *exam.command_options) if exam.config else ("cookie", "get", *places)
+        return replace(step, look=look)
+    return step if step.line is not None else replace(step, look=("index", "check", first.dir))

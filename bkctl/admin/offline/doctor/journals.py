@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from posixpath import join
 
+from bkctl.admin.offline import file_steps
 from bkctl.admin.offline.cookies import FoundMark, find_marks
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.subject import Place
 from bkctl.admin.offline.journals import verify_journals
+from bkctl.admin.offline.next_step import NextStep, not_ended
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
@@ -29,6 +31,14 @@ DAMAGES_TOLD = 20
 _PADDING_BYTES_MAX = 1 << 16
 #: Java's mark is that much behind the last record where it stopped at a zero length word.
 _STOP_WORD_BYTES = 4
+_MARK_INSTEAD = (
+    "no command writes a mark: the next clean stop of the bookie writes it into every ledger directory. "
+    "Until then the highest of the others counts, or without any every journal that is kept is replayed"
+)
+_JOURNAL_INSTEAD = (
+    "no command brings a journal back: put it in its place again, from where it was moved or from a copy. "
+    "Only if it is lost for good, 'bkctl bookie start --accept-loss' starts without it and sets limbo"
+)
 
 
 def check_marks(exam: Examination) -> Iterator[Finding]:
@@ -59,10 +69,11 @@ def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
 def _unreadable(mark: FoundMark) -> Finding:
     return Finding(
         "marks",
+        Kind.UNREADABLE_MARK,
         Severity.WARNING,
         f"{mark.error}; it does not count",
         "16 bytes: journal id and offset",
-        bkctl_line("lastmark", "show", mark.path.rpartition("/")[0]),
+        not_ended(_MARK_INSTEAD, "lastmark", "show", mark.path.rpartition("/")[0]),
         dir=mark.path.rpartition("/")[0],
         path=mark.path,
     )
@@ -76,11 +87,14 @@ def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iter
         others = any(marks.values())
         yield Finding(
             "marks",
+            Kind.NO_MARK,
             Severity.NOTE if others else Severity.WARNING,
             "no lastMark in a directory that has entry logs; "
             + ("another directory's counts" if others else "the next start replays every journal"),
             "a lastMark in every ledger directory",
-            bkctl_line("lastmark", "show", *[one.path for one in exam.subject.ledgers if one.found]),
+            not_ended(
+                _MARK_INSTEAD, "lastmark", "show", *[one.path for one in exam.subject.ledgers if one.found]
+            ),
             dir=place.path,
         )
 
@@ -116,11 +130,18 @@ def _against_journals(
     if end is not None and mark.offset > end + _STOP_WORD_BYTES:
         yield Finding(
             "marks",
+            Kind.MARK_BEYOND_JOURNAL,
             Severity.ERROR,
             f"the last mark is at {mark.offset}, the journal's records end at {end}: the journal was cut or "
             "replaced, or the mark is another bookie's",
             "a mark at or before the end of the journal's records",
-            bkctl_line("journal", "verify", journal.path),
+            not_ended(
+                "no command brings back what was cut off: put the journal of before in its place, from a "
+                "copy. Where there is none, what stood behind its end is lost",
+                "journal",
+                "verify",
+                journal.path,
+            ),
             dir=place.path,
             path=journal.path,
             journal_id=mark.journal_id,
@@ -154,14 +175,15 @@ def _missing_journal(
     else:
         found = f"{name}, which the last mark names, is gone; there is no journal at all"
     if exam.config is not None and not elsewhere:
-        following = bkctl_line("bookie", "start", *exam.command_options, "--accept-loss")
+        following = not_ended(_JOURNAL_INSTEAD, "bookie", "start", *exam.command_options, "--accept-loss")
         expected = "that journal: bring it back. Only if it is lost for good, start with --accept-loss"
     else:
         marks = [one.path for one in exam.subject.ledgers if one.found is not None]
-        following = bkctl_line("lastmark", "show", *marks)
+        following = not_ended(_JOURNAL_INSTEAD, "lastmark", "show", *marks)
         expected = "the journal that the mark names, with the entries behind the mark"
     return Finding(
         "marks",
+        Kind.MISSING_JOURNAL,
         Severity.ERROR,
         found,
         expected,
@@ -217,10 +239,13 @@ def check_journals(exam: Examination) -> Iterator[Finding]:
 
 
 def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[Finding]:
-    following = bkctl_line("journal", "verify", verdict.path)
+    following = replace(
+        file_steps.of_journal(verdict) or NextStep(), look=("journal", "verify", verdict.path)
+    )
     if verdict.verdict is Verdict.UNSYNCED_TAIL:
         yield Finding(
             "journals",
+            Kind.UNSYNCED_TAIL,
             Severity.NOTE,
             "holes behind the last mark, in front of good records: what a power cut leaves; they were never "
             "acknowledged, and the next start replays what is there",
@@ -235,7 +260,7 @@ def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[F
     if verdict.verdict is not Verdict.DAMAGED:
         return
     ends = {damage.offset: LastMark(journal_id, damage.end) for damage in verdict.damage}
-    for finding in damages("journals", verdict, following):
+    for finding in damages("journals", Kind.DAMAGED_JOURNAL, verdict, following):
         numbered = replace(finding, journal_id=journal_id)
         if finding.offset is not None and ends[finding.offset] <= mark:
             text = "it is in front of the last mark: what was there is in the entry logs already"
@@ -243,13 +268,16 @@ def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[F
         yield numbered
 
 
-def damages(check: str, verdict: FileVerdict, following: str, log_id: int | None = None) -> Iterator[Finding]:
+def damages(
+    check: str, kind: Kind, verdict: FileVerdict, following: NextStep, log_id: int | None = None
+) -> Iterator[Finding]:
     """The damages of a file, the first of them one by one, the others counted."""
     real = [damage for damage in verdict.damage if not damage.unsynced]
     for damage in real[:DAMAGES_TOLD]:
         lost = {gap.ledger for gap in damage.missing}
         yield Finding(
             check,
+            kind,
             Severity.ERROR,
             f"{damage.size_bytes} bytes that cannot be read as records: {damage.reason}"
             + (f", found {damage.found}" if damage.found else "")
@@ -266,6 +294,7 @@ def damages(check: str, verdict: FileVerdict, following: str, log_id: int | None
     if verdict.damages > DAMAGES_TOLD and real:
         yield Finding(
             check,
+            kind,
             Severity.ERROR,
             f"{verdict.damages - DAMAGES_TOLD} more damaged ranges",
             "records one behind the other",

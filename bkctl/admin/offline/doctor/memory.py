@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from posixpath import join
 
 from bkctl.admin.offline.doctor.examination import Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.offline.next_step import not_ended
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.scan.index import LOCATIONS
 
@@ -45,11 +46,19 @@ def _caches(exam: Examination) -> Iterator[Finding]:
     listed = ", ".join(f"{name} {size // _MIB} MiB" for name, size in parts.items())
     yield Finding(
         CHECK,
+        Kind.CACHES_TOO_LARGE,
         Severity.WARNING,
         f"the caches take up to {total // _MIB} MiB ({listed}), the machine has {memory_bytes // _MIB} MiB",
         f"at most {_MEMORY_SHARE_MAX:.0%} of the machine's memory, the rest is the page cache's and the "
         "process's",
-        bkctl_line("doctor", *exam.command_options, "--only", CHECK),
+        not_ended(
+            "no command changes a configuration: make the caches smaller in it, or give the bookie a smaller "
+            "--memory",
+            "doctor",
+            *exam.command_options,
+            "--only",
+            CHECK,
+        ),
     )
 
 
@@ -79,12 +88,19 @@ def _block_cache(exam: Examination) -> Iterator[Finding]:
             needed = -(-filter_bytes * _SHARDS_MAX // _MIB) * _MIB
             yield Finding(
                 CHECK,
+                Kind.BLOCK_CACHE_TOO_SMALL,
                 Severity.WARNING,
                 f"the block cache of {cache_bytes // _MIB} MiB has shards of {room >> 10} KiB, and the "
                 f"filter of the largest table takes about {filter_bytes >> 10} KiB: it is read again "
                 "at every look-up",
                 f"dbStorage_rocksDB_blockCacheSize={needed} or more, or a larger --memory",
-                bkctl_line("index", "stats", place.path),
+                not_ended(
+                    f"no command changes a configuration: set dbStorage_rocksDB_blockCacheSize={needed} in "
+                    "it",
+                    "index",
+                    "stats",
+                    place.path,
+                ),
                 dir=place.path,
                 path=path,
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkctl.admin.offline.doctor.examination import Examination
-from bkctl.admin.offline.doctor.finding import Finding, Severity, bkctl_line
+from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.offline.next_step import ended_by, not_ended
 
 CHECK = "metadata"
 
@@ -15,26 +16,40 @@ def check_metadata(exam: Examination) -> Iterator[Finding]:
     cluster = exam.cluster
     if cluster is None:
         return
-    listing = bkctl_line("bookies", "list", "--all", *exam.command_options)
+    listing = ("bookies", "list", "--all", *exam.command_options)
     if cluster.error is not None:
-        yield Finding(CHECK, Severity.ERROR, cluster.error, f"an answer of {cluster.uri}", listing)
+        step = not_ended(
+            "bring the metadata store back, or correct its URI; the command asks it again", *listing
+        )
+        expected = f"an answer of {cluster.uri}"
+        yield Finding(CHECK, Kind.NO_ANSWER, Severity.ERROR, cluster.error, expected, step)
         return
     if not cluster.exists:
         yield Finding(
             CHECK,
+            Kind.NO_CLUSTER,
             Severity.ERROR if exam.subject.cookie is not None else Severity.NOTE,
             f"{cluster.uri}: there is no cluster",
             "the cluster of the bookie's cookies; the URI's server and path are the right ones?",
-            bkctl_line("bookies", "init", *exam.command_options, "--dry-run"),
+            ended_by(
+                ("bookies", "init", *exam.command_options, "--yes"),
+                instead="only where the URI is right and the cluster is to be a new one: a bookie that has "
+                "cookies of another cluster does not start in it",
+            ),
         )
         return
     # A copy's bookie may well run somewhere else.
     if cluster.mode is not None and exam.subject.at_home and not exam.in_use:
         yield Finding(
             CHECK,
+            Kind.REGISTERED_ELSEWHERE,
             Severity.WARNING,
             f"the bookie is registered ({cluster.mode}), and no process here uses its directories: it runs "
             "elsewhere, was killed a moment ago, or runs in another container",
             "a registration only while the bookie runs on these directories",
-            listing,
+            not_ended(
+                "a registration ends with the session of its process, some seconds after that was killed; "
+                "one that stays is a bookie that runs elsewhere under this id",
+                *listing,
+            ),
         )

@@ -1,0 +1,51 @@
+"""What to do about a finding: the commands that end it, or why no command can and what to do instead."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_YES = "--yes"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next step after a finding.
+
+    ``commands`` end it when they are run in their order; a script runs them as they stand. Each is a list of
+    words behind the program's name, with ``--yes`` where the command asks before it writes. ``look`` is a
+    command that shows more and changes nothing. ``instead`` says why no command ends the finding, or what
+    has to be known before the commands are run.
+    """
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    look: tuple[str, ...] = ()
+    instead: str | None = None
+
+    @property
+    def line(self) -> str | None:
+        """The command line for people, which asks before it writes (no ``--yes``); None without any."""
+        if not self.commands:
+            return bkctl_line(*self.look) if self.look else None
+        return " && ".join(bkctl_line(*(word for word in words if word != _YES)) for words in self.commands)
+
+    @property
+    def argv(self) -> list[list[str]]:
+        """The commands for scripts."""
+        return [["bkctl", *words] for words in self.commands]
+
+
+def ended_by(*commands: Sequence[str], instead: str | None = None) -> NextStep:
+    """Return the step of a finding that commands end."""
+    return NextStep(tuple(map(tuple, commands)), instead=instead)
+
+
+def not_ended(instead: str, *look: str) -> NextStep:
+    """Return the step of a finding that no command ends; ``look`` are the words that show more of it."""
+    return NextStep(look=look, instead=instead)
+
+
+def bkctl_line(*words: str) -> str:
+    """Return a command line of this program, quoted for a shell."""
+    return shlex.join(["bkctl", *words])
