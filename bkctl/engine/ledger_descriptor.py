@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bkctl.engine.lac_watches import LacWatch, LacWatches, notify_all
 from bkctl.errors import BookieError
 
 if TYPE_CHECKING:
@@ -25,21 +26,6 @@ LAC_NONE = -1
 Done = Callable[[BookieError | None], None]
 
 
-class LacWatch:
-    """One who waits for a ledger's last add confirmed to pass ``previous``.
-
-    ``notify`` gets the LAC and the time of its change in ms since 1970, None when the wait ends for
-    another reason (the ledger was fenced or deleted). It is called once, without locks, by the thread
-    that changed the ledger.
-    """
-
-    __slots__ = ("notify", "previous")
-
-    def __init__(self, previous: int, notify: Callable[[int, int | None], None]) -> None:
-        self.previous = previous
-        self.notify = notify
-
-
 class LedgerDescriptor:
     """State of one ledger.
 
@@ -49,6 +35,7 @@ class LedgerDescriptor:
     seen; ``lac_complete`` that entries of earlier runs of the bookie are counted in.
     ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
     record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
+    ``watches`` is None while nobody waits for the LAC, which is so of nearly all ledgers.
     """
 
     __slots__ = (
@@ -80,7 +67,7 @@ class LedgerDescriptor:
         self.fence_owed = False
         self.lac = LAC_NONE
         self.lac_complete = False
-        self.watches: list[LacWatch] = []
+        self.watches: LacWatches | None = None
 
     @property
     def idle(self) -> bool:
@@ -98,15 +85,35 @@ class LedgerDescriptor:
         if lac > self.lac:
             self.lac = lac
 
+    def watch(self, watch: LacWatch) -> None:
+        """Begin a wait for the LAC."""
+        if self.watches is None:
+            self.watches = LacWatches()
+        self.watches.add(watch)
+
+    def unwatch(self, watch: LacWatch) -> bool:
+        """End a wait; False when it is over already."""
+        if self.watches is None or not self.watches.remove(watch):
+            return False
+        self._drop_empty_watches()
+        return True
+
     def due_watches(self, changed_ms: int | None) -> list[Callable[[], None]]:
         """Remove the watches whose wait is over; what tells them, to be called without locks.
 
         ``changed_ms`` None ends the wait of all of them.
         """
-        due = [watch for watch in self.watches if changed_ms is None or self.lac > watch.previous]
-        if due:
-            self.watches = [watch for watch in self.watches if watch not in due]
-        return [partial(watch.notify, self.lac, changed_ms) for watch in due]
+        if self.watches is None:
+            return []
+        due = self.watches.take_all() if changed_ms is None else self.watches.take_passed(self.lac)
+        if not due:
+            return []
+        self._drop_empty_watches()
+        return [partial(notify_all, due, self.lac, changed_ms)]
+
+    def _drop_empty_watches(self) -> None:
+        if not self.watches:
+            self.watches = None
 
 
 def grant(ledger: int, master_key: bytes) -> bytes:

@@ -10,7 +10,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from bkctl.engine.ledger_descriptor import LAC_NONE, LacWatch
+from bkctl.engine.lac_watches import LacWatch
+from bkctl.engine.ledger_descriptor import LAC_NONE
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.errors import BookieError, LedgerLimboError, NoEntryError, NoLedgerError
@@ -132,17 +133,14 @@ class ReadStage:
             if descriptor.lac > previous:
                 return None
             watch = LacWatch(previous, notify)
-            descriptor.watches.append(watch)
+            descriptor.watch(watch)
             return watch
 
     def unwatch(self, ledger: int, watch: LacWatch) -> bool:
         """End a wait; False when its ``notify`` was, or is being, called."""
         with self._lock:
             descriptor = self._table.get(ledger)
-            if descriptor is None or watch not in descriptor.watches:
-                return False
-            descriptor.watches.remove(watch)
-            return True
+            return descriptor is not None and descriptor.unwatch(watch)
 
     def _known(self, ledger: int) -> LedgerStorage:
         storage = self._table.storage_of(ledger)

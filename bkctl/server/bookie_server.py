@@ -44,6 +44,7 @@ class ServerSettings:
     high_priority_threads: int = 4
     high_priority_max: int = 50_000
     long_polls_max: int = 50_000
+    long_polls_per_connection_max: int = 10_000
     batch_read_bytes_max: int = FRAME_BYTES_MAX
     write_low_bytes: int = 384 << 10
     write_high_bytes: int = 512 << 10
@@ -91,6 +92,7 @@ class BookieServer:
             self.request_meters,
             clock,
             polls_max=settings.long_polls_max,
+            polls_per_client_max=settings.long_polls_per_connection_max,
         )
         self.processor = RequestProcessor(
             bookie,

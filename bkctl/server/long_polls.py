@@ -2,18 +2,23 @@
 
 A wait holds no thread: the engine tells when the LAC moves, a timer of the event loop when the time is over,
 and whoever comes first takes the answer to the read stage. A client that goes takes its waits along.
+
+Many waits may end at once: one add ends all those of its ledger, one client that goes all of its own. The
+event loop ends them some at a time and serves everybody else in between.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from bkctl.clock import Clock
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.ledger_descriptor import LacWatch
+from bkctl.engine.lac_watches import LacWatch
 from bkctl.engine.read_stage import LAST_ENTRY
 from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsError
 from bkctl.metrics.stage import StageMeter
@@ -38,9 +43,12 @@ class Client(Protocol):
 #: A client that asks for more waits this long.
 TIMEOUT_MS_MAX = 600_000
 
+#: Waits that end in one turn of the event loop: about a millisecond.
+_ENDS_PER_TURN = 64
+
 
 class LongPolls:
-    """At most ``polls_max`` waits; one more is refused with too-many-requests."""
+    """At most ``polls_max`` waits, ``polls_per_client_max`` of a client; one more gets too-many-requests."""
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class LongPolls:
         clock: Clock,
         *,
         polls_max: int,
+        polls_per_client_max: int,
     ) -> None:
         self.meter = StageMeter("long_poll", bound=polls_max, unit="requests")
         self.meter.waited = meters.steps["READ_ENTRY_LONG_POLL_WAIT"]
@@ -61,33 +70,65 @@ class LongPolls:
         self._meters = meters
         self._now_s = clock.monotonic
         self._waits: dict[Client, set[_Wait]] = {}
+        self._per_client_max = polls_per_client_max
+        self._per_client: Counter[Client] = Counter()
+        # How waits end whose turn has not come; any thread puts something in.
+        self._ends_lock = threading.Lock()
+        self._ends: deque[Callable[[], None]] = deque()
+        self._ending = False
 
     def start(self, request: ReadRequest, respond: Respond, client: Client) -> None:
         """Begin a wait. On the loop's thread. Raises TooManyRequestsError."""
-        if self.meter.length >= self.meter.bound:
+        if self.meter.length >= self.meter.bound or self._per_client[client] >= self._per_client_max:
             self.meter.rejected += 1
             raise TooManyRequestsError("too many long polls are waiting")
-        self.meter.length += 1
+        self._count(client, 1)
         try:
             # The LAC may have to be read from disk first.
-            look = partial(self._look, request, partial(self._finish, respond), client, self._now_s())
-            self._read_stage.submit(look)
+            finish = partial(self._finish, respond, client)
+            self._read_stage.submit(partial(self._look, request, finish, client, self._now_s()))
         except BkctlError:
-            self.meter.length -= 1
+            self._count(client, -1)
             raise
 
-    def _finish(self, respond: Respond, response: Response) -> None:
-        respond(response)
-        self._loop.call_soon_threadsafe(self._ended)
+    def _count(self, client: Client, change: int) -> None:
+        self.meter.length += change
+        self._per_client[client] += change
+        if not self._per_client[client]:
+            del self._per_client[client]
 
-    def _ended(self) -> None:
-        self.meter.length -= 1
+    def _finish(self, respond: Respond, client: Client, response: Response) -> None:
+        respond(response)
+        self._loop.call_soon_threadsafe(self.ended, client)
+
+    def ended(self, client: Client) -> None:
+        """A wait was answered, or has ended with its client. On the loop's thread."""
+        self._count(client, -1)
         self.meter.done += 1
+
+    def end_soon(self, end: Callable[[], None]) -> None:
+        """Have the loop end a wait when its turn comes. From any thread."""
+        with self._ends_lock:
+            self._ends.append(end)
+            first, self._ending = not self._ending, True
+        if first:
+            self._loop.call_soon_threadsafe(self._end_some)
+
+    def _end_some(self) -> None:
+        """Let some waits end in the loop's next turn, and look at the others behind them."""
+        with self._ends_lock:
+            some = [self._ends.popleft() for _ in range(min(len(self._ends), _ENDS_PER_TURN))]
+            self._ending = bool(self._ends)
+            more = self._ending
+        for end in some:
+            self._loop.call_soon(end)
+        if more:
+            self._loop.call_soon(self._end_some)
 
     def forget(self, client: Client) -> None:
         """A client is gone: so are its waits. On the loop's thread."""
         for wait in self._waits.pop(client, set()):
-            wait.end_unanswered()
+            self.end_soon(wait.end_unanswered)
 
     def keep(self, client: Client, wait: _Wait) -> None:
         """A wait has begun. On the loop's thread."""
@@ -100,10 +141,6 @@ class LongPolls:
             waits.discard(wait)
             if not waits:
                 del self._waits[client]
-
-    def unanswered(self) -> None:
-        """A wait ended with its client. On the loop's thread."""
-        self._ended()
 
     def _look(self, request: ReadRequest, respond: Respond, client: Client, since_s: float) -> None:
         """On the read stage: answer at once, or set the wait up."""
@@ -206,14 +243,15 @@ class _Wait:
 
     def changed(self, _: int, changed_ms: int | None) -> None:
         """The engine, from any thread: the LAC moved, or the ledger was fenced or deleted."""
-        self._polls.loop.call_soon_threadsafe(self._cancel_timer)
-        self._polls.resume(self._request, self._respond, changed_ms, self._began_s)
+        self._polls.end_soon(partial(self._answer, changed_ms))
 
-    def _cancel_timer(self) -> None:
+    def _answer(self, changed_ms: int | None) -> None:
+        """On the loop."""
         self._changed = True
         if self._timer is not None:
             self._timer.cancel()
             self._polls.drop(self._client, self)
+        self._polls.resume(self._request, self._respond, changed_ms, self._began_s)
 
     def _time_over(self) -> None:
         assert self._watch is not None
@@ -226,4 +264,4 @@ class _Wait:
         if self._timer is not None:
             self._timer.cancel()
         if self._watch is not None and self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
-            self._polls.unanswered()
+            self._polls.ended(self._client)

@@ -169,7 +169,7 @@ def test_the_long_polls_of_a_client_that_goes_go_with_it() -> None:
         served.until_idle()
         descriptor = served.rig.bookie.table.get(5)
         assert descriptor is not None
-        assert descriptor.watches == []
+        assert not descriptor.watches
 
 
 def test_a_long_poll_outlives_the_first_real_master_key_of_its_ledger() -> None:
