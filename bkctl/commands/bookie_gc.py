@@ -84,7 +84,7 @@ def gc_command(
     """
     from bkctl.admin.online import bookie_gc
 
-    url = running_bookie_url(url, conf, override, metadata_uri)
+    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
     if confirm_deletions:
         bookie_gc.confirm_deletions(url)
     else:
@@ -128,7 +128,7 @@ def compact_command(
         raise typer.BadParameter("either --suspend or --resume", param_hint="--resume")
     if not major and not minor:
         major = minor = True
-    url = running_bookie_url(url, conf, override, metadata_uri)
+    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
     if suspend:
         bookie_gc.suspend(url, major=major, minor=minor)
     elif resume:

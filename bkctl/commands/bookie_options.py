@@ -92,11 +92,18 @@ def bookie_config(
 
 
 def running_bookie_url(
-    url: str | None, conf: str | None, overrides: list[str] | None, metadata_uri: str | None
+    url: str | None,
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    *,
+    changes: bool = False,
 ) -> str:
-    """The HTTP admin at ``url``, or that of the bookie that runs with this configuration.
+    """Return the HTTP admin at ``url``, or that of the bookie that runs with this configuration.
 
-    Raises ConnectionFailedError when there is no such bookie, and as :func:`bookie_config`.
+    ``changes``: what follows sends the token. Raises ConnectionFailedError when there is no such bookie,
+    RefusedError when its registration names a host that is not to get the token, and as
+    :func:`bookie_config`.
     """
     if url is not None:
         return url
@@ -106,7 +113,12 @@ def running_bookie_url(
         raise ConnectionFailedError(f"no --url, no --conf, and no bookie in ./{DATA_DIRECTORY}")
     from bkctl.server.new_bookie import registered_http_url
 
-    return registered_http_url(bookie_config(conf, overrides, metadata_uri))
+    registered = registered_http_url(bookie_config(conf, overrides, metadata_uri))
+    if changes:
+        from bkctl.admin.online.http_json import require_named_host
+
+        require_named_host(registered)
+    return registered
 
 
 def _say(notice: Notice) -> None:

@@ -151,6 +151,11 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
     ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
+    (
+        "BKCTL_HTTP_TOKEN_HOSTS",
+        "Hosts, separated by commas, that get this token though only the cluster's metadata name them; the "
+        "loopback and the host of --url get it anyway.",
+    ),
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
     ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
     ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who a bookie that asks for SASL (DIGEST-MD5) is told we are."),

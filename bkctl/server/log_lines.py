@@ -11,6 +11,8 @@ serving            ``bookie``, ``port``, ``http_port``, ``loop``, ``replayed_ent
                    ``replayed_journals``, ``seconds``, ``unclean``
 ended_by_error     ``error``, ``exit_code``: of the process, whether it had served or not
 mode_changed       ``read_only``
+admin_change       ``peer``, ``token``, ``method``, ``path``, ``status``: a change over HTTP, or entries
+                   that were read there
 disk_usage         ``directory``, ``filling`` (``normal``, ``high``, ``full``), ``used_percent``: a disk
                    crossed ``diskUsageWarnThreshold`` or ``diskUsageThreshold``, or came back
 session_lost, session_back

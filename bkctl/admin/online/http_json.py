@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
+from bkctl.admin.online.http_address import is_loopback
 from bkctl.errors import ConnectionFailedError, RefusedError, UsageError
 
 TIMEOUT_S = 10.0
@@ -16,7 +17,21 @@ TIMEOUT_S = 10.0
 SNAPSHOT, GC_LOGS = "/api/v1/bkctl/snapshot", "/api/v1/bkctl/gc/logs"
 #: The environment's variable with the token that a bookie wants before it changes anything.
 TOKEN_VARIABLE = "BKCTL_HTTP_TOKEN"  # noqa: S105 - the variable's name, not a token
+#: Hosts, separated by commas, that get the token besides those that a command line names.
+TOKEN_HOSTS_VARIABLE = "BKCTL_HTTP_TOKEN_HOSTS"  # noqa: S105 - the variable's name, not a token
 _ANSWER_BYTES_MAX = 64 << 20
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirection to the caller as an error status: no bookie sends one."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return None: the answer is not followed."""
+
+
+#: No proxy of the environment: it would see the token, and could not reach a bookie's network anyway. No
+#: redirection to another host either.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
 
 
 class NoSuchPathError(RefusedError):
@@ -60,6 +75,22 @@ def base(url: str) -> str:
     return url.rstrip("/")
 
 
+def require_named_host(url: str) -> None:
+    """Refuse to send the token to an address that nobody named: one that stands in a cluster's metadata.
+
+    Whoever may write a registration could have the token otherwise. The loopback is this machine. Raises
+    RefusedError when there is a token and the host of ``url`` is not in ``BKCTL_HTTP_TOKEN_HOSTS``.
+    """
+    host = urlsplit(url).hostname or ""
+    named = {name.strip().strip("[]").lower() for name in os.environ.get(TOKEN_HOSTS_VARIABLE, "").split(",")}
+    if not os.environ.get(TOKEN_VARIABLE, "").strip() or is_loopback(host) or host in named:
+        return
+    raise RefusedError(
+        f"{url}: the address is from the bookie's registration, and the token in {TOKEN_VARIABLE} is sent "
+        f"only to hosts that you name: give --url {url}, or {TOKEN_HOSTS_VARIABLE}={host}"
+    )
+
+
 def call(
     method: str,
     url: str,
@@ -81,7 +112,7 @@ def call(
             raise UsageError(f"{TOKEN_VARIABLE}: expected one line of ASCII characters")
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked by base
+        with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
             content = answer.read(answer_bytes_max)
     except urllib.error.HTTPError as error:
         with error:

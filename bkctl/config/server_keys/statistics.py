@@ -43,7 +43,8 @@ KEYS: tuple[ConfigKey, ...] = (
         Kind.PATH,
         None,
         "File with the token (16 characters or more) that requests must carry to change something, read "
-        "entries or see passwords. Without one nothing can be changed from another machine.",
+        "entries or see passwords; mode 0600 or 0640. Without one nothing can be changed from another "
+        "machine, nor through a proxy on this one.",
         java_default="no such key",
     ),
     _HTTP.refused(
@@ -51,7 +52,8 @@ KEYS: tuple[ConfigKey, ...] = (
         Kind.BOOL,
         False,
         "Serve the HTTP admin with TLS.",
-        "the HTTP admin would speak in the clear; listen on 127.0.0.1 behind a proxy and take the key out",
+        "the HTTP admin would speak in the clear; listen on 127.0.0.1 behind a proxy that ends TLS, name a "
+        "bkctlHttpAdminTokenFile, and take the key out",
     ),
     _HTTP.ignored("httpServerClass", Kind.CLASS, None, "the HTTP admin is built in"),
     _HTTP.ignored("httpServerKeyStorePath", Kind.PATH, None, f"goes with {_NO_HTTPS}"),

@@ -21,7 +21,7 @@ bookie/is_ready                               GET           200 ``OK`` once it s
 bookie/state                                  GET           running, readOnly, shuttingDown,
                                                             availableForHighPriorityWrites
 bookie/state/readonly                         GET, PUT      ``{"readOnly": bool}``
-bookie/sanity                                 GET           writes and reads a ledger on this bookie
+bookie/sanity                                 PUT           writes and reads a ledger on this bookie
 bookie/info                                   GET           freeSpace, totalSpace (bytes)
 bookie/cluster_info                           GET           bookies by mode, auditor, under-replication
 autorecovery/status                           GET, PUT      ``enabled``
@@ -54,7 +54,8 @@ and resuming compaction is told in other words.
 
 Who may do what. With ``bkctlHttpAdminTokenFile``, what changes state, the sanity test (it writes) and what
 shows entries need ``Authorization: Bearer TOKEN``. Without a token that is refused unless the admin listens
-on the loopback.
+on the loopback, where pages of other sites and what a proxy passed on are refused (``guard``). Java serves
+the sanity test by GET; here GET needs the token.
 
 Source: ``org.apache.bookkeeper.server.http.service``. aiohttp is imported when an admin is started.
 """

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, StorageError
 from bkctl.server.gc_admin import GcAdmin
+from bkctl.server.http.audit_line import log_change, log_refusal
 from bkctl.server.http.autorecovery_pages import AutorecoveryPages
 from bkctl.server.http.bookie_pages import BookiePages
 from bkctl.server.http.cluster_pages import ClusterPages
 from bkctl.server.http.config_pages import ConfigPages
+from bkctl.server.http.failed_attempts import WAITING_MAX, FailedAttempts
 from bkctl.server.http.guard import Guard, read_token
 from bkctl.server.http.ledger_pages import LedgerPages
 from bkctl.server.http.replies import as_json, failure, scrape, text
@@ -58,6 +61,9 @@ class HttpAdmin:
         self._ledgers: LedgerPages | None = None
         self._runner: web.AppRunner | None = None
         self._answering = 0
+        self._failed = FailedAttempts(SystemClock())
+        #: Refusals whose answers are held back.
+        self._delayed = 0
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port. Raises StorageError (the address cannot be had), UsageError (no good token)."""
@@ -114,10 +120,41 @@ class HttpAdmin:
             self._collector.close()
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Around every handler."""
+        """Answer one request; a refusal and a change are each one line of the audit log."""
         refused = self._guard.refusal(request)
         if refused is not None:
-            return refused
+            return await self._refused(request, refused)
+        if not self._guard.is_guarded(request):
+            return await self._handle(request, handler)
+        token = self._guard.has_token(request)
+        if token:
+            self._failed.forget(request.remote or "")
+        # A handler that raises, and one that is cut short, has no status of its own.
+        status = 500
+        try:
+            answer = await self._handle(request, handler)
+            status = answer.status
+        except _raised_answer() as error:
+            status = error.status
+            raise
+        finally:
+            log_change(request, status, token=token)
+        return answer
+
+    async def _refused(self, request: web.Request, answer: web.Response) -> web.Response:
+        """Log a refusal, and hold its answer back from who is refused again and again."""
+        log_refusal(request, answer.status)
+        delay_s = self._failed.delay_s(request.remote or "")
+        if delay_s and self._delayed < WAITING_MAX:
+            self._delayed += 1
+            try:
+                await asyncio.sleep(delay_s)
+            finally:
+                self._delayed -= 1
+        return answer
+
+    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request that is allowed."""
         if self._answering >= _REQUESTS_MAX:
             return text("too many requests at once", 503)
         self._answering += 1
@@ -146,6 +183,13 @@ class HttpAdmin:
 
     async def _not_served(self, request: web.Request) -> web.Response:
         return text(f"Not served by this bookie: {_NOT_SERVED[request.path]}", 501)
+
+
+def _raised_answer() -> type[web.HTTPException]:
+    """Return the class of the answers that aiohttp raises: an unknown path, a method that is not served."""
+    from aiohttp import web
+
+    return web.HTTPException
 
 
 async def _has_come(request: web.Request) -> bool:

@@ -41,6 +41,7 @@ class BookiePages:
         router.add_get("/api/v1/bookie/last_log_mark", self._last_log_mark)
         router.add_get("/api/v1/bookie/list_disk_file", self._list_disk_file)
         router.add_get("/api/v1/bookie/sanity", self._sanity_test)
+        router.add_put("/api/v1/bookie/sanity", self._sanity_test)
 
     def _bookie(self) -> Bookie:
         bookie = self._service.bookie

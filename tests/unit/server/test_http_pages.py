@@ -219,17 +219,17 @@ def test_sanity_writes_reads_and_leaves_nothing(
     bookie: EmbeddedBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = ask_json(bookie, "GET", f"{API}/ledger/list")
-    assert ask_json(bookie, "GET", f"{API}/bookie/sanity") == {"passed": True, "readOnly": False}
+    assert ask_json(bookie, "PUT", f"{API}/bookie/sanity") == {"passed": True, "readOnly": False}
     assert ask_json(bookie, "GET", f"{API}/ledger/list") == before
     ask(bookie, "PUT", f"{API}/bookie/state/readonly", b'{"readOnly": true}')
-    assert ask_json(bookie, "GET", f"{API}/bookie/sanity") == {"passed": True, "readOnly": True}
+    assert ask_json(bookie, "PUT", f"{API}/bookie/sanity") == {"passed": True, "readOnly": True}
     ask(bookie, "PUT", f"{API}/bookie/state/readonly", b'{"readOnly": false}')
 
     async def insane(*_: object) -> bool:
         return False
 
     monkeypatch.setattr(bookie_pages, "is_sane", insane)
-    assert ask_json(bookie, "GET", f"{API}/bookie/sanity") == {"passed": False, "readOnly": False}
+    assert ask_json(bookie, "PUT", f"{API}/bookie/sanity") == {"passed": False, "readOnly": False}
 
 
 def test_the_cluster_in_numbers(bookie: EmbeddedBookie) -> None:
@@ -263,7 +263,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr(http_admin, "_BODY_TIMEOUT_S", 0.05)
     assert bookie.http_port is not None
     with socket.create_connection(("127.0.0.1", bookie.http_port), timeout=20) as connection:
-        head = f"PUT {API}/bookie/state/readonly HTTP/1.1\r\nHost: b\r\nContent-Length: 18\r\n\r\n"
+        head = f"PUT {API}/bookie/state/readonly HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\r\n"
         connection.sendall(f'{head}{{"readOnly":'.encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 408")
     assert ask_json(bookie, "GET", f"{API}/bookie/state/readonly") == {"readOnly": False}
