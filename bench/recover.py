@@ -1,16 +1,20 @@
 """Recovering ledgers: one beside ``bookkeeper shell``, wall time of commands; and many at once, per second.
 
-    python bench/recover.py [--rounds N] [--ledgers N] [--concurrency N] [--bookies theirs|ours]
+    python bench/recover.py [--rounds N] [--ledgers N] [--concurrency N] [--bookies theirs|ours] [--stopped]
 
 A real ZooKeeper and three bookies (Java's unless told otherwise) run as processes of their own. Each round
 leaves two ledgers of 20 entries open; one is recovered and shown by ``bkctl ledger recover`` and ``ledger
 show``, the other by the shell's ``readledger -r`` and ``ledgermetadata``. Figures are medians over rounds.
+
+With ``--stopped`` only this is measured: recoveries of 60 entries behind the last add confirmed (E3 Wq3 Aq2),
+with three healthy bookies, and then with one of them stopped (SIGSTOP).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -22,8 +26,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.metadata.uri import open_metadata_store
 from tests.support.java_bookkeeper import Jars, require_jars
-from tests.support.java_cluster import OURS, THEIRS, BookieProcess, new_cluster
+from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
 from tests.support.zookeeper import running_zookeeper
 
 BOOKIES = 3
@@ -46,6 +51,37 @@ async def leave_open(uri: str, count: int, entries: int) -> list[int]:
                 return ledger.ledger
 
         return await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def recover_60(
+    uri: str, bookies: list[BookieProcess], rounds: int, *, stop: bool = False
+) -> list[float]:
+    """Seconds of recoveries of ledgers whose entries all stand behind the last add confirmed.
+
+    Each has a client of its own, which knows nothing yet of the bookie that is stopped.
+    """
+    seconds = []
+    for number in range(rounds):
+        async with await BookKeeper.connect(uri) as client:
+            ledger = await client.create(3, 3, 2)
+            await asyncio.gather(*[await ledger.submit(bytes(ENTRY_BYTES)) for _ in range(60)])
+            ledger.abandon()
+        stopped = bookies[number % len(bookies)]
+        if stop:
+            stopped.pause()
+        try:
+            async with await BookKeeper.connect(uri) as client:
+                began_s = time.perf_counter()
+                result = await client.recover(ledger.ledger)
+                seconds.append(time.perf_counter() - began_s)
+                assert (result.last_entry, result.entries_rewritten) == (59, 60), result
+        finally:
+            if stop:
+                stopped.resume()
+        with contextlib.closing(open_metadata_store(uri, SETTINGS)) as store:
+            while len(store.registration.bookies().writable) < BOOKIES:  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.05)
+    return seconds
 
 
 def run(command: list[str], uri: str) -> tuple[float, str]:
@@ -99,14 +135,28 @@ def main() -> None:
     parser.add_argument("--ledgers", type=int, default=1000)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--bookies", choices=(THEIRS, OURS), default=THEIRS)
+    parser.add_argument("--stopped", action="store_true")
     options = parser.parse_args()
     jars = require_jars()
     with ExitStack() as stack:
         server = stack.enter_context(running_zookeeper())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bkctl-bench-")))
         uri = new_cluster(server)
-        for number in range(BOOKIES):
-            stack.enter_context(BookieProcess(folder / f"bookie{number}", uri)).start(options.bookies)
+        bookies = [BookieProcess(folder / f"bookie{number}", uri) for number in range(BOOKIES)]
+        for bookie in bookies:
+            stack.enter_context(bookie).start(options.bookies)
+        if options.stopped:
+            healthy = asyncio.run(recover_60(uri, bookies, options.rounds))
+            beside = asyncio.run(recover_60(uri, bookies, options.rounds, stop=True))
+            row = {
+                "bookies": options.bookies,
+                "healthy_s": round(statistics.median(healthy), 3),
+                "beside_a_stopped_one_s": round(statistics.median(beside), 3),
+                "ratio": round(statistics.median(beside) / statistics.median(healthy), 2),
+                "load_average": round(os.getloadavg()[0], 1),
+            }
+            print(json.dumps(row, indent=2))
+            return
         conf = folder / "shell.conf"
         conf.write_text(f"metadataServiceUri={uri}\n")
         our_s, their_s = [], []

@@ -153,7 +153,7 @@ class BookKeeper:
         stored, access = await self._look_up(ledger, password, digest)
         metadata, version = stored.metadata, stored.version
         if metadata.state is not LedgerState.CLOSED:
-            machine = RecoveryMachine(access, metadata, version, recovery)
+            machine = RecoveryMachine(access, metadata, version, self._avoiding_slow(recovery))
             result = cast("RecoveryResult", await self._driver.run(machine))
             metadata, version = result.metadata, result.version
         return ReadOnlyLedgerHandle(
@@ -189,7 +189,7 @@ class BookKeeper:
         ``stored`` is its metadata when that has just been read. Raises as :meth:`open`.
         """
         stored, access = await self._look_up(ledger, password, digest, stored)
-        machine = RecoveryMachine(access, stored.metadata, stored.version, settings)
+        machine = RecoveryMachine(access, stored.metadata, stored.version, self._avoiding_slow(settings))
         return cast("RecoveryResult", await self._driver.run(machine))
 
     async def ask_replicas(
@@ -260,6 +260,10 @@ class BookKeeper:
         if stored.metadata.digest_type is None and digest is not None:
             return stored, LedgerAccess(ledger, digest, password or b"")
         return stored, LedgerAccess.of(ledger, stored.metadata, password)
+
+    def _avoiding_slow(self, settings: RecoverySettings | None) -> RecoverySettings:
+        settings = settings or RecoverySettings()
+        return replace(settings, avoid=settings.avoid | self._driver.slow_bookies())
 
     async def _read_lac(
         self, access: LedgerAccess, metadata: LedgerMetadata, *, fence: bool = False, wait_all: bool = False

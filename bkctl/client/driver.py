@@ -40,8 +40,11 @@ from bkctl.client.machine import (
     WriteMetadata,
 )
 from bkctl.client.settings import ClientSettings
+from bkctl.client.slow_bookies import SlowBookies
+from bkctl.clock import Clock, SystemClock
 from bkctl.errors import BkctlError
 from bkctl.metadata.api import LedgerManager, StoredLedger, find_ledger
+from bkctl.net.connection import Done
 from bkctl.net.errors import GarbageError, RequestTimeoutError, SilentBookieError
 from bkctl.net.pool import BookiePool
 from bkctl.protocol.messages import AddRequest, ForceLedgerRequest, ReadRequest, Request, Response
@@ -75,12 +78,14 @@ class Driver:
         choice: BookieChoice,
         threads: Executor,
         settings: ClientSettings,
+        clock: Clock | None = None,
     ) -> None:
         self.pool = pool
         self.ledgers = ledgers
         self.choice = choice
         self.threads = threads
         self.settings = settings
+        self._slow = SlowBookies(clock or SystemClock())
         self._running: set[RunningMachine] = set()
 
     async def run(self, machine: Machine, on_notify: OnNotify | None = None) -> object:
@@ -128,6 +133,25 @@ class Driver:
                 return LedgerIdIs(token, ledgers.new_ledger_id())
             case ChooseBookies():
                 return BookiesAre(token, self.choice.choose(instruction))
+
+    def slow_bookies(self) -> frozenset[str]:
+        """Return the bookies that keep this client waiting now; reads ask them last."""
+        return self._slow.now()
+
+    def send(self, bookie: str, request: Request, done: Done) -> None:
+        """Send a request within its time; whether it is answered tells how slow the bookie is."""
+        timeout_s = self.timeout_s(request)
+        if isinstance(request, ReadRequest) and request.long_poll:
+            # It is to wait.
+            self.pool.send(bookie, request, done, timeout_s)
+            return
+        number = self._slow.sent(bookie)
+
+        def ended(outcome: Response | SilentBookieError) -> None:
+            self._slow.ended(bookie, number, answered=not isinstance(outcome, SilentBookieError))
+            done(outcome)
+
+        self.pool.send(bookie, request, ended, timeout_s)
 
     def end_all(self) -> None:
         """Forget every machine; whoever waits for one gets HandleClosedError."""
@@ -227,10 +251,7 @@ class RunningMachine:
         self.drop()
 
     def _send(self, send: Send) -> None:
-        driver = self._driver
-        driver.pool.send(
-            send.bookie, send.request, partial(self._answer, send.token), driver.timeout_s(send.request)
-        )
+        self._driver.send(send.bookie, send.request, partial(self._answer, send.token))
 
     def _answer(self, token: Token, outcome: Response | SilentBookieError) -> None:
         if isinstance(outcome, SilentBookieError):

@@ -67,7 +67,11 @@ class _Ledger:
 
     def _read_settings(self) -> ReadSettings:
         settings = self._driver.settings
-        return ReadSettings(parallel_max=settings.outstanding_reads_max, speculation=settings.speculation)
+        return ReadSettings(
+            parallel_max=settings.outstanding_reads_max,
+            speculation=settings.speculation,
+            avoid=self._driver.slow_bookies(),
+        )
 
     async def _read(self, first: int, last: int, lac: int, *, unconfirmed: bool) -> ReadResult:
         machine = ReadMachine(

@@ -1,7 +1,8 @@
 """A bookie in a few lines: entries, a fence, and the answers of protocol.md's tables. One ledger.
 
 State survives a crash, as acknowledged means on disk. A bookie that is ``sick`` answers with codes that say
-nothing, whatever it did; one that is in ``limbo`` does not know whether it has an entry; one
+nothing, whatever it did; one that is in ``limbo`` does not know whether it has an entry, which one that
+``forgets_after_fence`` is from its answer to the fence on, so that others have to say what is there; one
 that is ``rotten`` sends bytes that do not check; one that is ``wild`` sends any value in the fields that no
 digest covers.
 """
@@ -45,6 +46,7 @@ class ModelBookie:
         self.wild = False
         self.read_only = False
         self.limbo = False
+        self.forgets_after_fence = False
         self.fenced = False
         self.known = False
         self.entries: dict[int, bytes] = {}
@@ -68,7 +70,10 @@ class ModelBookie:
         if isinstance(request, AddRequest):
             return request.answer(self._add(request))
         if isinstance(request, ReadRequest):
-            return self._read(request)
+            response = self._read(request)
+            if request.fence and self.forgets_after_fence:
+                self.limbo = True
+            return response
         if isinstance(request, ReadLacRequest):
             return self._read_lac(request)
         if isinstance(request, WriteLacRequest):

@@ -224,6 +224,8 @@ class Scenario:
             world.after(
                 self.first_recovery_s + random.random() * 8.0, self._set_flag, (bookie, "limbo", False)
             )
+        if self.theme == LATE_ADDS and self.writer is not None and bookie.name not in self.writer.stalls:
+            bookie.forgets_after_fence = random.random() < 0.5
         if random.random() < self.trouble:
             at_s = random.random() * 10.0
             world.after(at_s, self._set_up, (bookie, False))
@@ -247,6 +249,7 @@ class Scenario:
         for bookie in self.world.bookies.values():
             bookie.up = True
             bookie.sick = bookie.limbo = bookie.rotten = bookie.read_only = False
+            bookie.forgets_after_fence = False
         if self.writer is not None:
             self.writer.cut_off.clear()
 
@@ -326,7 +329,7 @@ class Scenario:
             actor = Actor(self.world, name, machine, finished=finished, sent=sent)
             self._stall(actor)
             if self.theme == LATE_ADDS and self.world.now_s < STORM_S:
-                actor.lose_request = 0.3
+                self._keep_the_fence_from_some(actor)
             kill_share, kill_s = (0.6, 25.0) if self.theme == RETRIED else (0.15, 4.0)
             if self.random.random() < kill_share and self.world.now_s < STORM_S:
                 self.world.after(self.random.random() * kill_s, self._kill, actor)
@@ -334,6 +337,14 @@ class Scenario:
 
         name = f"recovery-{self.world.events}"
         self._with_metadata(read)
+
+    def _keep_the_fence_from_some(self, recovery: Actor) -> None:
+        """Lose some of its requests, or the first to a bookie that the writer's adds are on the way to."""
+        assert self.writer is not None
+        if self.writer.stalls and self.random.random() < 0.5:
+            recovery.lose_first.add(self.random.choice(sorted(self.writer.stalls)))
+        else:
+            recovery.lose_request = 0.3
 
     def _check_the_fence(self, name: str, metadata: LedgerMetadata) -> None:
         """A recovery that goes on to read has left the writer no ack quorum in the last ensemble."""

@@ -7,12 +7,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from random import Random
 
 import pytest
 
+from bkctl.client.machine import Send
+from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult
+from bkctl.codec.ledger_metadata import Segment
+from bkctl.protocol.messages import ReadRequest
+from tests.sim.model_bookie import ModelBookie
 from tests.sim.mutants import MUTANTS
-from tests.sim.scenario import run_seed
-from tests.sim.world import TRACE, BrokenInvariantError
+from tests.sim.scenario import ACCESS, GENERAL, fresh_metadata, length_up_to, payload, run_seed
+from tests.sim.world import TRACE, Actor, BrokenInvariantError, Faults, Store, World
 
 SEEDS = int(os.environ.get("BKCTL_SIM_SEEDS") or 2_000)
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
@@ -61,6 +68,54 @@ def test_a_seed_is_the_same_each_time() -> None:
     first, second = run_seed(11), run_seed(11)
     assert (first.world.events, first.world.now_s) == (second.world.events, second.world.now_s)
     assert first.store.metadata == second.store.metadata
+
+
+def recovery_seconds(seed: int, hung: str | None) -> tuple[float, int]:
+    """Recover 60 entries behind the LAC, E3 Wq3 Aq2: simulated seconds, and reads sent to ``hung``."""
+    random = Random(seed)
+    names = ("b0", "b1", "b2")
+    world = World(random, {name: ModelBookie(name, random) for name in names}, Faults.none())
+    metadata = replace(
+        fresh_metadata(random, GENERAL),
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        segments=(Segment(0, names),),
+    )
+    world.store = Store(world, metadata)
+    for entry in range(60):
+        body = ACCESS.encode(entry, -1, length_up_to(entry), payload(entry))
+        for bookie in world.bookies.values():
+            bookie.known = True
+            bookie.entries[entry] = body
+    ended: list[tuple[float, object]] = []
+    waits = 0
+
+    def sent(send: Send) -> None:
+        nonlocal waits
+        waits += isinstance(send.request, ReadRequest) and send.request.entry >= 0 and send.bookie == hung
+
+    machine = RecoveryMachine(ACCESS, metadata, 0)
+    actor = Actor(
+        world, "recovery", machine, finished=lambda end: ended.append((world.now_s, end.value)), sent=sent
+    )
+    if hung is not None:
+        actor.stalls[hung] = (0.0, 1e9)
+    actor.start()
+    world.run(1_000.0)
+    ((seconds, result),) = ended
+    assert isinstance(result, RecoveryResult)
+    assert result.last_entry == 59
+    return seconds, waits
+
+
+@pytest.mark.parametrize("hung", ["b0", "b1", "b2"])
+def test_a_bookie_that_hangs_costs_a_recovery_at_most_three_times_the_time(hung: str) -> None:
+    for seed in range(20):
+        healthy_s, _ = recovery_seconds(seed, None)
+        beside_s, waits = recovery_seconds(seed, hung)
+        assert beside_s <= 3 * healthy_s
+        assert waits <= 1
 
 
 def test_the_seeds_see_what_they_are_for() -> None:

@@ -91,6 +91,8 @@ class Actor:
         self.stalls: dict[str, tuple[float, float]] = {}
         #: Instead of the world's probability that a request is lost.
         self.lose_request: float | None = None
+        #: Bookies to which the next request is lost.
+        self.lose_first: set[str] = set()
         self._sent = sent
         self._notified = notified
         self._finished = finished
@@ -238,7 +240,8 @@ class World:
         if begin_s <= self.now_s < end_s:
             latency_s += end_s - self.now_s
         lose_request = faults.lose_request if actor.lose_request is None else actor.lose_request
-        lost = random.random() < lose_request
+        lost = random.random() < lose_request or send.bookie in actor.lose_first
+        actor.lose_first.discard(send.bookie)
         if lost or latency_s >= REQUEST_TIMEOUT_S:
             self.after(REQUEST_TIMEOUT_S, actor.tell, Unanswered(send.token, Silence.TIMEOUT, send.bookie))
             if not lost:

@@ -10,7 +10,7 @@ Source: ``org.apache.bookkeeper.client.PendingReadOp`` (``SequenceReadRequest``)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -79,7 +79,7 @@ class EntryRead:
     ``missing_quorum`` None is an ordinary read: EntryMissing when all of ``bookies`` say so. A number is a
     recovery's: the read has the fence flag and high priority, EntryMissing comes as soon as so many say so,
     and a bookie that does not know never counts among them. ``heard`` collects bookies that answered
-    anything.
+    anything, ``slow`` those that keep the operation waiting: later entries ask them last.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class EntryRead:
         done: Callable[[EntryOutcome], None],
         *,
         heard: set[str],
+        slow: set[str],
         speculation: Speculation | None = ENTRY_SPECULATION,
         missing_quorum: int | None = None,
         fence: bool = False,
@@ -103,6 +104,7 @@ class EntryRead:
         self._bookies = bookies
         self._done = done
         self._heard = heard
+        self._slow = slow
         self._speculation = speculation
         self._missing_quorum = len(bookies) if missing_quorum is None else missing_quorum
         priority = HIGH_PRIORITY if fence else 0
@@ -133,11 +135,12 @@ class EntryRead:
     def _set_timer(self) -> None:
         if self._speculation is not None and self._asked < len(self._bookies):
             seconds = self._speculation.interval_s(self._turn)
-            self._timer = self._exchange.set_timer(seconds, self._slow)
+            self._timer = self._exchange.set_timer(seconds, self._time_is_up)
 
-    def _slow(self, event: Event) -> None:
+    def _time_is_up(self, event: Event) -> None:
         self._timer = None
         self._turn += 1
+        self._slow.update(self._waiting.values())
         if not self._heard.intersection(self._bookies[: self._asked]):
             self._ask_next()
         self._set_timer()
@@ -146,8 +149,11 @@ class EntryRead:
         self._waiting.pop(event.token, None)
         if isinstance(event, Answered):
             self._heard.add(bookie)
+            self._slow.discard(bookie)
             if self._on_answer is not None and isinstance(event.response, ReadResponse):
                 self._on_answer(event.response)
+        else:
+            self._slow.add(bookie)
         outcome = self._access.outcome(event, self.entry, bookie)
         if isinstance(outcome, LedgerEntry):
             self._end(outcome)
@@ -189,7 +195,7 @@ def read_order(
     metadata: LedgerMetadata,
     entry: int,
     *,
-    avoid: frozenset[str] = frozenset(),
+    avoid: Collection[str] = frozenset(),
     sticky: StickyIndex | None = None,
 ) -> list[str]:
     """The write set of ``entry`` in the order in which it is asked; bookies in ``avoid`` come last.
@@ -264,6 +270,7 @@ class ReadMachine(OperationMachine):
         self._next = first
         self._first = first
         self._heard: set[str] = set()
+        self._slow = set(self._settings.avoid)
         self._found: dict[int, LedgerEntry] = {}
         self._max_lac = -1
 
@@ -276,7 +283,7 @@ class ReadMachine(OperationMachine):
             return
         entry = self._next
         self._next += 1
-        order = read_order(self._metadata, entry, avoid=self._settings.avoid, sticky=self._sticky)
+        order = read_order(self._metadata, entry, avoid=self._slow, sticky=self._sticky)
         EntryRead(
             self.exchange,
             self._access,
@@ -284,6 +291,7 @@ class ReadMachine(OperationMachine):
             order,
             partial(self._ended, entry),
             heard=self._heard,
+            slow=self._slow,
             speculation=self._settings.speculation,
             on_failure=None if self._sticky is None else partial(self._move_on, entry),
             on_answer=self._note_lac,

@@ -80,6 +80,7 @@ class LacRead:
 
     ``fence`` asks for the newest entry with the fence flag and the master key; otherwise ``explicit`` asks
     for the explicit LAC as well (v3 only). ``wait_all`` goes on behind coverage until all have answered.
+    ``on_late`` is called with each bookie that answers after ``done`` was called.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LacRead:
         fence: bool = False,
         explicit: bool = False,
         wait_all: bool = False,
+        on_late: Callable[[str], None] | None = None,
     ) -> None:
         self._exchange = exchange
         self._access = access
@@ -101,6 +103,8 @@ class LacRead:
         self._fence = fence
         self._explicit = explicit and not fence
         self._wait_all = wait_all
+        self._on_late = on_late
+        self._has_ended = False
         self._replicas: dict[int, ReplicaLac] = {}
         self._known: set[int] = set()
         self._waiting: set[Token] = set()
@@ -117,6 +121,10 @@ class LacRead:
 
     def _answered(self, index: int, bookie: str, event: Event) -> None:
         self._waiting.discard(event.token)
+        if self._has_ended:
+            if self._on_late is not None and isinstance(event, Answered):
+                self._on_late(bookie)
+            return
         if isinstance(event, Answered) and isinstance(event.response, ReadLacResponse):
             replica = self._explicit_answer(index, bookie, event, event.response)
         else:
@@ -180,9 +188,10 @@ class LacRead:
         )
 
     def _end(self, outcome: LacResult | ClientError) -> None:
-        for token in self._waiting:
-            self._exchange.forget(token)
-        self._waiting.clear()
+        self._has_ended = True
+        if self._on_late is None:
+            for token in self._waiting:
+                self._exchange.forget(token)
         self._done(outcome)
 
 

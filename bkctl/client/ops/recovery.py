@@ -73,8 +73,9 @@ class RecoverySettings:
     """``read_batch`` entries are read ahead at once (``recoveryReadBatchSize``).
 
     Reading pauses while ``pending_adds_max`` adds have no quorum. ``avoid`` is as in
-    :func:`~bkctl.client.ops.read.read_order`. ``dry_run`` fences nothing, writes nothing and waits for every
-    bookie: what it finds holds only if the writer does not go on.
+    :func:`~bkctl.client.ops.read.read_order`; bookies that keep the recovery waiting join them. ``dry_run``
+    fences nothing, writes nothing and waits for every bookie: what it finds holds only if the writer does not
+    go on.
     """
 
     read_batch: int = 1
@@ -142,6 +143,8 @@ class RecoveryMachine(OperationMachine):
             recovery=True,
         )
         self._fenced: LacResult | None = None
+        #: Bookies that are asked last: a hung one would else keep each entry waiting whose reads it leads.
+        self._slow = set(self.settings.avoid)
         self._lac_found = NO_ENTRY
         self._new_segments: list[tuple[int, tuple[str, ...]]] = []
         self._irreplaceable: set[tuple[int, str]] = set()
@@ -189,6 +192,7 @@ class RecoveryMachine(OperationMachine):
             self._fencing_ended,
             fence=not self.settings.dry_run,
             wait_all=self.settings.dry_run,
+            on_late=self._slow.discard,
         ).begin()
 
     # --- steps 3 to 6 ---------------------------------------------------------------------------------------
@@ -198,6 +202,8 @@ class RecoveryMachine(OperationMachine):
             self._fail(outcome)
             return
         self._fenced = outcome
+        known = {replica.bookie for replica in outcome.replicas if replica.known}
+        self._slow.update(set(self.metadata.segments[-1].bookies) - known)
         self.lac = max(outcome.lac, self.metadata.segments[-1].first_entry - 1)
         self._lac_found = self.lac
         self._next_read = self._next_found = self._pipeline.next_entry = self.lac + 1
@@ -218,10 +224,11 @@ class RecoveryMachine(OperationMachine):
             self.exchange,
             self.access,
             entry,
-            read_order(self.metadata, entry, avoid=self.settings.avoid),
+            read_order(self.metadata, entry, avoid=self._slow),
             partial(self._read_ended, entry),
             # Each entry by itself: a bookie that hangs from now on may have answered for the last one.
             heard=set(),
+            slow=self._slow,
             speculation=self.settings.speculation,
             missing_quorum=self._distribution.missing_quorum,
             fence=not self.settings.dry_run,
@@ -352,9 +359,10 @@ class RecoveryMachine(OperationMachine):
             self.exchange,
             self.access,
             self.lac,
-            read_order(self.metadata, self.lac, avoid=self.settings.avoid),
+            read_order(self.metadata, self.lac, avoid=self._slow),
             self._length_read,
             heard=set(),
+            slow=self._slow,
             speculation=self.settings.speculation,
         ).begin()
 

@@ -189,6 +189,22 @@ def test_bookies_to_avoid_come_last() -> None:
     assert read_order(metadata(4, 3, 2), 1, avoid=frozenset("bc")) == ["d", "b", "c"]
 
 
+def test_a_bookie_that_was_overtaken_is_asked_last_until_it_answers() -> None:
+    rig = reading(0, 9, metadata(3, 3, 2), settings=ReadSettings(parallel_max=1))
+    assert rig.asked() == ["a"]
+    rig.fire()
+    rig.answer("b", body=entry_body(0))
+    rig.answer("b", body=entry_body(1))
+    rig.answer("c", body=entry_body(2))
+    # a would lead 3.
+    assert rig.send_to("b", 3)
+    rig.silent("b", 3)
+    rig.silent("c", 3)
+    rig.answer("a", entry=3, body=entry_body(3))
+    # The others are slow now, and it is not.
+    assert rig.send_to("a", 4)
+
+
 def test_metadata_of_another_size_is_refused() -> None:
     with pytest.raises(UsageError, match="ensemble has 3"):
         reading(0, 0, metadata(segments=(Segment(0, ("a", "b")),)))

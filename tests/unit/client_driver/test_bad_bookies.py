@@ -205,3 +205,44 @@ def test_asking_all_replicas_names_it(cluster: LocalCluster, behaviour: Behaviou
             assert found.last_entry == 1
 
     bounded(check)
+
+
+def counting_hang(reads: list[int]) -> Behaviour:
+    """A bookie that hangs, and notes which entries it is asked for."""
+
+    async def behaviour(request: Request, writer: asyncio.StreamWriter) -> None:
+        if isinstance(request, ReadRequest) and request.entry >= 0:
+            reads.append(request.entry)
+
+    return behaviour
+
+
+def test_a_recovery_beside_a_bookie_that_hangs_waits_for_it_at_most_once(cluster: LocalCluster) -> None:
+    """It leads the reads of every third entry; each used to wait until the next replica was asked early."""
+
+    async def check() -> None:
+        async with await BookKeeper.connect(cluster.metadata_uri) as client:
+            ledger = await client.create(3, 3, 2)
+            await asyncio.gather(*[await ledger.submit(b"x") for _ in range(18)])
+            ledger.abandon()
+        hung = ledger.metadata.segments[0].bookies[0]
+        reads: list[int] = []
+        async with misled_client(cluster, counting_hang(reads), {hung}) as client:
+            result = await client.recover(ledger.ledger)
+            assert (result.last_entry, result.entries_rewritten) == (17, 18)
+            assert len(reads) <= 1
+
+    asyncio.run(check())
+
+
+def test_a_reader_beside_a_bookie_that_hangs_asks_it_last_after_the_first_wait(cluster: LocalCluster) -> None:
+    async def check() -> None:
+        ledger, bookies = await a_ledger(cluster, 60, close=True)
+        reads: list[int] = []
+        async with misled_client(cluster, counting_hang(reads), {bookies[0]}) as client:
+            reader = await client.open(ledger)
+            assert len([entry async for entry in reader.entries()]) == 60
+            # Those of the first batch, which were all on their way before it was known.
+            assert all(entry < 16 for entry in reads)
+
+    asyncio.run(check())
