@@ -16,7 +16,7 @@ Source: ``org.apache.bookkeeper.meta.LayoutManager``, ``LedgerManager``, ``disco
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -25,7 +25,7 @@ from bkctl.codec.layout import LayoutText
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import LedgerLayout
 from bkctl.codec.underreplication import UnderreplicatedMark
-from bkctl.errors import BkctlError, NotFoundError, RefusedError
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 
 
 class NoClusterError(NotFoundError):
@@ -74,6 +74,9 @@ class LayoutManager(Protocol):
         Raises RefusedError when the URI asks for another kind than LAYOUT's, or LAYOUT for one that is not
         supported.
         """
+
+    def layout_of(self, stored: LayoutText | None) -> LedgerLayout:
+        """:meth:`layout` by what :meth:`read_layout` gave, without another read."""
 
     def instance_id(self) -> str | None:
         """The cluster's UUID; None when it has none."""
@@ -264,8 +267,24 @@ class LedgerManager(Protocol):
     def ledgers(self) -> Iterator[int]:
         """The ids of :meth:`ledger_ranges`, one by one."""
 
+    def missing_ledgers(self, ledgers: Iterable[int]) -> Iterator[int]:
+        """Those of ``ledgers`` that have no metadata, in their order.
+
+        The proof is that of :meth:`ledger_exists` for each, at the price of a few waits for many of them.
+        """
+
     def read_ledger(self, ledger: int) -> StoredLedger:
         """A ledger's metadata. Raises NotFoundError."""
+
+    def read_ledgers(
+        self, ledgers: Iterable[int]
+    ) -> Iterator[tuple[int, StoredLedger | CorruptionError | None]]:
+        """Each of ``ledgers`` with its metadata, in their order: the error where these do not decode, None
+        where there is no such ledger.
+
+        Many reads are under way at once, so ``ledgers`` is taken further than the answers; it may be
+        :meth:`ledgers` itself. Raises NoClusterError and the store's errors: what ends well is complete.
+        """
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:
         """Store a new ledger; returns its version. Raises AlreadyExistsError."""

@@ -72,7 +72,8 @@ _SCHEMA = (
 _INSERT = "INSERT INTO nodes VALUES (?, ?, ?, ?, 0, 0, ?, ?)"
 # In both, ?2 is the time and ?3 the reader's own session, which is alive as long as nobody has ended it.
 _GET = """
-SELECT data, version, created_ms, owner FROM nodes
+SELECT data, version, created_ms, owner, EXISTS (SELECT 1 FROM nodes AS child WHERE child.parent = ?1)
+FROM nodes
 WHERE path = ?1 AND (owner = 0 OR owner IN (SELECT id FROM sessions WHERE expires_ms > ?2 OR id = ?3))
 """
 # One statement, so that both answers are of the same moment: the row without a name is the node itself.
@@ -228,7 +229,10 @@ class SqliteTree(NodeTree):
             if connection is None:
                 return None
             row = connection.execute(_GET, (path, self._clock.time_ms(), self._session)).fetchone()
-        return None if row is None else Node(*row)
+        if row is None:
+            return None
+        data, version, created_ms, owner, has_children = row
+        return Node(data, version, created_ms, owner, bool(has_children))
 
     def children(self, path: str) -> list[str] | None:
         with self._opened() as connection:

@@ -45,7 +45,9 @@ class TreeLayoutManager:
         return decoded(self._tree, path, node.data, decode_layout)
 
     def layout(self) -> LedgerLayout:
-        stored = self.read_layout()
+        return self.layout_of(self.read_layout())
+
+    def layout_of(self, stored: LayoutText | None) -> LedgerLayout:
         if stored is None:
             return self._configured or LedgerLayout.HIERARCHICAL
         if self._configured is not None and stored.layout is not self._configured:

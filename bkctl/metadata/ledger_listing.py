@@ -18,7 +18,7 @@ Source: ``org.apache.bookkeeper.meta.LedgerManager.LedgerRangeIterator`` and its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bkctl.codec.ledger_path import LEDGER_ID_MAX, LONG_TREE_FIRST, TEN_DIGITS_LIMIT, LedgerLayout
 from bkctl.errors import RefusedError
@@ -47,9 +47,8 @@ class LedgerListing:
     def ranges(self) -> Iterator[LedgerRange]:
         """See :meth:`bkctl.metadata.api.LedgerManager.ledger_ranges`."""
         self._tree.sync(self._root)
-        layout = self._layout_manager.layout()
+        layout = layout_that_hides_nothing(self._tree, self._root, self._layout_manager)
         self._instance = self._layout_manager.instance_id()
-        refuse_a_hidden_layout(self._tree, self._root, self._layout_manager, layout)
         names = sorted(self._tree.children(self._root) or ())
         first = 0
         for last, ledgers in self._filled(layout, names):
@@ -81,31 +80,29 @@ class LedgerListing:
     def _nested(
         self, names: list[str], pattern: re.Pattern[str], depth: int, start: int, stop: int
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        for name in names:
-            if pattern.match(name):
-                for digits, leaves in self._directories(join(self._root, name), name, depth):
-                    base = int(digits) * _LEAF_IDS
-                    ids = sorted(base + int(leaf[1:]) for leaf in leaves)
-                    inside = tuple(ledger for ledger in ids if start <= ledger < stop)
-                    if inside:
-                        yield min(base + _LEAF_IDS, stop) - 1, inside
+        directories: Iterator[str] = (join(self._root, name) for name in names if pattern.match(name))
+        for _ in range(depth):
+            directories = self._lower(directories)
+        for path, leaves in self._listed(directories):
+            base = int(path[len(self._root) :].replace("/", "")) * _LEAF_IDS
+            ids = sorted(base + int(leaf[1:]) for leaf in leaves if _LEAF.match(leaf))
+            inside = tuple(ledger for ledger in ids if start <= ledger < stop)
+            if inside:
+                yield min(base + _LEAF_IDS, stop) - 1, inside
 
-    def _directories(self, path: str, digits: str, depth: int) -> Iterator[tuple[str, list[str]]]:
-        """(digits of the path, names of the ledgers) of the lowest directories, ascending."""
-        names = sorted(self._children(path))
-        if depth == 0:
-            yield digits, [name for name in names if _LEAF.match(name)]
-            return
-        for name in names:
-            if _FOUR_DIGITS.match(name):
-                yield from self._directories(join(path, name), digits + name, depth - 1)
+    def _lower(self, directories: Iterator[str]) -> Iterator[str]:
+        """The directories below these, ascending."""
+        for path, names in self._listed(directories):
+            for name in sorted(names):
+                if _FOUR_DIGITS.match(name):
+                    yield join(path, name)
 
-    def _children(self, path: str) -> list[str]:
+    def _listed(self, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Names of the children; a directory may go with its last ledger, but not with the cluster."""
-        names = self._tree.children(path)
-        if not names:
-            self._confirm_the_cluster()
-        return names or []
+        for path, names in self._tree.children_many(directories):
+            if not names:
+                self._confirm_the_cluster()
+            yield path, names or []
 
     def _confirm_the_cluster(self) -> None:
         if self._layout_manager.instance_id() != self._instance:
@@ -114,12 +111,13 @@ class LedgerListing:
             )
 
 
-def refuse_a_hidden_layout(
-    tree: NodeTree, root: str, layout_manager: LayoutManager, layout: LedgerLayout
-) -> None:
-    """Without LAYOUT the kind is a guess; ledgers that it would not find must not seem deleted."""
-    if layout_manager.read_layout() is not None:
-        return
+def layout_that_hides_nothing(tree: NodeTree, root: str, layout_manager: LayoutManager) -> LedgerLayout:
+    """The cluster's layout. Without LAYOUT the kind is a guess; ledgers that it would not find must not seem
+    deleted: RefusedError."""
+    stored = layout_manager.read_layout()
+    layout = layout_manager.layout_of(stored)
+    if stored is not None:
+        return layout
     names = tree.children(root) or ()
     flat = any(paths.FLAT_LEDGER.match(name) for name in names)
     nested = any(paths.LEGACY_DIRECTORY.match(name) or paths.LONG_DIRECTORY.match(name) for name in names)
@@ -128,3 +126,4 @@ def refuse_a_hidden_layout(
             f"{tree.name}: {root} has no LAYOUT, and ledgers that layout {layout.value!r} does not find: "
             "name the kind in the metadata URI (zk+flat://...)"
         )
+    return layout

@@ -5,16 +5,20 @@ Source: ``org.apache.bookkeeper.meta.AbstractZkLedgerManager`` and its subclasse
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from bkctl.codec.ledger_path import LedgerLayout, ledger_path
-from bkctl.errors import NotFoundError
+from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.metadata.api import AlreadyExistsError, LayoutManager, LedgerRange, StoredLedger
 from bkctl.metadata.cookie_store import checked_version
 from bkctl.metadata.ledger_ids import LedgerIdGenerator
-from bkctl.metadata.ledger_listing import LedgerListing, refuse_a_hidden_layout
+from bkctl.metadata.ledger_listing import LedgerListing, layout_that_hides_nothing
 from bkctl.metadata.tree import (
+    READS_AT_ONCE,
+    Node,
     NodeExistsError,
     NodeMissingError,
     NodeNotEmptyError,
@@ -38,12 +42,16 @@ class TreeLedgerManager:
     def ledger_exists(self, ledger: int) -> bool:
         if self._tree.get(self._path(ledger)) is not None:
             return True
-        # A bookie deletes what is said to be gone: that must come neither from a server that lags behind, nor
-        # from a wrong layout, nor from no cluster.
-        self._tree.sync(self._root)
-        self._known_layout = None
-        refuse_a_hidden_layout(self._tree, self._root, self._layout_manager, self._layout())
-        return self._tree.get(self._path(ledger)) is not None
+        return not any(True for _ in self.missing_ledgers((ledger,)))
+
+    def missing_ledgers(self, ledgers: Iterable[int]) -> Iterator[int]:
+        asked = iter(ledgers)
+        while group := list(islice(asked, READS_AT_ONCE)):
+            # A bookie deletes what is said to be gone: that must come neither from a server that lags behind,
+            # nor from a wrong layout, nor from no cluster.
+            self._tree.sync(self._root)
+            self._known_layout = layout_that_hides_nothing(self._tree, self._root, self._layout_manager)
+            yield from [ledger for ledger, _, node in self._nodes(group) if node is None]
 
     def ledger_ranges(self) -> Iterator[LedgerRange]:
         return LedgerListing(self._tree, self._root, self._layout_manager).ranges()
@@ -57,8 +65,39 @@ class TreeLedgerManager:
         node = self._tree.get(path)
         if node is None:
             raise self._missing(ledger)
-        metadata = decoded(self._tree, path, node.data, decode_ledger_metadata)
+        found = self._decoded(ledger, path, node)
+        if isinstance(found, CorruptionError):
+            raise found
+        return found
+
+    def read_ledgers(
+        self, ledgers: Iterable[int]
+    ) -> Iterator[tuple[int, StoredLedger | CorruptionError | None]]:
+        nodes = self._nodes(ledgers)
+        while group := list(islice(nodes, READS_AT_ONCE)):
+            if any(node is None for _, _, node in group):
+                require_node(self._tree, self._root)
+            for ledger, path, node in group:
+                yield ledger, None if node is None else self._decoded(ledger, path, node)
+
+    def _decoded(self, ledger: int, path: str, node: Node) -> StoredLedger | CorruptionError:
+        try:
+            metadata = decoded(self._tree, path, node.data, decode_ledger_metadata)
+        except CorruptionError as error:
+            return error
         return StoredLedger(ledger, metadata, node.version, node.created_ms)
+
+    def _nodes(self, ledgers: Iterable[int]) -> Iterator[tuple[int, str, Node | None]]:
+        """Each ledger with its path and its node."""
+        asked: deque[int] = deque()
+
+        def paths() -> Iterator[str]:
+            for ledger in ledgers:
+                asked.append(ledger)
+                yield self._path(ledger)
+
+        for path, node in self._tree.get_many(paths()):
+            yield asked.popleft(), path, node
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:
         data = encode_ledger_metadata(metadata)

@@ -147,7 +147,7 @@ class MemoryTree(NodeTree):
             entry = self._cluster.entries.get(path)
             if entry is None:
                 return None
-            return Node(entry.data, entry.version, entry.created_ms, entry.owner)
+            return Node(entry.data, entry.version, entry.created_ms, entry.owner, bool(entry.names))
 
     def children(self, path: str) -> list[str] | None:
         with self._cluster.changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,6 +23,9 @@ ANY_VERSION = -1
 
 #: ``owner`` of a node that is no session's.
 NO_SESSION = 0
+
+#: Reads of :meth:`NodeTree.get_many` that are under way at once, so many answers are held.
+READS_AT_ONCE = 256
 
 #: Whoever deletes the last child of a directory deletes the directory, perhaps just when it is made again.
 _PARENT_ATTEMPTS = 5
@@ -54,12 +57,16 @@ class NodeNotEmptyError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node; ``owner`` is the session it ends with, or NO_SESSION."""
+    """One node; ``owner`` is the session it ends with, or NO_SESSION.
+
+    ``has_children`` is False when the node certainly had none when it was read, so that nobody needs to ask.
+    """
 
     data: bytes = field(repr=False)
     version: int
     created_ms: int
     owner: int = NO_SESSION
+    has_children: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +171,25 @@ class NodeTree(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """End the session and the tree's threads; a second call does nothing."""
+
+    def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | None]]:
+        """Yield each path with its node, in the order of ``paths``.
+
+        A store behind a network is asked for up to READS_AT_ONCE nodes at once; so much further than the
+        answers ``paths`` is taken, which may itself be made of reads of this tree. A failure is raised where
+        its answer would stand, after the same wait as that of a :meth:`get`: what ends without an error is
+        complete.
+        """
+        for path in paths:
+            yield path, self.get(path)
+
+    def children_many(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str] | None]]:
+        """Yield each path with the names of its children, in the order of ``paths``, as :meth:`get_many`.
+
+        How many requests are under way depends on how long the lists were.
+        """
+        for path in paths:
+            yield path, self.children(path)
 
     def create_with_parents(
         self, path: str, data: bytes, *, below: str, ephemeral: bool = False, open_to_all: bool = False

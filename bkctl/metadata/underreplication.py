@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from bkctl.codec.underreplication import (
@@ -100,7 +100,14 @@ class TreeUnderreplication:
     def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
         self._tree.sync(self._root)
         require_node(self._tree, self._root)
-        yield from self._marked_below(join(self._root, MARKS), _DIRECTORIES)
+        directories: Iterator[str] = iter((join(self._root, MARKS),))
+        for _ in range(_DIRECTORIES):
+            directories = self._below(directories, _FOUR_DIGITS.match)
+        for path, node in self._tree.get_many(self._below(directories, _ledger_at)):
+            ledger = _ledger_at(path)
+            # A mark that goes while the list is read is done with.
+            if ledger is not None and node is not None:
+                yield ledger, decoded(self._tree, path, node.data, decode_mark)
         require_node(self._tree, self._root)
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
@@ -109,17 +116,12 @@ class TreeUnderreplication:
     def replicator_of(self, ledger: int) -> str | None:
         return self._value_in_cluster(join(self._root, f"{LOCKS}/{mark_name(ledger)}"), decode_holder)
 
-    def _marked_below(self, path: str, depth: int) -> Iterator[tuple[int, UnderreplicatedMark]]:
-        for name in sorted(self._tree.children(path) or ()):
-            if depth:
-                if _FOUR_DIGITS.match(name):
-                    yield from self._marked_below(join(path, name), depth - 1)
-                continue
-            ledger = ledger_of_mark(name)
-            # A mark that goes while the list is read is done with.
-            mark = None if ledger is None else self._value(join(path, name), decode_mark)
-            if ledger is not None and mark is not None:
-                yield ledger, mark
+    def _below(self, directories: Iterable[str], wanted: Callable[[str], object]) -> Iterator[str]:
+        """The paths below the directories, ascending, whose names are ``wanted``, that is, give not None."""
+        for path, names in self._tree.children_many(directories):
+            for name in sorted(names or ()):
+                if wanted(name) is not None:
+                    yield join(path, name)
 
     def _value(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
         """What a node says, None when it is not there."""
@@ -132,3 +134,8 @@ class TreeUnderreplication:
         if found is None:
             require_node(self._tree, self._root)
         return found
+
+
+def _ledger_at(path: str) -> int | None:
+    """The ledger of a mark's path or name."""
+    return ledger_of_mark(path.rpartition("/")[2])

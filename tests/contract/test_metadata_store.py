@@ -224,6 +224,8 @@ QUESTIONS: list[Callable[[TreeMetadataStore], object]] = [
     lambda store: store.ledgers.ledger_exists(1),
     lambda store: list(store.ledgers.ledger_ranges()),
     lambda store: store.ledgers.read_ledger(1),
+    lambda store: list(store.ledgers.read_ledgers([1])),
+    lambda store: list(store.ledgers.missing_ledgers([1])),
     lambda store: store.ledgers.create_ledger(1, metadata_of(1)),
     lambda store: store.ledgers.delete_ledger(1, 0),
     lambda store: store.ledgers.new_ledger_id(),

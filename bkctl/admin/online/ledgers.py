@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
-from bkctl.metadata.api import LedgerManager, StoredLedger, find_ledger
+from bkctl.metadata.api import LedgerManager, StoredLedger
 from bkctl.types import LedgerState
-
-#: Ledgers read at once, each in a thread; the rest of a listing waits its turn.
-READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +67,9 @@ def list_ledgers(
     A ledger that is deleted meanwhile is left out. ``on_read`` is told how many were looked at since its last
     call, wanted or not.
     """
-    with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="ledger-list") as threads:
-        reads: deque[tuple[int, Future[StoredLedger | None]]] = deque()
-        try:
-            for ledger in ledgers.ledgers():
-                reads.append((ledger, threads.submit(find_ledger, ledgers, ledger)))
-                if len(reads) > 4 * READS_AT_ONCE:
-                    yield from _read(*reads.popleft(), wanted)
-                    on_read(1)
-            while reads:
-                yield from _read(*reads.popleft(), wanted)
-                on_read(1)
-        finally:
-            threads.shutdown(cancel_futures=True)
-
-
-def _read(
-    ledger: int, read: Future[StoredLedger | None], wanted: LedgerFilter
-) -> Iterator[StoredLedger | UnreadableLedger]:
-    try:
-        found = read.result()
-    except CorruptionError as error:
-        yield UnreadableLedger(ledger, error)
-        return
-    if found is not None and wanted.accepts(found):
-        yield found
+    for ledger, found in ledgers.read_ledgers(ledgers.ledgers()):
+        if isinstance(found, CorruptionError):
+            yield UnreadableLedger(ledger, found)
+        elif found is not None and wanted.accepts(found):
+            yield found
+        on_read(1)

@@ -12,7 +12,8 @@ from bkctl.clock import Clock
 from bkctl.errors import NotFoundError, RefusedError, UsageError
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.store import TreeMetadataStore
-from bkctl.metadata.tree import NO_SESSION, NodeTree, join, require_node
+from bkctl.metadata.tree import NO_SESSION, Node, NodeTree, join, require_node
+from bkctl.metadata.tree_walk import walk
 from bkctl.scan.metadata_dump import DumpEnd, DumpKind
 
 
@@ -92,7 +93,8 @@ def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
     require_node(tree, store.root)
     tree.sync(store.root)
     instance_id = store.layout.instance_id()
-    yield from _below(tree, store.root)
+    for path, node in walk(tree, store.root):
+        yield _dumped(path, node)
     if store.layout.instance_id() != instance_id:
         raise RefusedError(f"{store.uri}: the cluster was formatted while it was read; nothing is complete")
 
@@ -101,11 +103,11 @@ def dump_node(store: MetadataStore, path: str) -> DumpedNode:
     """One node; ``path`` is whole, or relative to the ledgers root. Raises NotFoundError."""
     tree = _tree(store)
     whole = path.rstrip("/") if path.startswith("/") else join(store.root, path.rstrip("/"))
-    found = _node(tree, whole)
+    found = tree.get(whole)
     if found is None:
         require_node(tree, store.root)
         raise NotFoundError(f"{tree.name}: no node {whole}")
-    return found
+    return _dumped(whole, found)
 
 
 def child_names(store: MetadataStore, path: str) -> list[str]:
@@ -113,19 +115,7 @@ def child_names(store: MetadataStore, path: str) -> list[str]:
     return sorted(_tree(store).children(path) or ())
 
 
-def _below(tree: NodeTree, path: str) -> Iterator[DumpedNode]:
-    node = _node(tree, path)
-    if node is None:
-        return
-    yield node
-    for name in sorted(tree.children(path) or ()):
-        yield from _below(tree, join(path, name))
-
-
-def _node(tree: NodeTree, path: str) -> DumpedNode | None:
-    node = tree.get(path)
-    if node is None:
-        return None
+def _dumped(path: str, node: Node) -> DumpedNode:
     return DumpedNode(path, node.data, node.version, node.owner != NO_SESSION, node.created_ms)
 
 

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]
 from kazoo.client import KazooClient, KazooState  # type: ignore[import-untyped]
@@ -25,6 +25,7 @@ from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.metadata.api import AuthenticationNeededError
 from bkctl.metadata.settings import MetadataSettings
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 #: kazoo has a warning for every attempt to connect; what comes of them is told by the errors raised here.
@@ -99,6 +100,18 @@ class _Stat(Protocol):
     def cversion(self) -> int: ...
     @property
     def numChildren(self) -> int: ...
+
+
+class Asked(Generic[T]):
+    """A request that is on its way; :meth:`wait` raises as the calls of a :class:`Connection` do."""
+
+    def __init__(self, answer: Answer[T_co], read: Callable[[T_co], T]) -> None:
+        self._answer = answer
+        self._read = read
+
+    def wait(self, wait_s: float) -> T:
+        """What was asked for."""
+        return self._read(_wait(self._answer, wait_s))
 
 
 _REFUSALS = (
@@ -193,15 +206,21 @@ class Connection:
 
     def get(self, path: str, wait_s: float) -> tuple[bytes, NodeStat]:
         """Data and stat."""
+        return self.ask_node(path).wait(wait_s)
+
+    def ask_node(self, path: str) -> Asked[tuple[bytes, NodeStat]]:
+        """Send the request of :meth:`get`, or queue it while there is no connection."""
         answer: Answer[tuple[bytes | None, _Stat]] = self._client.get_async(path)
-        data, stat = _wait(answer, wait_s)
-        counts = (stat.cversion, stat.numChildren)
-        return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner, *counts)
+        return Asked(answer, _data_and_stat)
 
     def children(self, path: str, wait_s: float) -> list[str]:
         """Names."""
+        return self.ask_children(path).wait(wait_s)
+
+    def ask_children(self, path: str) -> Asked[list[str]]:
+        """Send the request of :meth:`children`, or queue it while there is no connection."""
         answer: Answer[list[str]] = self._client.get_children_async(path)
-        return _wait(answer, wait_s)
+        return Asked(answer, list)
 
     def sync(self, path: str, wait_s: float) -> None:
         """Bring the server that is connected to up to date."""
@@ -280,6 +299,12 @@ class Connection:
             self._client.stop()
         with contextlib.suppress(kazoo_errors.KazooException, OSError):
             self._client.close()
+
+
+def _data_and_stat(answer: tuple[bytes | None, _Stat]) -> tuple[bytes, NodeStat]:
+    data, stat = answer
+    counts = (stat.cversion, stat.numChildren)
+    return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner, *counts)
 
 
 def _wait(answer: Answer[T_co], wait_s: float) -> T_co:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
@@ -23,6 +25,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,
+    READS_AT_ONCE,
     Node,
     NodeExistsError,
     NodeMissingError,
@@ -31,6 +34,7 @@ from bkctl.metadata.tree import (
     SessionCallbacks,
 )
 from bkctl.metadata.zookeeper.connection import (
+    Asked,
     Connection,
     ConnectionLostError,
     NodeStat,
@@ -39,6 +43,10 @@ from bkctl.metadata.zookeeper.connection import (
 )
 
 T = TypeVar("T")
+
+#: Lists of children under way at once: few where they are long, so that about so many names are held.
+_LISTS_AT_ONCE_MIN = 16
+_NAMES_AT_ONCE = 100_000
 
 #: How soon a wait notices that the tree was closed.
 _CLOSE_POLL_S = 0.2
@@ -88,6 +96,50 @@ class ZooKeeperTree(NodeTree):
             return None
         # Both are i32 and wrap; each child that is made is one change, and one more when it is deleted.
         return (found[1].children_changes % 2**32 + found[1].children) // 2
+
+    def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | None]]:
+        reads = self._pipelined(paths, self._connection.ask_node, READS_AT_ONCE, lambda _: READS_AT_ONCE)
+        for path, found in reads:
+            yield path, None if found is None else _node(*found)
+
+    def children_many(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str] | None]]:
+        return self._pipelined(paths, self._connection.ask_children, _LISTS_AT_ONCE_MIN, _lists_at_once)
+
+    def _pipelined(
+        self,
+        paths: Iterable[str],
+        ask: Callable[[str], Asked[T]],
+        at_once: int,
+        next_at_once: Callable[[T | None], int],
+    ) -> Iterator[tuple[str, T | None]]:
+        """Ask for many nodes and give the answers in order; ``at_once`` requests at first, from then on as
+        many as an answer suggests."""
+        rest = iter(paths)
+        asked: deque[tuple[str, Asked[T]]] = deque()
+        while True:
+            asked.extend((path, ask(path)) for path in islice(rest, max(at_once - len(asked), 0)))
+            if not asked:
+                return
+            path = asked[0][0]
+            found = self._first_of(asked, ask)
+            asked.popleft()
+            at_once = next_at_once(found)
+            yield path, found
+
+    def _first_of(self, asked: deque[tuple[str, Asked[T]]], ask: Callable[[str], Asked[T]]) -> T | None:
+        """The answer to the first request. A lost connection has lost the others too: all are sent again."""
+        lost = False
+
+        def attempt(wait_s: float) -> T:
+            nonlocal lost
+            if lost:
+                paths = [path for path, _ in asked]
+                asked.clear()
+                asked.extend((path, ask(path)) for path in paths)
+            lost = True
+            return asked[0][1].wait(wait_s)
+
+        return self._read(attempt)
 
     def sync(self, path: str) -> None:
         self._read(lambda wait_s: self._connection.sync(path, wait_s))
@@ -328,4 +380,8 @@ class _ZooKeeperWatch:
 
 
 def _node(data: bytes, stat: NodeStat) -> Node:
-    return Node(data, stat.version, stat.created_ms, stat.owner)
+    return Node(data, stat.version, stat.created_ms, stat.owner, stat.children > 0)
+
+
+def _lists_at_once(names: list[str] | None) -> int:
+    return min(READS_AT_ONCE, max(_LISTS_AT_ONCE_MIN, _NAMES_AT_ONCE // (1 + len(names or ()))))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata_values import LedgerMetadata
-from bkctl.errors import UsageError
+from bkctl.errors import CorruptionError, UsageError
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.types import DigestType
@@ -75,13 +75,13 @@ def _dumped(filesystem: FileSystem, path: str, ids: Iterable[int] | None) -> Ite
 
 def _stored(metadata: str, ids: Iterable[int] | None) -> Iterator[DescribedLedger]:
     from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, creation_ms, list_ledgers
-    from bkctl.metadata.api import find_ledger
     from bkctl.metadata.uri import open_metadata_store
 
     with open_metadata_store(metadata) as store:
         if ids is not None:
-            for ledger in ids:
-                stored = find_ledger(store.ledgers, ledger)
+            for ledger, stored in store.ledgers.read_ledgers(ids):
+                if isinstance(stored, CorruptionError):
+                    raise stored
                 if stored is not None:  # else it was deleted since it was listed
                     yield DescribedLedger(ledger, stored.metadata, stored.version, creation_ms(stored))
             return

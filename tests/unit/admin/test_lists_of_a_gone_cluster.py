@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from bkctl.admin.online.ledgers import LedgerFilter, list_ledgers
+from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
-from bkctl.errors import NotFoundError
-from bkctl.metadata.api import LedgerManager, NoClusterError, StoredLedger, find_ledger
+from bkctl.metadata.api import NoClusterError, find_ledger
+from bkctl.metadata.memory import MemoryCluster, MemoryTree
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.tree import Node
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.pipeline.tables.ledger_source import described_ledgers
 from bkctl.types import LedgerState
@@ -20,32 +22,34 @@ from bkctl.vfs import PosixFileSystem
 METADATA = LedgerMetadata(3, 1, 1, 1, 0, -1, LedgerState.CLOSED, (Segment(0, ("a:1",)),))
 
 
-class Ledgers:
-    """Of three listed ledgers the second cannot be found, for this reason."""
+class Changing(MemoryTree):
+    """A cluster of three ledgers from which something is removed between the list and the reads of it."""
 
-    def __init__(self, error: NotFoundError) -> None:
-        self._error = error
+    def __init__(self, removed: str) -> None:
+        super().__init__(MemoryCluster())
+        self.store = TreeMetadataStore("memory://changing", self, "/ledgers", None, SystemClock())
+        self.store.layout.initialise_cluster()
+        for ledger in (1, 2, 3):
+            self.store.ledgers.create_ledger(ledger, METADATA)
+        self._removed = removed
 
-    def ledgers(self) -> Iterator[int]:
-        yield from (1, 2, 3)
-
-    def read_ledger(self, ledger: int) -> StoredLedger:
-        if ledger == 2:
-            raise self._error
-        return StoredLedger(ledger, METADATA, 0, 0)
+    def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | None]]:
+        listed = list(paths)
+        self.delete_tree(self._removed)
+        return super().get_many(listed)
 
 
-def listed(error: NotFoundError) -> list[int]:
-    return [found.ledger for found in list_ledgers(cast("LedgerManager", Ledgers(error)), LedgerFilter())]
+def listed(removed: str) -> list[int]:
+    return [found.ledger for found in list_ledgers(Changing(removed).store.ledgers, LedgerFilter())]
 
 
 def test_a_deleted_ledger_is_left_out() -> None:
-    assert listed(NotFoundError("no ledger 2")) == [1, 3]
+    assert listed("/ledgers/00/0000/L0002") == [1, 3]
 
 
 def test_a_cluster_that_is_gone_is_no_deleted_ledger() -> None:
     with pytest.raises(NoClusterError):
-        listed(NoClusterError("no cluster"))
+        listed("/ledgers")
 
 
 def test_ledgers_by_their_ids(tmp_path: Path) -> None:

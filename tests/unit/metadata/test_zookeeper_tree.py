@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import queue
 import socket
 import threading
@@ -17,8 +18,9 @@ from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError, UsageError
 from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, VersionConflictError
 from bkctl.metadata.settings import Credentials, MetadataSettings
-from bkctl.metadata.tree import NodeExistsError, NodeMissingError
+from bkctl.metadata.tree import READS_AT_ONCE, NodeExistsError, NodeMissingError
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.metadata.zookeeper.connection import Asked, NodeStat
 from bkctl.metadata.zookeeper.tree import ZooKeeperTree
 from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeeper_server  # noqa: F401
 
@@ -104,7 +106,7 @@ class Proxy:
             end.close()
 
 
-CREATE, DELETE, SET, MULTI = 1, 2, 5, 14
+CREATE, DELETE, GET, SET, CHILDREN, MULTI = 1, 2, 4, 5, 8, 14
 
 
 @pytest.fixture
@@ -203,6 +205,73 @@ def test_watches_survive_a_lost_connection(proxy: Proxy, tree: ZooKeeperTree, pa
     while tree.children(path) != ["child"] or heard.empty():
         assert time.monotonic() < until
     watch.close()
+
+
+NODES = 1000
+
+
+@pytest.fixture
+def many(tree: ZooKeeperTree, path: str) -> list[str]:
+    """Paths of nodes, the data of each being its path, and of some that are not there."""
+    tree.create(path)
+    paths = [f"{path}/{number}" for number in range(NODES)]
+    for first in range(0, NODES, 100):
+        tree.create_all([(each, each.encode()) for each in paths[first : first + 100]])
+    return [*paths[: NODES // 2], f"{path}/missing", *paths[NODES // 2 :], f"{path}/missing"]
+
+
+def found_in(tree: ZooKeeperTree, paths: list[str]) -> list[str]:
+    """Paths in the order of the answers; the data are right."""
+    found = []
+    for path, node in tree.get_many(iter(paths)):
+        assert (None if node is None else node.data) == (None if "missing" in path else path.encode())
+        found.append(path)
+    return found
+
+
+def test_reads_of_many_nodes_are_under_way_at_once_and_boundedly(
+    tree: ZooKeeperTree, many: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = tree._connection.ask_node
+    answered, asked, ahead = 0, 0, []
+
+    def counted(path: str) -> Asked[tuple[bytes, NodeStat]]:
+        nonlocal asked
+        asked += 1
+        ahead.append(asked - answered)
+        return ask(path)
+
+    monkeypatch.setattr(tree._connection, "ask_node", counted)
+    for path, _ in tree.get_many(many):
+        assert path == many[answered]
+        answered += 1
+    assert (answered, asked) == (len(many), len(many))
+    assert max(ahead) == READS_AT_ONCE
+
+
+def test_a_lost_connection_loses_none_of_many_answers(
+    proxy: Proxy, tree: ZooKeeperTree, many: list[str], path: str
+) -> None:
+    proxy.lose_the_answer_to(GET)
+    assert found_in(tree, many) == many
+    proxy.lose_the_answer_to(CHILDREN)
+    lists = dict(tree.children_many([path, *many]))
+    assert len(lists.pop(path) or ()) == NODES
+    assert lists == {each: None if "missing" in each else [] for each in many}
+
+
+def test_without_a_server_a_list_of_many_does_not_end_well(proxy: Proxy, path: str) -> None:
+    settings = MetadataSettings(session_timeout_ms=4_000, operation_timeout_ms=1_500)
+    tree = ZooKeeperTree([f"127.0.0.1:{proxy.port}"], settings, SystemClock())
+    try:
+        tree.create(path)
+        answers = tree.get_many([path] * (4 * READS_AT_ONCE))
+        assert [found for found, _ in itertools.islice(answers, 10)] == [path] * 10
+        proxy.close()
+        with pytest.raises(ConnectionFailedError, match="no answer within"):
+            list(answers)
+    finally:
+        tree.close()
 
 
 def test_nobody_there_is_an_error_in_time_that_says_what_to_check() -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.engine.gc.policy import absent, sorted_ids
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.errors import CorruptionError, RefusedError
 from bkctl.metadata.api import LayoutManager, LedgerManager
 from bkctl.scan.metadata_dump import MetadataDump
 
@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def keeps(self, ledger: int, bookie: str | None) -> bool | None:
         """Whether a ledger exists and its metadata name ``bookie`` (None: any); None when nobody knows."""
 
+    def keeps_each(self, ledgers: Collection[int], bookie: str | None) -> dict[int, bool | None]:
+        """:meth:`keeps` of each of ``ledgers``; a store is asked about many of them at once."""
+
 
 class NoCluster:
     """Nobody was asked: what the ledger index has is alive."""
@@ -46,6 +49,9 @@ class NoCluster:
 
     def keeps(self, ledger: int, bookie: str | None) -> bool | None:
         return None
+
+    def keeps_each(self, ledgers: Collection[int], bookie: str | None) -> dict[int, bool | None]:
+        return dict.fromkeys(ledgers)
 
 
 class DumpedCluster:
@@ -68,6 +74,9 @@ class DumpedCluster:
             return False if ledger < self._newest else None
         return _names(metadata, bookie)
 
+    def keeps_each(self, ledgers: Collection[int], bookie: str | None) -> dict[int, bool | None]:
+        return {ledger: self.keeps(ledger, bookie) for ledger in ledgers}
+
 
 class StoredCluster:
     """A metadata store. A ledger is gone by two proofs: a complete listing, and a read of its own."""
@@ -80,16 +89,22 @@ class StoredCluster:
 
     def gone(self, ledgers: Collection[int]) -> set[int]:
         missing = absent(sorted_ids(ledgers), self._ledgers.ledger_ranges())
-        return {ledger for ledger in missing if not self._ledgers.ledger_exists(ledger)}
+        return set(self._ledgers.missing_ledgers(missing))
 
     def keeps(self, ledger: int, bookie: str | None) -> bool | None:
-        if not self._ledgers.ledger_exists(ledger):
-            return False
-        try:
-            return _names(self._ledgers.read_ledger(ledger).metadata, bookie)
-        except (NotFoundError, CorruptionError):
-            # Deleted this moment, or not to be understood: no proof.
-            return True
+        return self.keeps_each((ledger,), bookie)[ledger]
+
+    def keeps_each(self, ledgers: Collection[int], bookie: str | None) -> dict[int, bool | None]:
+        kept: dict[int, bool | None] = {}
+        unread = []
+        for ledger, found in self._ledgers.read_ledgers(ledgers):
+            if found is None:
+                unread.append(ledger)
+            else:
+                # Metadata that are not to be understood are no proof.
+                kept[ledger] = isinstance(found, CorruptionError) or _names(found.metadata, bookie)
+        missing = set(self._ledgers.missing_ledgers(unread))
+        return kept | {ledger: ledger not in missing for ledger in unread}
 
 
 def check_same_cluster(cluster: Cluster, instance_id: str | None, directory: str) -> None:

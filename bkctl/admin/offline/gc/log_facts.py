@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -25,8 +25,8 @@ from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.index import LogMetadataCache
 from bkctl.vfs import FileSystem
 
-#: Whether a ledger is alive.
-IsLive = Callable[[int], bool]
+#: Those of some ledgers that are alive.
+LiveAmong = Callable[[Collection[int]], set[int]]
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class LogReader:
 
     filesystem: FileSystem
     index: IndexReader
-    is_live: IsLive
+    live_among: LiveAmong
     now_s: float
     quick: bool = False
     cache: LogMetadataCache | None = None
@@ -116,7 +116,8 @@ class LogReader:
                 totals = self._walk(scan, facts, advance)
             else:
                 advance(log.size_bytes)
-        live = {ledger: size for ledger, size in totals.items() if self.is_live(ledger)}
+        alive = self.live_among(totals.keys())
+        live = {ledger: size for ledger, size in totals.items() if ledger in alive}
         facts.ledgers, facts.live_ledgers = len(totals), len(live)
         facts.counted_bytes = sum(live.values())
         if facts.source != "cache":  # whose row has the total of what once stood there
@@ -171,7 +172,7 @@ class LogReader:
         return totals
 
     def _count_live(self, batch: EntryBatch, facts: LogFacts) -> None:
-        alive = set(filter(self.is_live, set(batch.ledgers)))
+        alive = self.live_among(set(batch.ledgers))
         if not alive:
             return
         chosen = [number for number, ledger in enumerate(batch.ledgers) if ledger in alive]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import basename, join
@@ -48,22 +48,24 @@ class Survey:
     rebuilds: list[str] = field(default_factory=list)
     _verdicts: dict[int, bool] = field(default_factory=dict)
 
-    def is_live(self, ledger: int) -> bool:
-        """Whether entries of a ledger have to stay.
+    def live_among(self, ledgers: Collection[int]) -> set[int]:
+        """Those of ``ledgers`` whose entries have to stay.
 
         A ledger without a row is dead if the cluster says so, or if nothing speaks for it: neither the
         cluster, nor records in the journals that bring it back, nor locations of its entries. Raises
         BkctlError.
         """
-        verdict = self._verdicts.get(ledger)
-        if verdict is None:
-            verdict = self._verdicts[ledger] = self._judge(ledger)
-        return verdict
+        new = [ledger for ledger in ledgers if ledger not in self._verdicts]
+        for ledger in new:
+            if ledger in self.index.ledgers:
+                self._verdicts[ledger] = not (self.judged_dead and ledger in self.gone)
+        unknown = [ledger for ledger in new if ledger not in self._verdicts]
+        if unknown:
+            for ledger, kept in self.cluster.keeps_each(unknown, self.space.bookie).items():
+                self._verdicts[ledger] = self._judge(ledger, kept)
+        return {ledger for ledger in ledgers if self._verdicts[ledger]}
 
-    def _judge(self, ledger: int) -> bool:
-        if ledger in self.index.ledgers:
-            return not (self.judged_dead and ledger in self.gone)
-        kept = self.cluster.keeps(ledger, self.space.bookie)
+    def _judge(self, ledger: int, kept: bool | None) -> bool:
         if kept or (kept is False and self.judged_dead):
             return kept
         return (
@@ -168,7 +170,7 @@ def read_logs(
     """
     cache = _open_cache(found.space) if quick else None
     try:
-        reader = LogReader(filesystem, found.index, found.is_live, clock.time_ms() / 1000, quick, cache)
+        reader = LogReader(filesystem, found.index, found.live_among, clock.time_ms() / 1000, quick, cache)
         for log in found.space.logs:
             if log_id is None or log.log_id == log_id:
                 facts = _read(reader, log, advance)
