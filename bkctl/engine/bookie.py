@@ -130,6 +130,9 @@ class Bookie:
         ).run()
         for journal in self.journals:
             journal.start(after_id=self.marks.written(journal.index).journal_id)
+        if report.accepted:
+            # A loss is accepted once: the marks go behind it, also where no journal was left to hold one.
+            self.checkpointer.checkpoint()
         self.writes.start()
         self.checkpointer.start()
         self.disks.start()

@@ -4,14 +4,46 @@ The tail of the newest journal was perhaps never synced: of a record that lies i
 on disk and others not, and those read as zeros, because journals are never recycled. Length, ledger and
 entry id then prove nothing: the id of a fence record cut behind six of its bytes is that of entry 0.
 
-Nothing that was acknowledged is ever torn. So a record that looks torn must not take the place of anything
-that is known already; and where nothing is, it is kept, because zeros are also what clients write.
+What may be said of a record of that tail that lacks a sector? A record is acknowledged after an fdatasync
+that began when all of it was written. So every acknowledged record is on disk as its client sent it, and its
+digest checks; a record that is torn was never acknowledged, nor was anything behind it in the file. Where in
+the tail the last fdatasync ended is not known, because zeros are also what clients write. So:
+
+* A record whose CRC-32C or CRC-32 checks is whole. These digests need no key, and one that checks by chance
+  has a probability of 2^-32. It is replayed as any other.
+* A record whose digest does not check, of a ledger of which another entry has a CRC that does, is torn: a
+  ledger has one type of digest. It was never acknowledged and is not replayed. Were it served, recovery would
+  find an entry whose digest does not check, and where it is the only copy the ledger could never be closed.
+* So is a record whose digest does not check behind a hole that was never synced, or behind a torn record: an
+  fdatasync that had covered it would have covered those in front of it, too.
+* Of any other record nothing can be proved: the digest may be a MAC, which needs the ledger's password, or
+  none. It takes the place of nothing that is known; and where nothing is, it is kept, because an acknowledged
+  entry must not become "no such entry". A client that has the password sees whether it is whole.
 """
 
 from __future__ import annotations
 
+import logging
+from itertools import islice
+
+from bkctl.codec.digest import Digester
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.recovery_report import RecoveryReport
+from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.errors import BookieError
+from bkctl.types import DigestType
+
+_log = logging.getLogger(__name__)
+
 SECTOR_BYTES = 512
 _LENGTH_BYTES = 4
+#: Digests that a bookie can check.
+_KEYLESS = (Digester(DigestType.CRC32C), Digester(DigestType.CRC32))
+#: Entries of a ledger that are tried to learn its digest.
+_TRIED_ENTRIES = 16
+#: Records held back until the end of their file; beyond this they are judged by what is known so far.
+_HELD_RECORDS_MAX = 1000
+_HELD_BYTES_MAX = 16 << 20
 
 
 def looks_torn(offset: int, body: bytes) -> bool:
@@ -31,4 +63,88 @@ def lacks_sector(offset: int, body: bytes) -> bool:
         # Cheap for what is not zeros: the first byte nearly always tells.
         if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):
             return True
+    return False
+
+
+def proves_itself(body: bytes) -> bool:
+    """Whether an entry's digest is a CRC that checks."""
+    return any(digester.checks(body) for digester in _KEYLESS)
+
+
+class TornEntries:
+    """Entries of the unsynced tail that look torn and do not prove themselves.
+
+    They are held until the end of their file, when all is known that may prove or replace them.
+    """
+
+    def __init__(self, ledgers: ReplayedLedgers, report: RecoveryReport, path: str) -> None:
+        self._ledgers = ledgers
+        self._report = report
+        self._path = path
+        self._held: list[tuple[int, int, int, bytes]] = []
+        self._held_bytes = 0
+        # Nothing behind this was ever acknowledged.
+        self._unsynced_from: int | None = None
+
+    def hole(self, offset: int) -> None:
+        """Note a hole that was never synced."""
+        if self._unsynced_from is None or offset < self._unsynced_from:
+            self._unsynced_from = offset
+
+    def hold(self, offset: int, ledger: int, entry: int, body: bytes) -> None:
+        """Keep an entry for :meth:`judge`."""
+        self._held.append((offset, ledger, entry, body))
+        self._held_bytes += len(body)
+        if len(self._held) >= _HELD_RECORDS_MAX or self._held_bytes >= _HELD_BYTES_MAX:
+            self.judge()
+
+    def forget(self, ledger: int) -> None:
+        """Drop what was held of a ledger that is gone."""
+        self._held = [each for each in self._held if each[1] != ledger]
+
+    def judge(self) -> None:
+        """Replay those that nothing speaks against; count the others."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        for offset, ledger, entry, body in held:
+            storage = self._ledgers.storage_of(ledger)
+            behind = self._unsynced_from is not None and offset > self._unsynced_from
+            if not behind and _has_crcs(storage, ledger):
+                self.hole(offset)
+                behind = True
+            if behind or _has_another(storage, ledger, entry, body):
+                self._report.torn_records += 1
+                _log.warning(
+                    "%s: the record at offset %d (ledger %d, entry %d) was never synced and lacks a sector;"
+                    " it was never acknowledged and is left out",
+                    self._path,
+                    offset,
+                    ledger,
+                    entry,
+                )
+            else:
+                self._ledgers.put(storage, [body[:16]], [body])
+
+
+def _has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
+    """Whether the entry is there with other bytes; one that cannot be read counts as not there."""
+    if entry < 0:
+        return False
+    try:
+        return storage.read(ledger, entry) != body
+    except BookieError:
+        return False
+
+
+def _has_crcs(storage: LedgerStorage, ledger: int) -> bool:
+    """Whether the ledger's digests are CRCs: one of its entries proves itself."""
+    try:
+        entries = list(islice(storage.entries(ledger), _TRIED_ENTRIES))
+    except BookieError:
+        return False
+    for entry in entries:
+        try:
+            if proves_itself(storage.read(ledger, entry)):
+                return True
+        except BookieError:
+            continue
     return False

@@ -56,6 +56,7 @@ def crashes_at(seed: int, point: int) -> None:
     model = model_for(rig, torn=cut is not None)
     if try_to_start(rig):
         EngineWork(rig, model, random.Random(seed)).run(STEPS)
+    model.note_cut()
     for _ in range(chance.randint(0, 2)):
         rig = rig.after_power_cut(cut, crash_after=chance.randrange(40))
         if try_to_start(rig):

@@ -148,7 +148,7 @@ class EngineModel:
     """Thread-safe memory of all ledgers.
 
     Formats before 6 have no record of an explicit LAC. ``torn``: of what was never acknowledged half a record
-    may be there.
+    may be there, unless its ledger is ``provable``: it has had entries whose digests were good.
     """
 
     def __init__(self, *, lacs_journaled: bool = True, torn: bool = False) -> None:
@@ -158,6 +158,12 @@ class EngineModel:
         self.lacs_journaled = lacs_journaled
         self.wrong: list[str] = []
         self.answered = 0
+        self.provable: set[int] = set()
+
+    def note_cut(self) -> None:
+        """The power goes off for the first time: what was acknowledged by now is there at every start."""
+        with self.lock:
+            self.provable = {ledger for ledger, memory in self.ledgers.items() if memory.acknowledged}
 
     def of(self, ledger: int) -> LedgerMemory:
         return self.ledgers.setdefault(ledger, LedgerMemory())
@@ -201,9 +207,9 @@ class EngineModel:
             assert isinstance(body, bytes), f"ledger {ledger}, entry {entry}: {body!r}"
             bodies = memory.bodies.get(entry, [])
             least = memory.acknowledged.get(entry)
-            if least is None and self.torn:
-                # Never promised. Of a record that a power cut left half written the bookie cannot tell: it
-                # knows no digest types. The client does.
+            if least is None and self.torn and ledger not in self.provable:
+                # Never promised. A record that a power cut left half written is known by the digests of the
+                # ledger's other entries; without those the bookie cannot tell. The client does.
                 continue
             # Of equal bodies the last one counts.
             place = len(bodies) - 1 - bodies[::-1].index(body) if body in bodies else -1

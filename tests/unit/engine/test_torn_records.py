@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.codec import journal as journal_codec
-from bkctl.codec.entry import frame
+from bkctl.codec.digest import Digester
+from bkctl.codec.entry import EntryHeader, encode, frame
 from bkctl.engine.torn_records import SECTOR_BYTES, looks_torn
 from bkctl.errors import LedgerFencedError, NoEntryError, RefusedError, UnauthorizedError
+from bkctl.types import DigestType
 from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, lac_packet
 
 HEADER = journal_codec.encode_header(6)
@@ -46,6 +48,12 @@ def filler(size: int) -> bytes:
 
 
 KEY_RECORD = record(journal_codec.master_key_record(5, KEY))
+KEY_OF_6 = record(journal_codec.master_key_record(6, KEY))
+
+
+def entry_of(number: int, payload: bytes, digest_type: DigestType, ledger: int = 5) -> bytes:
+    header = EntryHeader(ledger, number, number - 1, len(payload))
+    return encode(header, payload, Digester.of(digest_type, b"secret"))
 
 
 def cut_within(torn: bytes, at: int) -> list[bytes]:
@@ -100,8 +108,8 @@ def test_a_whole_key_counts_wherever_its_length_word_stands(at: int) -> None:
             rig.add(6, 0, key=OTHER_KEY)
 
 
-def test_another_key_that_is_whole_is_refused_as_before() -> None:
-    other = record(journal_codec.master_key_record(5, b"k" * 20))
+def test_a_damaged_key_that_is_whole_is_refused_as_before() -> None:
+    other = record(journal_codec.master_key_record(5, KEY[:-1] + bytes([KEY[-1] ^ 1])))
     with after_crash_with(cut_within(other, 30), lost=9) as rig, pytest.raises(RefusedError):
         rig.start()
 
@@ -139,6 +147,72 @@ def test_a_fence_that_is_whole_counts_whatever_is_torn_beside_it() -> None:
             rig.add(5, 1)
         with pytest.raises(NoEntryError):
             rig.bookie.reads.read(5, 1)
+
+
+# --- what proves itself
+
+
+@pytest.mark.parametrize("at", [40, 100, 300])
+def test_half_an_entry_is_not_served_where_the_ledger_has_crcs(at: int) -> None:
+    """It was never acknowledged; served, it would keep a recovery from ever closing the ledger."""
+    with after_crash_with(cut_within(frame(entry_body(5, 1, b"1" * 900)), at), lost=2) as rig:
+        report = rig.start()
+        assert (report.torn_records, report.unsynced_holes) == (1, 0)
+        with pytest.raises(NoEntryError):
+            rig.bookie.reads.read(5, 1)
+        assert rig.bookie.reads.read(5, 0) == entry_body(5, 0, b"as it was acknowledged")
+        assert rig.bookie.reads.last_add_confirmed(5) == 7
+
+
+@pytest.mark.parametrize("digest_type", [DigestType.CRC32C, DigestType.CRC32])
+def test_a_whole_entry_of_zeros_proves_itself(digest_type: DigestType) -> None:
+    whole = entry_of(1, bytes(3000), digest_type)
+    with after_crash_with(cut_within(frame(whole), 60), lost=30) as rig:
+        assert rig.start().torn_records == 0
+        assert rig.bookie.reads.read(5, 1) == whole
+
+
+def test_a_later_entry_proves_the_digest_of_a_ledger_too() -> None:
+    torn, whole = entry_body(6, 0, b"0" * 900), entry_body(6, 1, b"1")
+    with after_crash_with([*cut_within(KEY_OF_6, 20), frame(torn), frame(whole)], lost=4) as rig:
+        assert rig.start().torn_records == 1
+        with pytest.raises(NoEntryError):
+            rig.bookie.reads.read(6, 0)
+        assert rig.bookie.reads.read(6, 1) == whole
+
+
+@pytest.mark.parametrize("digest_type", [DigestType.MAC, DigestType.DUMMY])
+def test_what_cannot_be_proved_is_kept(digest_type: DigestType) -> None:
+    """An entry of zeros may have been acknowledged: it must not become "no such entry"."""
+    first, zeros = (entry_of(number, data, digest_type, 6) for number, data in ((0, b"0"), (1, bytes(3000))))
+    tail = [*cut_within(KEY_OF_6, 20), frame(first), frame(zeros)]
+    with after_crash_with(tail, lost=30) as rig:
+        assert rig.start().torn_records == 0
+        assert rig.bookie.reads.read(6, 1) == zeros
+
+
+def test_behind_a_torn_record_nothing_was_acknowledged() -> None:
+    """An fdatasync that covers a record covers what stands in front of it."""
+    first = entry_of(0, b"0", DigestType.MAC, 6)
+    zeros = entry_of(1, bytes(3000), DigestType.MAC, 6)
+    torn = entry_of(1, b"1" * 900, DigestType.CRC32C)
+    tail = [KEY_OF_6, frame(first), frame(torn), frame(zeros)]
+    lost = (len(HEADER) + len(KEY_OF_6) + 4 + len(first)) // SECTOR_BYTES + 1
+    with after_crash_with(tail, lost=lost) as rig:
+        assert rig.start().torn_records == 2
+        assert rig.bookie.reads.read(6, 0) == first
+        for ledger in (5, 6):
+            with pytest.raises(NoEntryError):
+                rig.bookie.reads.read(ledger, 1)
+
+
+def test_many_records_that_look_torn_are_judged_in_pieces() -> None:
+    bodies = [entry_of(number, bytes(600), DigestType.MAC, 6) for number in range(1100)]
+    with after_crash_with([*cut_within(KEY_OF_6, 20), *map(frame, bodies)], lost=9000) as rig:
+        assert rig.start().entries == 1100
+        assert [rig.bookie.reads.read(6, number) for number in (0, 999, 1000, 1099)] == [
+            bodies[number] for number in (0, 999, 1000, 1099)
+        ]
 
 
 # --- the sign

@@ -1,0 +1,325 @@
+"""The replay of one journal directory, file by file from the last mark.
+
+A loss is a state of the directory: the damage of one journal, or a journal that is gone, may have taken key
+records, fences and entries of any of its ledgers, and the files behind it only seem to know nothing of them.
+So once a loss was accepted, records of ledgers without a row are kept in all later files, under a row that is
+fenced and in limbo, and at the end every ledger of the directory is in limbo.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
+from bkctl.codec.last_mark import LastMark
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.ledger_descriptor import is_blank
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.recovery_report import RecoveryReport
+from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.engine.second_keys import BLOB_AT, LedgerLives, ReplayedFile, alike
+from bkctl.engine.torn_records import TornEntries, lacks_sector, looks_torn, proves_itself
+from bkctl.engine.write_stage import ENTRY_BYTES_MIN
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.vfs import FileSystem
+
+_log = logging.getLogger(__name__)
+
+
+class JournalReplay:
+    """Replays journal directory ``number`` of ``journals``.
+
+    ``lossy`` says that something of its ledgers is known to be lost before the first record is read.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        number: int,
+        journals: int,
+        directory: str,
+        ledgers: ReplayedLedgers,
+        report: RecoveryReport,
+        *,
+        accept_loss: bool,
+        lossy: bool,
+    ) -> None:
+        self.filesystem = filesystem
+        self.ledgers = ledgers
+        self.report = report
+        self.lossy = lossy
+        #: Ledgers whose records are of a life that is over, and where their present life begins.
+        self.skipped_until: dict[int, LastMark] = {}
+        #: Ledgers of which this replay has met a key.
+        self.keyed: set[int] = set()
+        self._number = number
+        self._journals = journals
+        self._directory = directory
+        self._accept_loss = accept_loss
+        self._files: list[ReplayedFile] = []
+        self._lives: LedgerLives | None = None
+
+    def run(self, mark: LastMark) -> LastMark | None:
+        """Replay what is behind ``mark``; where the last file's records end, None without files."""
+        found = map(parse_journal_name, self.filesystem.names(self._directory))
+        ids = sorted(journal for journal in found if journal is not None and journal >= mark.journal_id)
+        # With no mark at all nothing was ever flushed: the newest journal has its tail all the same.
+        self._files = [
+            ReplayedFile(
+                journal,
+                f"{self._directory}/{journal_name(journal)}",
+                mark.offset if journal == mark.journal_id else 0,
+                unsynced_from(journal, ids[-1], mark),
+            )
+            for journal in ids
+        ]
+        if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
+            name = journal_name(mark.journal_id)
+            self._missing(f"{name}: the last mark names this journal and it is gone")
+        end: LastMark | None = None
+        gaps = dict(missing_journals(ids))
+        for file in self._files:
+            if file.journal in gaps:
+                self._missing(gaps[file.journal])
+            end = LastMark(file.journal, max(file.start, _FileReplay(self, file).run()))
+            self.report.journals += 1
+        if self.lossy:
+            # Also those that became known behind the loss.
+            self.ledgers.set_limbo(self._number, self._journals)
+        return end
+
+    def _missing(self, what: str) -> None:
+        self.refuse_unless_accepted(f"{self._directory}/{what}")
+        self.report.missing_journals += 1
+
+    def refuse_unless_accepted(self, what: str) -> None:
+        """A loss that may have cost acknowledged entries. Raises RefusedError unless it is accepted."""
+        if not self._accept_loss:
+            raise RefusedError(
+                f"{what}; acknowledged entries may be lost. Bring the file back, or start with --accept-loss:"
+                " then every ledger of this journal is in limbo (a missing entry is answered as unknown)"
+                " until bkctl index limbo --clear"
+            )
+        _log.warning("%s; accepted", what)
+        self.lossy = True
+        self.ledgers.set_limbo(self._number, self._journals)
+
+    def damaged(self, damage: Damage) -> None:
+        """A range of a journal that cannot be read as records."""
+        if damage.unsynced:
+            self.report.unsynced_holes += 1
+            _log.warning(
+                "%s: %d bytes at offset %d were never synced (%s): what a power cut leaves",
+                damage.path,
+                damage.size_bytes,
+                damage.offset,
+                damage.reason,
+            )
+            return
+        what = f"{damage.path}: damage at offset {damage.offset}, {damage.size_bytes} bytes: {damage.reason}"
+        if damage.readable:
+            _log.warning("%s; the record in it could be read", what)
+            return
+        self.refuse_unless_accepted(what)
+        self.report.add_damage(damage)
+
+    @property
+    def lives(self) -> LedgerLives:
+        """The present lives of the ledgers in the files of this replay; reads all of them, once."""
+        if self._lives is None:
+            self._lives = LedgerLives(self.filesystem, self._files)
+        return self._lives
+
+
+def missing_journals(ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The gaps between journals, ascending: the id behind each, and what to say of it.
+
+    The ids of a directory follow each other, in Java's journals too, and files go when the mark has passed
+    them. So nothing may be missing between two that are at the mark or behind it.
+    """
+    for before, behind in pairwise(ids):
+        if behind != before + 1:
+            count = behind - before - 1
+            gone = journal_name(before + 1) + (f" to {journal_name(behind - 1)}" if count > 1 else "")
+            yield (
+                behind,
+                f"{gone}: {count} journal{'s' * (count > 1)} between {journal_name(before)} and"
+                f" {journal_name(behind)} {'are' if count > 1 else 'is'} gone",
+            )
+
+
+class _FileReplay:
+    """One journal file."""
+
+    def __init__(self, replay: JournalReplay, file: ReplayedFile) -> None:
+        self._replay = replay
+        self._ledgers = replay.ledgers
+        self._report = replay.report
+        self._file = file
+        self._torn = TornEntries(replay.ledgers, replay.report, file.path)
+
+    def run(self) -> int:
+        """Replay the file; the offset where its records end."""
+        file = self._file
+        end = file.start
+        with JournalScan(
+            self._replay.filesystem, file.path, unsynced_from=file.hole_from, start=file.start
+        ) as scan:
+            for damage in scan.head.damage:
+                self._replay.damaged(damage)
+            for item in scan:
+                if isinstance(item, EntryBatch):
+                    self._entries(item)
+                    last = len(item) - 1
+                    end = max(end, item.offset(last) + 4 + item.sizes[last])
+                elif isinstance(item, MarkedRecord):
+                    self._special(item)
+                    end = max(end, item.end)
+                elif isinstance(item, Damage):
+                    self._replay.damaged(item)
+                    if item.unsynced:
+                        self._torn.hole(item.offset)
+                    # Whatever follows was looked at. A mark in front of the hole would make it, once a newer
+                    # journal exists, damage to the next start.
+                    end = scan.file.size_bytes
+                elif item.kind == "torn":
+                    _log.info("%s: a torn record at offset %d ends it", file.path, item.offset)
+        self._torn.judge()
+        return end
+
+    def _entries(self, batch: EntryBatch) -> None:
+        short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]
+        if short:
+            offset, size = batch.offset(short[0]), batch.sizes[short[0]]
+            unsynced = self._may_be_unsynced(offset) and looks_torn(offset, batch.body(short[0]))
+            reason = "an entry without a header"
+            self._replay.damaged(Damage(self._file.path, offset, 4 + size, reason, unsynced=unsynced))
+            batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
+        by_storage: dict[LedgerStorage, tuple[list[bytes], list[bytes]]] = {}
+        known = {ledger: self._is_known(ledger) for ledger in set(batch.ledgers)}
+        for index, ledger in enumerate(batch.ledgers):
+            if not known[ledger]:
+                self._report.skipped_records += 1
+                continue
+            body, offset = batch.body(index), batch.offset(index)
+            if self._may_be_unsynced(offset) and looks_torn(offset, body) and not proves_itself(body):
+                self._torn.hold(offset, ledger, batch.entries[index], body)
+                continue
+            keys, bodies = by_storage.setdefault(self._ledgers.storage_of(ledger), ([], []))
+            keys.append(body[:16])
+            bodies.append(body)
+        for storage, (keys, bodies) in by_storage.items():
+            self._ledgers.put(storage, keys, bodies)
+
+    def _is_known(self, ledger: int) -> bool:
+        """Whether entries of a ledger are kept; those without a row are of a deleted one."""
+        return ledger not in self._replay.skipped_until and self._row(ledger) is not None
+
+    def _may_be_unsynced(self, offset: int) -> bool:
+        return self._file.hole_from is not None and offset >= self._file.hole_from
+
+    def _lacks_sector(self, record: MarkedRecord) -> bool:
+        """Whether a special record, whose lengths have been checked, is perhaps half written."""
+        return self._may_be_unsynced(record.offset) and lacks_sector(record.offset, record.body)
+
+    def _row(self, ledger: int) -> LedgerData | None:
+        """The ledger's row; behind a loss, which may have taken its key record, one is made."""
+        return self._ledgers.row_behind_a_loss(ledger) if self._replay.lossy else self._ledgers.row(ledger)
+
+    def _special(self, record: MarkedRecord) -> None:
+        ledger = record.ledger
+        life = self._replay.skipped_until.get(ledger)
+        if life is not None:
+            if self._position(record) < life:
+                self._report.skipped_records += record.kind is not RecordKind.PADDING
+                return
+            del self._replay.skipped_until[ledger]
+        if record.kind is RecordKind.MASTER_KEY:
+            self._master_key(record)
+        elif record.kind is RecordKind.FENCE:
+            self._fence(ledger)
+        elif record.kind is RecordKind.EXPLICIT_LAC:
+            self._explicit_lac(record)
+
+    def _position(self, record: MarkedRecord) -> LastMark:
+        return LastMark(self._file.journal, record.offset)
+
+    def _fence(self, ledger: int) -> None:
+        row = self._row(ledger)
+        # Java journals the fence of a ledger without entries with no key. It is kept under a blank one: an
+        # acknowledged fence must hold, and a ledger that was deleted is collected again.
+        row = LedgerData(fenced=True, master_key=b"") if row is None else replace(row, fenced=True)
+        self._ledgers.set_row(ledger, row)
+        self._report.fences += 1
+
+    def _explicit_lac(self, record: MarkedRecord) -> None:
+        row = self._row(record.ledger)
+        if row is None:
+            self._report.skipped_records += 1
+            return
+        blob = record.body[BLOB_AT:]
+        if self._lacks_sector(record) and _is_behind(blob, row.explicit_lac):
+            self._report.torn_records += 1
+            return
+        self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
+
+    def _master_key(self, record: MarkedRecord) -> None:
+        key = record.body[BLOB_AT:]
+        row = self._ledgers.row(record.ledger)
+        if self._lacks_sector(record):
+            # Cut within the key, nothing behind it was acknowledged: the next client's key will do.
+            self._report.torn_records += 1
+            if row is not None:
+                return
+            key = b""
+        if row is None:
+            # Behind a loss the ledger's first entries and its fence may be among what is lost.
+            row = LedgerData(fenced=False, master_key=key, limbo=self._replay.lossy)
+            self._ledgers.set_row(record.ledger, row)
+        elif is_blank(row.master_key):
+            self._ledgers.set_row(record.ledger, replace(row, master_key=key))
+        elif row.master_key != key and not is_blank(key):
+            self._second_key(record, row, key)
+        self._replay.keyed.add(record.ledger)
+
+    def _second_key(self, record: MarkedRecord, row: LedgerData, key: bytes) -> None:
+        """Another key than the row's: the ledger was deleted and made anew (``second_keys``)."""
+        replay, ledger = self._replay, record.ledger
+        what = (
+            f"{self._file.path}: the master key of ledger {ledger} at offset {record.offset} is not the one"
+            " in the ledger index"
+        )
+        if alike(row.master_key, key):
+            replay.refuse_unless_accepted(f"{what}, but nearly: one of the two is damaged")
+            return
+        life = replay.lives.of(ledger)
+        if replay.lossy or life is None or replay.lives.damaged:
+            # Which of the two is the present one is perhaps what was lost. Nothing is forgotten.
+            replay.refuse_unless_accepted(f"{what}, and a newer one may be lost")
+            if life is not None:
+                self._ledgers.set_row(ledger, replace(self._row(ledger) or row, master_key=life.key))
+            return
+        if life.key != row.master_key or ledger in replay.keyed:
+            self._ledgers.forget(ledger)
+            self._torn.forget(ledger)
+        _log.warning("%s: it was deleted and made anew, what was there before is forgotten", what)
+        if life.start == self._position(record):
+            self._ledgers.set_row(ledger, LedgerData(fenced=False, master_key=key))
+        else:
+            replay.skipped_until[ledger] = life.start
+
+
+def _is_behind(blob: bytes, known: bytes | None) -> bool:
+    """Whether an explicit LAC is lower than the one that is known."""
+    try:
+        return known is not None and decode_explicit_lac(blob).lac < decode_explicit_lac(known).lac
+    except CorruptionError:
+        return True

@@ -1,0 +1,45 @@
+"""What a start found in the journals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bkctl.scan.damage import Damage
+
+#: Damages named in a report; the others are only counted.
+DAMAGES_MAX = 100
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found.
+
+    ``damages`` and ``missing_journals`` are accepted losses; with ``lost_indexes``, the ledger directories
+    whose index was lost, they put ``limbo_ledgers`` in limbo. ``torn_records`` were never acknowledged and
+    are not served.
+    """
+
+    journals: int = 0
+    entries: int = 0
+    bytes: int = 0
+    fences: int = 0
+    skipped_records: int = 0
+    unsynced_holes: int = 0
+    torn_records: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    damage_count: int = 0
+    missing_journals: int = 0
+    lost_indexes: int = 0
+    limbo_ledgers: int = 0
+    seconds: float = 0.0
+
+    def add_damage(self, damage: Damage) -> None:
+        """Count an accepted damage, and keep it as long as there are few."""
+        self.damage_count += 1
+        if len(self.damages) < DAMAGES_MAX:
+            self.damages.append(damage)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the start went on over a loss."""
+        return bool(self.damage_count or self.missing_journals or self.lost_indexes)

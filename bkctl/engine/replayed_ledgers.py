@@ -1,0 +1,76 @@
+"""The ledgers of a bookie that is being started, as the replay of its journals changes them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.recovery_report import RecoveryReport
+
+
+class ReplayedLedgers:
+    """Rows and entries over all ledger directories; ``lock`` is the engine lock."""
+
+    def __init__(
+        self, storages: Sequence[LedgerStorage], lock: threading.Lock, report: RecoveryReport
+    ) -> None:
+        self._storages = storages
+        self._lock = lock
+        self._report = report
+
+    def storage_of(self, ledger: int) -> LedgerStorage:
+        """The directory of a ledger."""
+        return self._storages[ledger % len(self._storages)]
+
+    def row(self, ledger: int) -> LedgerData | None:
+        """The ledger's row, None when it is not known."""
+        return self.storage_of(ledger).ledgers.get(ledger)
+
+    def set_row(self, ledger: int, row: LedgerData) -> None:
+        """Set a ledger's row, and count it when that puts the ledger in limbo."""
+        ledgers = self.storage_of(ledger).ledgers
+        known = ledgers.get(ledger)
+        if row.limbo and (known is None or not known.limbo):
+            self._report.limbo_ledgers += 1
+        ledgers.set(ledger, row)
+
+    def row_behind_a_loss(self, ledger: int) -> LedgerData:
+        """The ledger's row; one is made, fenced and in limbo, when the loss may have taken its key."""
+        row = self.row(ledger)
+        if row is None:
+            row = LedgerData(fenced=True, master_key=b"", limbo=True)
+            self.set_row(ledger, row)
+        return row
+
+    def forget(self, ledger: int) -> None:
+        """Forget the row and all entries of a ledger; what is put from here on is a new ledger's."""
+        with self._lock:
+            self.storage_of(ledger).delete_ledger(ledger)
+
+    def set_limbo(self, number: int, journals: int) -> None:
+        """Put every known ledger of one of ``journals`` journal directories in limbo."""
+        for storage in self._storages:
+            for ledger in storage.ledgers.ledgers():
+                if ledger % journals == number:
+                    self.set_ledger_limbo(ledger)
+
+    def set_ledger_limbo(self, ledger: int) -> None:
+        """Put a known ledger in limbo: a missing entry is answered as unknown."""
+        row = self.row(ledger)
+        if row is not None and not row.limbo:
+            self.set_row(ledger, replace(row, limbo=True))
+
+    def put(self, storage: LedgerStorage, keys: list[bytes], bodies: list[bytes]) -> None:
+        """Put entries into a directory's cache, flushing as often as it is full."""
+        size_bytes = sum(map(len, bodies))
+        while True:
+            with self._lock:
+                if storage.has_room(size_bytes, len(keys)):
+                    storage.put_many(keys, bodies, size_bytes)
+                    break
+            storage.flush()
+        self._report.entries += len(keys)
+        self._report.bytes += size_bytes

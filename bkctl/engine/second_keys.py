@@ -1,0 +1,98 @@
+"""Ledger ids that were used again: two master keys of one ledger in journals and index.
+
+The engine journals a key when it does not know the ledger, or when the key is the one that it knows. So two
+different keys of one ledger mean that the ledger was deleted in between and made anew, by an application that
+chooses its ids. A deletion leaves no record in the journal; the second key is the only trace of it. Of all
+keys in one replay the last one is the present ledger's, and its *present life* begins with the first record
+of that key behind the last record of another one: what comes before is of a ledger that is gone.
+
+The index may be behind the journal (it has the first key, and the flush of the deletion never came) or ahead
+of it (it has the last key, and the mark was not moved).
+
+Two exceptions, in which nothing is forgotten. Master keys are SHA-1 values, which have next to no byte in
+common at the same place; two keys that do are one key of which some bytes were changed. And behind an
+accepted damage, or in front of one, the newest key may be what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bkctl.codec.journal import RecordKind
+from bkctl.codec.last_mark import LastMark
+from bkctl.engine.torn_records import lacks_sector
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import FileSystem
+
+#: Where the blob of a special record begins in its body.
+BLOB_AT = 20
+
+
+class ReplayedFile(NamedTuple):
+    """One journal file of a replay: from ``start`` on; from ``hole_from`` on it was perhaps never synced."""
+
+    journal: int
+    path: str
+    start: int
+    hole_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The last key of a ledger in the journals, and where the life that it opens begins."""
+
+    key: bytes
+    start: LastMark
+
+
+class LedgerLives:
+    """The present life of every ledger with a key in the journals of one directory.
+
+    ``damaged`` says that something in these files cannot be read, so that a newer key may be lost.
+    """
+
+    def __init__(self, filesystem: FileSystem, files: Iterable[ReplayedFile]) -> None:
+        """Read the files. Raises StorageError when one cannot be read."""
+        self.damaged = False
+        self._lives: dict[int, Life] = {}
+        for file in files:
+            self._read(filesystem, file)
+
+    def of(self, ledger: int) -> Life | None:
+        """The present life of a ledger, None without a key in these files."""
+        return self._lives.get(ledger)
+
+    def _read(self, filesystem: FileSystem, file: ReplayedFile) -> None:
+        with JournalScan(filesystem, file.path, unsynced_from=file.hole_from, start=file.start) as scan:
+            for damage in scan.head.damage:
+                self._note_damage(damage)
+            for item in scan:
+                if isinstance(item, Damage):
+                    self._note_damage(item)
+                elif isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY:
+                    self._note_key(file, item)
+
+    def _note_damage(self, damage: Damage) -> None:
+        self.damaged = self.damaged or not (damage.unsynced or damage.readable)
+
+    def _note_key(self, file: ReplayedFile, record: MarkedRecord) -> None:
+        unsynced = file.hole_from is not None and record.offset >= file.hole_from
+        key = record.body[BLOB_AT:]
+        if not any(key) or (unsynced and lacks_sector(record.offset, record.body)):
+            return
+        known = self._lives.get(record.ledger)
+        if known is None or known.key != key:
+            self._lives[record.ledger] = Life(key, LastMark(file.journal, record.offset))
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Whether two different keys are one of which some bytes were changed: a quarter of them is the same.
+
+    That happens to two SHA-1 values once in seventy million.
+    """
+    same = sum(left == right for left, right in zip(one, other, strict=False))
+    return 4 * same >= max(len(one), len(other))
