@@ -68,7 +68,8 @@ class BookKeeper:
         self._threads = ThreadPoolExecutor(
             self.settings.metadata_threads, thread_name_prefix="bookkeeper-metadata"
         )
-        self.pool = BookiePool(AddressBook(store.registration, self._threads).resolve, self.settings.net)
+        self._addresses = AddressBook(store.registration)
+        self.pool = BookiePool(self._addresses.resolve, self.settings.net)
         self._driver = Driver(
             self.pool,
             store.ledgers,
@@ -237,6 +238,7 @@ class BookKeeper:
         self._closed = True
         self._driver.end_all()
         await self.pool.close()
+        self._addresses.close()
         if self._owns_store:
             await asyncio.to_thread(self.store.close)
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)

@@ -30,7 +30,7 @@ from bkctl.protocol.messages import Wire
 from bkctl.types import DigestType, LedgerState
 from tests.support.java_client import PASSWORD, JavaClient, JavaLedgerClient, entries_of, payload
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
-from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
+from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeeper_server  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from tests.conftest import CliResult
@@ -445,6 +445,28 @@ def test_commands_that_fence_recover_delete_and_restore(
     opened = both.java["v3"].open(first.id)
     assert opened.read(0, 4) == entries_of(first.id, range(5), 100)
     opened.close()
+
+
+# --- metadata that is away ----------------------------------------------------------------------------------
+
+
+def test_closed_ledgers_are_read_while_zookeeper_is_stopped(tmp_path: Path) -> None:
+    """The client has opened the ledger, and made no connection to its bookies so far."""
+    with (
+        running_zookeeper() as server,
+        BookieProcess(tmp_path / "bookie", uri := new_cluster(server)) as bookie,
+    ):
+        bookie.start(THEIRS)
+        with BookKeeperSync(uri) as client, client.create(1, 1, 1) as writer:
+            writer.append_all(payloads(writer.ledger, 5, 100))
+        with BookKeeperSync(uri) as client:
+            reader = client.open(writer.ledger)
+            server.pause()
+            try:
+                found = reader.read(0, 4)
+            finally:
+                server.resume()
+            assert [entry.payload for entry in found] == payloads(writer.ledger, 5, 100)
 
 
 # --- bookies that go, last: every cluster loses one ---------------------------------------------------------

@@ -13,6 +13,7 @@ A module gets the fixture by importing it: ``from tests.support.zookeeper import
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import tempfile
@@ -105,6 +106,16 @@ class ZooKeeperServer:
                 answer += part
             return b"Mode:" in answer
         return False
+
+    def pause(self) -> None:
+        """SIGSTOP: it answers nothing, and sessions do not end."""
+        assert self._process is not None, "the server does not run"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None, "the server does not run"
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End the process; its data stays."""

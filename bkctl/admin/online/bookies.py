@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -151,10 +150,9 @@ def _ask_all(
     wire: Wire,
     ask: Callable[[BookiePool, str], Awaitable[_Row]],
 ) -> list[_Row]:
-    async def run(threads: ThreadPoolExecutor) -> list[_Row]:
-        pool = BookiePool(
-            AddressBook(store.registration, threads).resolve, replace(net or NetSettings(), wire=wire)
-        )
+    async def run() -> list[_Row]:
+        addresses = AddressBook(store.registration)
+        pool = BookiePool(addresses.resolve, replace(net or NetSettings(), wire=wire))
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(bookie: str) -> _Row:
@@ -165,6 +163,6 @@ def _ask_all(
             return await asyncio.gather(*map(one, bookies))
         finally:
             await pool.close()
+            addresses.close()
 
-    with ThreadPoolExecutor(8, thread_name_prefix="bookies") as threads:
-        return asyncio.run(run(threads))
+    return asyncio.run(run())
