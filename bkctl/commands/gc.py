@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.commands import gc_online
-from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption, open_cluster
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.gc_rows import (
     EXPLAIN_SCHEMA,
@@ -24,6 +24,7 @@ from bkctl.commands.gc_rows import (
     explained,
     write_plan,
 )
+from bkctl.commands.known_cluster import ClusterWords, TrustDumpOption, known_cluster
 from bkctl.commands.options import LogOption, OutputOption, noun_app, schema_option
 from bkctl.commands.output import Format, chosen_format, write_rows
 from bkctl.commands.progress import progress
@@ -31,12 +32,13 @@ from bkctl.errors import NotFoundError, UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
-    from bkctl.admin.offline.gc.cluster import Cluster
     from bkctl.admin.offline.gc.explain import LogRow
     from bkctl.admin.offline.gc.plan import Candidates
     from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work
+    from bkctl.admin.offline.gc.survey import Survey
     from bkctl.admin.offline.holders import DirectoryLock
     from bkctl.admin.offline.index_check.layout import IndexSpace
+    from bkctl.admin.offline.known_ledgers import Cluster
 
 app = noun_app("[offline] [online] [reads] [writes] Garbage in entry logs: explain, plan, reclaim.")
 
@@ -98,10 +100,6 @@ _DeleteOption = Annotated[
     bool,
     typer.Option("--delete-ledgers", help="Also delete ledgers that the metadata store does not have."),
 ]
-_TrustOption = Annotated[
-    bool,
-    typer.Option("--trust-dump", help="Let a dump alone prove that a ledger was deleted."),
-]
 _ConfirmOption = Annotated[
     bool,
     typer.Option("--confirm-deletions", help="Go on where more than half of the ledgers look deleted."),
@@ -137,6 +135,7 @@ def explain_command(
     major: _MajorThresholdOption = 0.8,
     quick: _QuickOption = False,
     ledger_metadata: _DumpOption = None,
+    trust_dump: TrustDumpOption = False,
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
@@ -176,7 +175,7 @@ def explain_command(
     told = _Told()
     bytes_total = sum(space.bytes_total for space in spaces)
     with (
-        _cluster(context, ledger_metadata, conf, override, metadata_uri) as cluster,
+        _cluster(context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)) as cluster,
         progress("reading logs", bytes_total, streams_rows=True) as advance,
     ):
         rows = explain(
@@ -188,6 +187,7 @@ def explain_command(
             quick=quick,
             log_id=log,
             advance=advance,
+            reserve=told.reserve,
         )
         table = chosen_format(output) is Format.TABLE
         count = write_rows((explained(row, table) for row in told.watch(rows)), explain_keys(table), output)
@@ -209,6 +209,7 @@ def plan_command(
     ] = None,
     quick: _QuickOption = False,
     ledger_metadata: _DumpOption = None,
+    trust_dump: TrustDumpOption = False,
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
     metadata_uri: MetadataUriOption = None,
@@ -239,10 +240,13 @@ def plan_command(
     filesystem, spaces = PosixFileSystem(), _spaces(paths)
     told = _Told()
     with (
-        _cluster(context, ledger_metadata, conf, override, metadata_uri) as cluster,
+        _cluster(context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)) as cluster,
         progress("reading logs", sum(space.bytes_total for space in spaces), streams_rows=True) as advance,
     ):
-        planned = told.planned(plan(filesystem, spaces, cluster, SystemClock(), quick=quick, advance=advance))
+        every = plan(
+            filesystem, spaces, cluster, SystemClock(), quick=quick, advance=advance, reserve=told.reserve
+        )
+        planned = told.planned(every)
         rooms = ((each, *is_scarce(filesystem, each.directory)) for each in planned)
         write_plan(rooms, threshold, output)
     raise typer.Exit(told.exit_code)
@@ -255,7 +259,7 @@ def run_command(
     url: _UrlOption = None,
     threshold: _CompactOption = None,
     delete_ledgers: _DeleteOption = False,
-    trust_dump: _TrustOption = False,
+    trust_dump: TrustDumpOption = False,
     confirm_deletions: _ConfirmOption = False,
     scratch: _ScratchOption = None,
     major: _MajorOption = False,
@@ -302,8 +306,9 @@ def run_command(
         raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
     if delete_ledgers and ledger_metadata and not trust_dump:
         raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
-    with _cluster(context, ledger_metadata, conf, override, metadata_uri) as cluster:
-        if delete_ledgers and not (cluster.proves or trust_dump):
+    words = ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
+    with _cluster(context, words) as cluster:
+        if delete_ledgers and not (cluster.is_live or trust_dump):
             raise UsageError("--delete-ledgers needs --metadata-uri, which tells what was deleted")
         code = _run(
             _spaces(paths),
@@ -429,6 +434,13 @@ class _Told:
                 )
             yield each
 
+    def reserve(self, found: Survey) -> None:
+        """What keeps the metadata from proving that ledgers are gone; a finding when the store went back."""
+        reservation = found.known.reservation
+        if reservation is not None:
+            sys.stderr.write(f"bkctl: {found.space.dir}: {reservation}\n")
+            self.exit_code |= int(found.known.rolled_back is not None)
+
     def _tell(self, path: str, why: str) -> None:
         self.exit_code = 1
         sys.stderr.write(f"bkctl: {path}: {why}\n")
@@ -460,28 +472,13 @@ def _spaces(paths: list[str] | None) -> list[IndexSpace]:
 
 
 @contextmanager
-def _cluster(
-    context: typer.Context,
-    dump: str | None,
-    conf: str | None,
-    override: list[str] | None,
-    metadata_uri: str | None,
-) -> Iterator[Cluster]:
-    """Who is asked which ledgers exist; nobody is, when no option names a store or a dump."""
-    from bkctl.admin.offline.gc.cluster import DumpedCluster, NoCluster, StoredCluster
+def _cluster(context: typer.Context, words: ClusterWords) -> Iterator[Cluster]:
+    """Who is asked which ledgers exist; it is said when nobody is."""
+    from bkctl.admin.offline.known_ledgers import NoCluster
 
-    if dump is not None:
-        from_line = context.get_parameter_source("metadata_uri")
-        if conf or override or (from_line is not None and from_line.name == "COMMANDLINE"):
-            raise UsageError("give a metadata store or --ledger-metadata, not both")
-        from bkctl.scan.metadata_dump import load_metadata_dump
-
-        yield DumpedCluster(load_metadata_dump(PosixFileSystem(), dump))
-    elif metadata_uri or conf or override:
-        with open_cluster(conf, override, metadata_uri) as store:
-            yield StoredCluster(store.layout, store.ledgers)
-    else:
-        sys.stderr.write(
-            "bkctl: no metadata store was named: every ledger that the index has counts as live\n"
-        )
-        yield NoCluster()
+    with known_cluster(context, words) as cluster:
+        if isinstance(cluster, NoCluster):
+            sys.stderr.write(
+                "bkctl: no metadata store was named: every ledger that the index has counts as live\n"
+            )
+        yield cluster

@@ -16,8 +16,10 @@ from bkctl.codec.cookie import decode_cookie
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.scan.metadata_dump import DumpKind
 from bkctl.vfs import DiskSpace, PosixFileSystem
-from tests.unit.admin.gc.stopped_bookie import LIVE, Stopped, cluster_of
+from tests.support import cluster_dumps
+from tests.unit.admin.gc.stopped_bookie import LIVE, Stopped, cluster_of, some_metadata
 
 HOST = "bookie:3181"
 METADATA = Path(__file__).parents[1] / "data" / "metadata" / "zk-sample.json"
@@ -98,7 +100,7 @@ def test_explain_as_a_table(run_cli: Run, bookie: Stopped) -> None:
 
 
 def test_explain_asks_the_metadata_store(run_cli: Run, bookie: Stopped, uri: str, dump: Path) -> None:
-    for source in (["--metadata-uri", uri], ["--ledger-metadata", dump]):
+    for source in (["--metadata-uri", uri], ["--ledger-metadata", dump, "--trust-dump"]):
         done = run_cli("gc", "explain", bookie.root, *source)
         assert done.exit_code == 0
         assert done.stderr == ""
@@ -107,6 +109,80 @@ def test_explain_asks_the_metadata_store(run_cli: Run, bookie: Stopped, uri: str
     assert rows_of(done.stdout)[3]["eligible"] == "garbage"
     both = run_cli("gc", "explain", bookie.root, "--metadata-uri", uri, "--ledger-metadata", dump)
     assert both.exit_code == 2
+
+
+def test_a_dump_without_an_end_marker_proves_nothing(run_cli: Run, bookie: Stopped, dump: Path) -> None:
+    done = run_cli("gc", "explain", bookie.root, "--ledger-metadata", dump)
+    assert done.exit_code == 0
+    assert "has no end marker" in done.stderr
+    assert [row["eligible"] for row in rows_of(done.stdout)] == ["major", "garbage", "minor", "no"]
+    done = run_cli("gc", "plan", bookie.root, "--ledger-metadata", dump)
+    assert "has no end marker" in done.stderr
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("command", ["explain", "plan", "run"])
+def test_an_undo_file_is_refused(
+    run_cli: Run, bookie: Stopped, tmp_path: Path, command: str, marked: bool
+) -> None:
+    """One of today by its kind, one of an older version because it has no root."""
+    undo = cluster_dumps.dump_file(
+        tmp_path / "undo.json",
+        {3: some_metadata()},
+        kind=DumpKind.UNDO,
+        root=False,
+        instance_id=None,
+        marked=marked,
+    )
+    before = content(bookie.root)
+    words = ["--delete-ledgers", "--yes"] if command == "run" else []
+    done = run_cli("gc", command, bookie.root, "--ledger-metadata", undo, "--trust-dump", *words)
+    assert done.exit_code == 4
+    assert "undo file" in done.stderr
+    assert str(undo) in done.stderr
+    assert content(bookie.root) == before
+
+
+def test_the_dump_of_another_cluster_is_refused_by_name(
+    run_cli: Run, bookie: Stopped, tmp_path: Path
+) -> None:
+    dump = cluster_dumps.dump_file(tmp_path / "zk.json", {1: some_metadata()}, instance_id="another")
+    done = run_cli("gc", "run", bookie.root, "--ledger-metadata", dump, "--dry-run")
+    assert done.exit_code == 4
+    assert str(dump) in done.stderr
+    assert "of cluster another" in done.stderr
+    assert "of cluster instance" in done.stderr
+
+
+def test_a_complete_dump_says_nothing_of_ledgers_that_are_newer(
+    run_cli: Run, bookie: Stopped, tmp_path: Path
+) -> None:
+    """Ledger 3 is newer than the dump, though a ledger with an id that a client chose is in it."""
+    ledgers = {1: some_metadata(), 500: some_metadata()}
+    dump = cluster_dumps.dump_file(tmp_path / "zk.json", ledgers, next_ledger=3)
+    line = ["gc", "run", bookie.root, "--ledger-metadata", dump, "--delete-ledgers", "--trust-dump", "--yes"]
+    assert run_cli(*line).exit_code == 0
+    assert bookie.logs_left() == [0, 2, 3]
+
+
+def test_a_store_that_went_back_is_told_and_deletes_nothing(run_cli: Run, bookie: Stopped, uri: str) -> None:
+    """The copy is older than ledger 3: its generator would give that id again."""
+    with open_metadata_store(uri) as store:
+        upcoming = store.ledgers.upcoming_ledger_id()
+    for cookie in bookie.root.rglob("VERSION"):
+        cookie.unlink()
+    older = f"embedded://{bookie.root.parent}/older.db"
+    with open_metadata_store(older) as store:
+        store.layout.initialise_cluster()
+        cluster_of(store, [1], issued=3)
+    assert upcoming > 3
+    explained = run_cli("gc", "explain", bookie.root, "--metadata-uri", older)
+    assert explained.exit_code == 1
+    assert "brought back from an older copy" in explained.stderr
+    refused = run_cli("gc", "run", bookie.root, "--metadata-uri", older, "--delete-ledgers", "--yes")
+    assert refused.exit_code == 4
+    assert "brought back from an older copy" in refused.stderr
+    assert bookie.logs_left() == [0, 1, 2, 3]
 
 
 def test_another_cluster_is_refused(run_cli: Run, bookie: Stopped, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import Cluster, DumpedCluster, NoCluster
 from bkctl.admin.offline.gc.explain import LogRow, explain
 from bkctl.admin.offline.gc.plan import plan
 from bkctl.admin.offline.gc.run import RunOptions, perform, prepare
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.index_check.layout import IndexSpace, index_spaces
+from bkctl.admin.offline.known_ledgers import Cluster, DumpedCluster, NoCluster
 from bkctl.admin.offline.targets import directories
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import DIGEST_BYTES
@@ -62,7 +62,7 @@ def test_live_bytes_are_those_of_the_manifest(
     dump = load_metadata_dump(FILES, str(root / "zk-clean.json"))
     live = set(dump.ledgers)
     for bookie, folder in image.bookies().items():
-        rows = explained(folder, DumpedCluster(dump) if with_dump else NoCluster())
+        rows = explained(folder, DumpedCluster(dump, trusted=True) if with_dump else NoCluster())
         found: Counter[int] = Counter()
         for row in rows:
             assert not row.alarming, row.why
@@ -159,7 +159,7 @@ def test_a_java_bookie_serves_what_a_run_has_moved(
         folder = copy_directory(source, tmp_path / source.name)
         with DirectoryLock(str(folder / "ledgers/current")) as lock:
             options = RunOptions(threshold=1.0, delete_ledgers=True)
-            work = prepare(FILES, space_of(folder), DumpedCluster(dump), CLOCK, options)
+            work = prepare(FILES, space_of(folder), DumpedCluster(dump, trusted=True), CLOCK, options)
             assert all(
                 row.done for row in perform(FILES, work, CLOCK, lock) if row.action in ("remove", "compact")
             )

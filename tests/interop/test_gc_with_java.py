@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import StoredCluster
 from bkctl.admin.offline.gc.run import RunOptions, perform, prepare
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.index_check.layout import index_spaces
+from bkctl.admin.offline.known_ledgers import StoredCluster
 from bkctl.admin.offline.targets import directories
 from bkctl.clock import SystemClock
 from bkctl.metadata.uri import open_metadata_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import StoredCluster
+from bkctl.admin.offline.known_ledgers import KnownLedgers, StoredCluster
 from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, list_ledgers
 from bkctl.admin.online.metadata_dump import dump_nodes
 from bkctl.client.ops.create import NewLedger
@@ -98,10 +98,14 @@ def test_ledgers_that_are_gone_are_proved_so_in_groups(store: TreeMetadataStore,
     tree.create_with_parents(ROOT + ledger_path(1, LedgerLayout.HIERARCHICAL), b"rubbish", below=ROOT)
     cluster = StoredCluster(store.layout, store.ledgers)
     tree.reset()
-    kept = cluster.keeps_each(range(2000), "bookie-1:3181")
+
+    def keeps_each(ledgers: range, bookie: str | None) -> dict[int, bool | None]:
+        return KnownLedgers.of(cluster, None, bookie, confirmed=True).keeps_each(ledgers)
+
+    kept = keeps_each(range(2000), "bookie-1:3181")
     assert kept == {ledger: ledger == 1 or (ledger < 1000 and ledger % 2 == 0) for ledger in range(2000)}
-    assert not any(cluster.keeps_each(range(0, 1000, 2), "bookie-9:3181").values())
-    assert all(cluster.keeps_each(range(0, 1000, 2), None).values())
+    assert not any(keeps_each(range(0, 1000, 2), "bookie-9:3181").values())
+    assert all(keeps_each(range(0, 1000, 2), None).values())
     # Two reads each, and for each group of them a sync, the layout and the root.
     assert tree.requests < 2 * 2000 + 1000 + 50
     assert tree.waits < 60

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bkctl.admin.offline.gc.cluster import Cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
 from bkctl.admin.offline.gc.log_facts import LogFacts
 from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
 from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.known_ledgers import Cluster
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.engine.gc.explanation import GARBAGE, NO
@@ -58,8 +58,9 @@ def explain(
     quick: bool = False,
     log_id: int | None = None,
     advance: Advance = nobody,
+    reserve: Callable[[Survey], None] = lambda found: None,
 ) -> Iterator[LogRow]:
-    """A row for each log, space by space and by id.
+    """A row for each log, space by space and by id; ``reserve`` is called when a space is done.
 
     Raises RefusedError with another cluster's metadata, CorruptionError and StorageError when an index or the
     metadata cannot be read. A damaged log is a row.
@@ -69,6 +70,7 @@ def explain(
             found = survey(filesystem, space, index, cluster)
             for facts in read_logs(filesystem, found, clock, quick=quick, log_id=log_id, advance=advance):
                 yield _row(found, facts, thresholds or Thresholds())
+            reserve(found)
 
 
 def verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bkctl.admin.offline.gc.cluster import Cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
 from bkctl.admin.offline.gc.log_facts import LogBalance, LogFacts
 from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
 from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.known_ledgers import Cluster
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.engine.gc import policy
@@ -141,12 +141,17 @@ def plan(
     *,
     quick: bool = False,
     advance: Advance = nobody,
+    reserve: Callable[[Survey], None] = lambda found: None,
 ) -> Iterator[Candidates]:
-    """The candidates of each space. Raises as :func:`bkctl.admin.offline.gc.explain.explain`."""
+    """The candidates of each space; ``reserve`` is called when a space is done.
+
+    Raises as :func:`bkctl.admin.offline.gc.explain.explain`.
+    """
     for space in spaces:
         with IndexReader(filesystem, space) as index:
             found = survey(filesystem, space, index, cluster)
             yield candidates(found, read_logs(filesystem, found, clock, quick=quick, advance=advance))
+            reserve(found)
 
 
 def is_scarce(filesystem: WritableFileSystem, directory: str) -> tuple[int, bool]:

@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from posixpath import join
 
-from bkctl.admin.offline.gc.cluster import Cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
 from bkctl.admin.offline.gc.plan import COMPACT, REMOVE, Candidates, Step, candidates, is_scarce
 from bkctl.admin.offline.gc.survey import Survey, read_logs, survey
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.known_ledgers import Cluster
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.engine.entrylog.entry_logger import EntryLogger
@@ -133,13 +133,17 @@ def prepare(
             " collects; 'bkctl gc explain' and 'bkctl gc plan' tell what there is to win"
         )
     with _index(filesystem, space) as index:
-        found = survey(filesystem, space, index, cluster, judged_dead=options.delete_ledgers)
+        found = survey(
+            filesystem, space, index, cluster, judged_dead=options.delete_ledgers, confirmed=options.confirmed
+        )
         _check_index(found)
         if options.delete_ledgers:
             # These would come back by the next replay, and are deleted after it.
             found.gone -= found.unreplayed.ledgers
         sorted_out = candidates(found, read_logs(filesystem, found, clock, advance=advance))
         gone = sorted(found.gone | _leftovers(found)) if options.delete_ledgers else []
+        if options.delete_ledgers:
+            _check_proof(found)
         _check_many(found, gone, options)
         free_bytes, scarce = is_scarce(filesystem, space.log_dirs[0])
         return Work(
@@ -256,6 +260,18 @@ def _check_index(found: Survey) -> None:
         )
 
 
+def _check_proof(found: Survey) -> None:
+    """Raise RefusedError when the metadata that are to prove ledgers gone prove nothing."""
+    known = found.known
+    if known.unproved is not None:
+        raise RefusedError(f"{found.space.dir}: {known.unproved}; nothing was removed")
+    if known.rolled_back is not None:
+        raise RefusedError(
+            f"{found.space.dir}: {known.rolled_back}; nothing was removed. If such ledgers were really"
+            " deleted, add --confirm-deletions"
+        )
+
+
 def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
     if options.confirmed:
         return
@@ -267,7 +283,7 @@ def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
             " emptied"
         )
     unknown = len(found.dead.difference(found.index.ledgers))
-    if not found.cluster.proves and policy.too_many(unknown, rows + unknown, _SETTINGS):
+    if not found.known.tells_all and policy.too_many(unknown, rows + unknown, _SETTINGS):
         raise RefusedError(
             f"{found.space.dir}: the logs hold {unknown} ledgers that the index does not know, and it knows"
             f" {rows}; give --metadata-uri, so that nothing goes because of a lost index, or"

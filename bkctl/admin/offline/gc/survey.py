@@ -8,18 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import basename, join
 
-from bkctl.admin.offline.gc.cluster import Cluster, check_same_cluster
 from bkctl.admin.offline.gc.index_reader import IndexReader
 from bkctl.admin.offline.gc.log_facts import LogFacts, LogReader, unreadable
 from bkctl.admin.offline.gc.unreplayed import Unreplayed, read_unreplayed
 from bkctl.admin.offline.holders import Holder, holders, is_dirty
 from bkctl.admin.offline.index_check.layout import IndexSpace
+from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, NoCluster, Source, cookie_in
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
-from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.entrylog import parse_compacted_name
-from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
-from bkctl.scan.directory import COOKIE_NAME, LogFile, read_small
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.scan.directory import LogFile
 from bkctl.scan.index import METADATA_CACHE, LogMetadataCache
 from bkctl.vfs import FileSystem
 
@@ -30,7 +29,8 @@ _BEGUN_REBUILD = re.compile(r"(?:ledgers|locations)\.(?:TEMP-.*|bkctl-rebuild)")
 class Survey:
     """One space before its logs are read.
 
-    ``gone`` are ledgers with a row that the cluster does not have any more. ``judged_dead`` says whether the
+    ``known`` says which ledgers there are, and ``gone`` are those with a row that exist no more.
+    ``judged_dead`` says whether the
     cluster's word is enough to be dead; otherwise the bookie's own rows have to agree. ``holder`` uses the
     directory. ``unfinished`` maps logs to the copy of the compaction that holds them,
     ``rebuilds`` are index rebuilds that have not ended.
@@ -38,7 +38,7 @@ class Survey:
 
     space: IndexSpace
     index: IndexReader
-    cluster: Cluster
+    known: KnownLedgers
     unreplayed: Unreplayed
     holder: Holder | None
     dirty: bool
@@ -61,7 +61,7 @@ class Survey:
                 self._verdicts[ledger] = not (self.judged_dead and ledger in self.gone)
         unknown = [ledger for ledger in new if ledger not in self._verdicts]
         if unknown:
-            for ledger, kept in self.cluster.keeps_each(unknown, self.space.bookie).items():
+            for ledger, kept in self.known.keeps_each(unknown).items():
                 self._verdicts[ledger] = self._judge(ledger, kept)
         return {ledger for ledger in ledgers if self._verdicts[ledger]}
 
@@ -87,7 +87,7 @@ class Survey:
     @property
     def index_is_lost(self) -> bool:
         """Whether the ledger index has no row at all, and nobody can tell that there need be none."""
-        return not (self.index.ledgers or self.index.doubtful or self.cluster.proves)
+        return not (self.index.ledgers or self.index.doubtful or self.known.tells_all)
 
     def obstacle(self, facts: LogFacts) -> str | None:
         """Why nothing can be done about a log, however little of it is alive."""
@@ -127,22 +127,28 @@ def survey(
     cluster: Cluster,
     *,
     judged_dead: bool = True,
+    confirmed: bool = False,
 ) -> Survey:
-    """Everything but the logs themselves. Raises RefusedError for another cluster's metadata, BkctlError."""
-    if cluster.instance_id is not None:
-        check_same_cluster(cluster, _instance_id(filesystem, space), space.dir)
+    """Everything but the logs themselves. Raises RefusedError for another cluster's metadata, BkctlError.
+
+    ``confirmed`` says that it is well that the metadata lack ledgers which are newer than they.
+    """
+    asked = not isinstance(cluster, NoCluster)
+    cookie = cookie_in(filesystem, (*space.log_dirs, *space.index_dirs)) if asked else None
+    known = KnownLedgers.of(cluster, cookie, space.bookie, confirmed=confirmed)
     directories = sorted({*space.log_dirs, *space.index_dirs})
     held = [holder for directory in directories for holder in holders(directory)]
     found = Survey(
         space,
         index,
-        cluster,
+        known,
         read_unreplayed(filesystem, space),
         next(iter(held), None),
         any(map(is_dirty, directories)),
         judged_dead=judged_dead,
     )
-    found.gone = cluster.gone(index.ledgers)
+    known.local = {Source.ROWS: index.ledgers, Source.JOURNALS: found.unreplayed.ledgers}
+    found.gone = known.gone(index.ledgers)
     for directory in directories:
         for name in filesystem.names(directory):
             # A compaction by way of another disk: the log is a link to its copy there.
@@ -197,26 +203,4 @@ def _open_cache(space: IndexSpace) -> LogMetadataCache | None:
         return None
     with suppress(NotFoundError, CorruptionError, StorageError):  # it is only a cache
         return LogMetadataCache.open(join(space.log_dirs[0], METADATA_CACHE))
-    return None
-
-
-def _instance_id(filesystem: FileSystem, space: IndexSpace) -> str | None:
-    """The cluster's UUID by the first cookie that can be read, None when it has none or there is no cookie.
-
-    Raises CorruptionError, StorageError when there are cookies and none of them can be read: which cluster
-    tells what is dead here would be anybody's guess.
-    """
-    unread: BkctlError | None = None
-    for directory in (*space.log_dirs, *space.index_dirs):
-        path = join(directory, COOKIE_NAME)
-        try:
-            return decode_cookie(read_small(filesystem, path)).instance_id
-        except NotFoundError:
-            continue
-        except CorruptionError as error:
-            unread = error.located(path)
-        except StorageError as error:
-            unread = error
-    if unread is not None:
-        raise unread
     return None

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from bkctl.admin.offline.gc.cluster import Cluster, NoCluster, StoredCluster
 from bkctl.admin.offline.gc.explain import LogRow, explain
 from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work, perform, prepare
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.index_check.layout import IndexSpace, index_spaces
+from bkctl.admin.offline.known_ledgers import Cluster, NoCluster, StoredCluster
 from bkctl.admin.offline.targets import directories
 from bkctl.clock import ManualClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -93,8 +93,12 @@ def some_metadata() -> LedgerMetadata:
     return next(iter(load_metadata_dump(FILES, str(_METADATA)).ledgers.values()))
 
 
-def cluster_of(store: MetadataStore, ledgers: Iterable[int], bookie: str | None = None) -> StoredCluster:
-    """A store with these ledgers, kept on ``bookie``."""
+def cluster_of(
+    store: MetadataStore, ledgers: Iterable[int], bookie: str | None = None, *, issued: int = 10
+) -> StoredCluster:
+    """A store with these ledgers, kept on ``bookie``, that has issued so many ids."""
+    for _ in range(issued):
+        store.ledgers.new_ledger_id()
     for ledger in ledgers:
         store.ledgers.create_ledger(ledger, on_bookie(some_metadata(), bookie))
     return StoredCluster(store.layout, store.ledgers)

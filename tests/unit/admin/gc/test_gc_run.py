@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import DumpedCluster
 from bkctl.admin.offline.gc.plan import COMPACT, REMOVE
 from bkctl.admin.offline.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform
 from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.admin.offline.known_ledgers import DumpedCluster
 from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.ledger_data import LedgerData
@@ -29,9 +29,9 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.scan.metadata_dump import MetadataDump
 from bkctl.vfs import FaultyFileSystem, PosixFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule
+from tests.support import cluster_dumps
 from tests.support.checked_bookie import check
 from tests.support.manifest import index_rows
 from tests.unit.admin.gc.stopped_bookie import CLOCK, LIVE, Stopped, cluster_of, on_bookie, some_metadata
@@ -43,7 +43,7 @@ DELETE = RunOptions(delete_ledgers=True)
 
 def dump_of(*ledgers: int) -> DumpedCluster:
     metadata = {ledger: on_bookie(some_metadata(), HOST) for ledger in ledgers}
-    return DumpedCluster(MetadataDump("/ledgers", {}, metadata, {}, {}))
+    return DumpedCluster(cluster_dumps.dump_of(metadata))
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_many_unknown_ledgers_want_a_metadata_store(tmp_path: Path) -> None:
         made.run()
     with open_metadata_store("memory://gc-many-unknown") as store:
         store.layout.initialise_cluster()
-        cluster = cluster_of(store, [1, 2000], HOST)
+        cluster = cluster_of(store, [1, 2000], HOST, issued=4000)
         cluster.instance_id = None
         made.run(cluster)
         assert made.logs_left() == [0]  # one of its ledgers exists, and has lost its row

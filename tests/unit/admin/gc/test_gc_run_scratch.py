@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import NoCluster
 from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work, perform, prepare
 from bkctl.admin.offline.holders import DirectoryLock
+from bkctl.admin.offline.known_ledgers import NoCluster
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import DiskSpace, WritableFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.cluster import DumpedCluster, NoCluster, StoredCluster, check_same_cluster
+from bkctl.admin.offline.gc.run import RunOptions
+from bkctl.admin.offline.known_ledgers import Cluster, DumpedCluster, KnownLedgers, NoCluster, StoredCluster
 from bkctl.codec import ledger_data
+from bkctl.codec.cookie import Cookie
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.errors import ConnectionFailedError, CorruptionError, RefusedError
 from bkctl.kvstore.base import Put
@@ -16,7 +18,7 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import LedgerRange
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.scan.metadata_dump import MetadataDump
+from tests.support import cluster_dumps
 from tests.unit.admin.gc.stopped_bookie import RECORD_BYTES, Stopped, cluster_of, on_bookie, some_metadata
 
 HOST = "bookie:3181"
@@ -25,7 +27,7 @@ HOST = "bookie:3181"
 def dump_of(ledgers: dict[int, str | None]) -> DumpedCluster:
     """A dump in which ledgers are kept on these bookies."""
     metadata = {ledger: on_bookie(some_metadata(), bookie) for ledger, bookie in ledgers.items()}
-    return DumpedCluster(MetadataDump("/ledgers", {}, metadata, {}, {}))
+    return DumpedCluster(cluster_dumps.dump_of(metadata))
 
 
 @pytest.fixture
@@ -243,18 +245,41 @@ def test_an_index_that_forgot_a_ledger_does_not_kill_it(bookie: Stopped) -> None
     assert verdicts(bookie, cluster=dump_of({1: HOST, 2: "other:3181", 3: HOST}))[1] == "garbage"
 
 
+def known_by(cluster: Cluster, instance_id: str | None, bookie: str | None = HOST) -> KnownLedgers:
+    """What a bookie with this instance id in its cookie knows by a cluster."""
+    return KnownLedgers.of(cluster, Cookie(5, HOST, "/j", "1\t/l", instance_id), bookie)
+
+
 def test_a_store_gives_two_proofs() -> None:
     with open_metadata_store("memory://gc-two-proofs") as store:
         store.layout.initialise_cluster()
         cluster = cluster_of(store, [1, 3], HOST)
-        assert cluster.gone([3, 2, 1]) == {2}
-        assert cluster.keeps(1, HOST) is True
-        assert cluster.keeps(1, None) is True
-        assert cluster.keeps(1, "other:3181") is False
-        assert cluster.keeps(2, HOST) is False
+        known = known_by(cluster, cluster.instance_id)
+        assert known.gone([3, 2, 1]) == {2}
+        assert known.keeps(1) is True
+        assert known.keeps(2) is False
+        assert known_by(cluster, None, None).keeps(1) is True
+        assert known_by(cluster, cluster.instance_id, "other:3181").keeps(1) is False
         with pytest.raises(RefusedError, match="instance"):
-            check_same_cluster(cluster, "instance", "/d")
-        check_same_cluster(cluster, cluster.instance_id, "/d")
+            known_by(cluster, "instance")
+
+
+def test_a_store_that_was_brought_back_from_an_older_copy_proves_nothing(bookie: Stopped) -> None:
+    """Its id generator would give an id that a ledger has here already."""
+    with open_metadata_store("memory://gc-older-copy") as store:
+        store.layout.initialise_cluster()
+        cluster = cluster_of(store, [1], HOST, issued=3)
+        known = known_by(cluster, cluster.instance_id)
+        assert known.gone([1, 2]) == {2}
+        assert (known.gone([1, 2, 3]), known.keeps(2), known.keeps(3)) == (set(), None, None)
+        assert known.rolled_back is not None
+        assert "brought back from an older copy" in known.rolled_back
+        (bookie.current() / "VERSION").unlink()
+        assert {log_id: row.eligible for log_id, row in bookie.explain(cluster).items()}[3] == "no"
+        with pytest.raises(RefusedError, match="brought back from an older copy"):
+            bookie.prepare(cluster, RunOptions(delete_ledgers=True))
+        work = bookie.prepare(cluster, RunOptions(delete_ledgers=True, confirmed=True))
+        assert work.gone == [3]
 
 
 def test_whose_metadata_these_are_is_not_guessed_past_a_damaged_cookie(bookie: Stopped) -> None:
@@ -268,7 +293,6 @@ def test_whose_metadata_these_are_is_not_guessed_past_a_damaged_cookie(bookie: S
             bookie.explain(cluster)
         cookie.unlink()
         assert bookie.explain(cluster)[1].eligible == "garbage"
-        check_same_cluster(cluster, None, "/d")
 
 
 class Forgetful:
@@ -290,15 +314,18 @@ def test_one_proof_is_not_enough() -> None:
         store.layout.initialise_cluster()
         cluster_of(store, [1], HOST)
         empty = Forgetful(store.ledgers, [LedgerRange(0, (1 << 63) - 1, ())])
-        assert StoredCluster(store.layout, empty).gone([1]) == set()  # type: ignore[arg-type]
+        assert known_by(StoredCluster(store.layout, empty), None).gone([1, 2]) == {2}  # type: ignore[arg-type]
         short = Forgetful(store.ledgers, [LedgerRange(0, 99, ())])
         with pytest.raises(RefusedError, match="ends before"):
-            StoredCluster(store.layout, short).gone([1])  # type: ignore[arg-type]
+            known_by(StoredCluster(store.layout, short), None).gone([1, 2])  # type: ignore[arg-type]
 
 
 def test_an_error_is_no_answer(bookie: Stopped) -> None:
     class Down(NoCluster):
-        def gone(self, ledgers: object) -> set[int]:
+        def unproved(self, instance_id: str | None) -> str | None:
+            return None
+
+        def missing(self, ledgers: object) -> set[int]:
             raise ConnectionFailedError("down")
 
     with pytest.raises(ConnectionFailedError):
