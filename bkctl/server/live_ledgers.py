@@ -30,6 +30,10 @@ class LiveLedgers:
         """Whether the ledger has metadata."""
         return self._store.ledgers.ledger_exists(ledger)
 
+    def next_ledger(self) -> int:
+        """Return the id that the store would generate next."""
+        return self._store.ledgers.upcoming_ledger_id()
+
     def is_kept_here(self, ledger: int) -> bool:
         """Whether the ledger exists and its metadata name this bookie."""
         found = find_ledger(self._store.ledgers, ledger)

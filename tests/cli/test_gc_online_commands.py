@@ -223,3 +223,35 @@ def test_what_does_not_go_together(run_cli: Run, tmp_path: Path) -> None:
     assert (done.exit_code, "'bkctl gc plan --url' says what would be done" in done.stderr) == (2, True)
     for words in (("explain", "--url", url), ("plan", "--url", url), ("run", "--url", url, "--yes")):
         assert run_cli("gc", *words).exit_code == 5, words
+
+
+def test_a_bookie_deletes_nothing_by_a_store_that_was_brought_back_from_an_older_copy(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    """The instance id is the same, and every listing is complete; only the next ledger id gives it away."""
+    with EmbeddedBookie(tmp_path, overrides=OVERRIDES) as bookie:
+        uri = bookie.config.metadata.uri
+        with BookKeeperSync(uri) as client:
+            for _ in range(2):
+                client.create(1, 1, 1).close()
+    store = tmp_path / "metadata.db"
+    older = {path.name: path.read_bytes() for path in tmp_path.glob("metadata.db*")}
+    with EmbeddedBookie(tmp_path, overrides=OVERRIDES) as bookie, BookKeeperSync(uri) as client:
+        newer = Work(bookie, client)
+    for path in tmp_path.glob("metadata.db*"):
+        path.unlink()
+    for name, data in older.items():
+        (tmp_path / name).write_bytes(data)
+    assert store.exists()
+    with EmbeddedBookie(tmp_path, overrides=OVERRIDES) as bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        url = f"http://127.0.0.1:{bookie.http_port}"
+        logs = bookie.service.bookie.storages[0].entry_logger.log_ids()
+        done = run_cli("gc", "run", "--url", url, "--major", "--yes", "-o", "ndjson")
+        assert done.exit_code == 4, done.stderr
+        left = [row for row in rows_of(done.stdout) if row["action"] == "left"]
+        assert left[0]["ledgers"] == len(newer.ledgers)
+        assert any("brought back from an older copy" in row["detail"] for row in left)
+        assert set(bookie.service.bookie.storages[0].entry_logger.log_ids()) >= set(logs)
+        assert set(newer.ledgers) <= set(bookie.service.bookie.storages[0].ledgers.ledgers())

@@ -5,6 +5,10 @@ index does not know counts as dead only if the cluster does not know it either, 
 a read of its own says so while locations of it are left: an index that was lost or rebuilt by half must not
 cost the logs.
 
+A ledger that the cluster does not have although it would be its next id to generate, or a later one, says
+that the metadata store was brought back from an older copy, or that a client chose the id. Which of the two
+only an operator knows: no listing is believed until the deletions are confirmed.
+
 Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector``.
 """
 
@@ -58,6 +62,10 @@ class LedgerSweep:
         self._lock = threading.Lock()
         self._confirmed: frozenset[int] = frozenset()
         self._held: frozenset[int] = frozenset()
+        # Missing ledgers that were too new for the store when they were found missing, until they are
+        # confirmed: the store may have generated their ids once more since.
+        self._too_new: frozenset[int] = frozenset()
+        self._gone_for_sure: frozenset[int] = frozenset()
 
     @property
     def held(self) -> int:
@@ -94,6 +102,8 @@ class LedgerSweep:
             return frozenset()
         self._pace.check()
         gone = [ledger for ledger in missing if ledger in indexed]
+        if not self._compare_with_next_id(report, missing, indexed):
+            return frozenset()
         surplus = self._find_surplus(report, indexed.difference(gone))
         if self._hold(report, [*gone, *surplus], len(indexed)):
             return frozenset()
@@ -106,14 +116,55 @@ class LedgerSweep:
         # One that was created anew under the same id since, or whose deletion was not durable, is alive.
         return (dead | deleted).difference(self._storage.ledgers.ledgers())
 
+    def _compare_with_next_id(
+        self, report: PassReport, missing: Sequence[int], indexed: Collection[int]
+    ) -> bool:
+        """Note the missing ledgers that are too new for the store; False when it does not say its next id.
+
+        One that neither has a row nor a location was deleted here, when it was still known.
+        """
+        if not missing:
+            self._too_new = self._gone_for_sure = frozenset()
+            return True
+        upcoming = self._answer(report, "no ledger is deleted", self._cluster.next_ledger)
+        if upcoming is None:
+            self._meters.listing_failures += 1
+            return False
+        newer = {
+            ledger
+            for ledger in missing
+            if ledger >= upcoming
+            and (ledger in indexed or self._storage.locations.last_entry(ledger) is not None)
+        }
+        still_missing = frozenset(missing)
+        self._gone_for_sure &= still_missing
+        self._too_new = ((self._too_new & still_missing) | newer) - self._gone_for_sure
+        return True
+
     def _hold(self, report: PassReport, gone: Sequence[int], ledgers: int) -> bool:
-        """Whether so much would go that somebody has to say yes first."""
+        """Whether so much would go, or something so new, that somebody has to say yes first."""
+        wanted = self._too_new.union(gone)
         with self._lock:
             confirmed, self._confirmed = self._confirmed, frozenset()
-            hold = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(gone)
-            self._held = frozenset(gone) if hold else frozenset()
-        self._meters.held_deletions = report.held_deletions = len(gone) if hold else 0
-        if hold:
+            too_new = not confirmed.issuperset(self._too_new)
+            too_many = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(gone)
+            self._held = wanted if too_new or too_many else frozenset()
+        self._meters.held_deletions = report.held_deletions = len(self._held)
+        if too_new:
+            report.listing_failed = (
+                f"ledger {min(self._too_new)} is here, and the metadata store neither has it nor would"
+                " generate a later id next: it was brought back from an older copy, or a client chose the id"
+            )
+            _log.critical(
+                "%s: garbage collection STOPPED: %s. If these ledgers were deleted, say so: bkctl bookie gc"
+                " --confirm-deletions. If not, bring back what the store has lost ('bkctl ledger restore')",
+                self._storage.directory,
+                report.listing_failed,
+            )
+            return True
+        self._gone_for_sure |= self._too_new
+        self._too_new = frozenset()
+        if too_many:
             _log.critical(
                 "%s: garbage collection STOPPED: %d of %d ledgers are missing from the metadata store. If"
                 " they were deleted, say so: bkctl bookie gc --confirm-deletions. If not, this bookie looks"
@@ -122,7 +173,7 @@ class LedgerSweep:
                 len(gone),
                 ledgers,
             )
-        return hold
+        return too_many
 
     def _delete_ledgers(self, report: PassReport, gone: Sequence[int]) -> set[int]:
         """The second proof, and the deletion."""

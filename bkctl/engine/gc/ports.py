@@ -35,6 +35,9 @@ class LedgerDirectory(Protocol):
     def exists(self, ledger: int) -> bool:
         """Whether the ledger has metadata, by a read of its own."""
 
+    def next_ledger(self) -> int:
+        """Return the id that the cluster would generate next: every id that it has generated is lower."""
+
     def is_kept_here(self, ledger: int) -> bool:
         """Whether the ledger exists and its metadata name this bookie for any of its entries."""
 

@@ -52,6 +52,7 @@ class Cluster:
         self.read_error: BkctlError | None = None
         self.hidden: set[int] = set()
         self.reads = 0
+        self.upcoming = LEDGER_MAX
 
     def ranges(self) -> Iterator[Range]:
         """In three parts; an error comes behind the first one. ``hidden`` ledgers are not listed."""
@@ -67,6 +68,11 @@ class Cluster:
         if self.read_error is not None:
             raise self.read_error
         return ledger in self.live
+
+    def next_ledger(self) -> int:
+        if self.read_error is not None:
+            raise self.read_error
+        return self.upcoming
 
     def is_kept_here(self, ledger: int) -> bool:
         self.reads += 1
