@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.commands.bookie_options import MetadataUriOption, OverrideOption, given_keys
-from bkctl.errors import UsageError
+from bkctl.errors import CorruptionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bkctl.admin.offline.digests import FindMetadata
     from bkctl.client.driver import BookieChoice
     from bkctl.client.settings import ClientSettings
     from bkctl.client.sync import BookKeeperSync
+    from bkctl.codec.ledger_metadata import LedgerMetadata
     from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
     from bkctl.metadata.settings import Credentials
@@ -29,6 +31,8 @@ __all__ = [
     "TlsCertOption",
     "TlsKeyOption",
     "client_settings",
+    "finder_at",
+    "metadata_finder",
     "open_client",
     "open_cluster",
 ]
@@ -106,6 +110,37 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
         digest_auth=os.environ.get(ZK_DIGEST) or None,
     )
     return open_metadata_store(uri, settings)
+
+
+@contextmanager
+def finder_at(uri: str | None) -> Iterator[FindMetadata | None]:
+    """Open the metadata store at a URI to find ledgers' metadata in; gives None without one.
+
+    Raises what opening a store raises; what the context gives raises what reading from it does.
+    """
+    if uri is None:
+        yield None
+        return
+    with open_cluster(None, None, uri) as store:
+        yield metadata_finder(store)
+
+
+def metadata_finder(store: MetadataStore) -> FindMetadata:
+    """Return what looks for a ledger's metadata in a store; it raises what reading from the store raises.
+
+    A ledger whose metadata does not decode is named on stderr and counts as not known.
+    """
+    from bkctl.metadata.api import find_ledger
+
+    def find(ledger: int) -> LedgerMetadata | None:
+        try:
+            stored = find_ledger(store.ledgers, ledger)
+        except CorruptionError as error:
+            typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
+            return None
+        return None if stored is None else stored.metadata
+
+    return find
 
 
 def client_settings(

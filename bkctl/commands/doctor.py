@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,7 @@ from bkctl.commands.targets import paths_or_default
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, UsageError
 
 if TYPE_CHECKING:
+    from bkctl.admin.offline.digests import FindMetadata
     from bkctl.admin.offline.doctor.configuration import ReadConfiguration
     from bkctl.admin.offline.doctor.examination import ClusterFacts, Examination
     from bkctl.admin.offline.doctor.finding import Finding
@@ -41,7 +44,7 @@ SCHEMA: Schema = (
     ),
     Key("check", "string", "name of the check, as --list-checks shows it"),
     Key("kind", "string", "what is wrong, in a word; of the check index a kind of 'index check'"),
-    Key("severity", "string", "error, warning or note"),
+    Key("severity", "string", "error, warning, unchecked or note"),
     Key("dir", "string or null", "directory of the bookie"),
     Key("path", "string or null", "file or database"),
     Key("ledger", "int or null", "ledger id"),
@@ -124,7 +127,10 @@ def doctor_command(
     written, no lock taken.
 
     Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
-    command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none.
+    command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none; 3,
+    also beside them, when the digests of some entries could not be checked. The digests of the entries in
+    journals are always looked at, those of the entries in logs with --deep; their types come from the
+    metadata store or --ledger-metadata, or else from the entries.
 
     Examples:
 
@@ -195,10 +201,11 @@ def _chosen(only: list[str] | None, skip: list[str] | None) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Report:
-    """Counts what passes by."""
+    """Counts what passes by. ``skipped_digests``: the digests of entries in logs were not looked at."""
 
     checks: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: {"error": 0, "warning": 0, "note": 0})
+    skipped_digests: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
 
     def watch(self, found: Iterable[tuple[str | None, Finding]], *, notes: bool) -> Iterator[dict[str, Any]]:
         for bookie, finding in found:
@@ -212,14 +219,24 @@ class _Report:
         errors, warnings, hidden = self.counts["error"], self.counts["warning"], self.counts["note"]
         if not self.checks:
             raise UsageError("none of the chosen checks can be done on what was named; see --list-checks")
+        unchecked = self.counts["unchecked"]
+        text = _counted(self.checks, "check")
         if errors or warnings:
-            text = f"{self.checks} checks: {errors} errors, {warnings} warnings"
+            text += f": {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
         else:
-            text = f"{self.checks} checks, nothing found"
+            text += ", nothing found" + (" in what could be checked" if unchecked else "")
+        if unchecked:
+            text += f"; {unchecked} with unchecked entries"
+        if self.skipped_digests:
+            text += "; the digests of entries in logs were not checked (--deep checks them)"
         if hidden:
-            text += f"; {hidden} notes" + ("" if notes else " (--notes shows them)")
+            text += f"; {_counted(hidden, 'note')}" + ("" if notes else " (--notes shows them)")
         typer.echo(f"bkctl: {text}", err=True)
-        raise typer.Exit(int(bool(errors or warnings)))
+        raise typer.Exit(3 if unchecked else int(bool(errors or warnings)))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
@@ -282,7 +299,9 @@ def _everything(
                 yield options.conf, problem
         for exam in _examinations(paths, options, read, identity):
             name = exam.subject.name
-            report.checks += len(applicable(exam, options.names))
+            checks = applicable(exam, options.names)
+            report.checks += len(checks)
+            report.skipped_digests |= not exam.deep and any(check.name == "entry_logs" for check in checks)
             bytes_total = bytes_to_read(exam, options.names)
             with progress(f"examining {name}", bytes_total, streams_rows=True) as advance:
                 exam.advance = advance
@@ -335,21 +354,45 @@ def _examinations(
         subjects.append((configured_subject(filesystem, read.config.directories), read))
     if paths:
         subjects += [(subject, None) for subject in found_subjects(filesystem, paths)]
-    for subject, configuration in subjects:
-        config = None if configuration is None else configuration.config
-        yield Examination(
-            filesystem,
-            system,
-            subject,
-            config=config,
-            given=frozenset() if configuration is None else configuration.given,
-            other_storage=configuration is not None and configuration.other_storage,
-            cluster=_cluster(subject, identity if config is not None else None, options),
-            ledgers=ledgers,
-            metadata_file=file,
-            command_options=options.words,
-            deep=options.deep,
-        )
+    with _finder(options) as find:
+        for subject, configuration in subjects:
+            config = None if configuration is None else configuration.config
+            yield Examination(
+                filesystem,
+                system,
+                subject,
+                config=config,
+                given=frozenset() if configuration is None else configuration.given,
+                other_storage=configuration is not None and configuration.other_storage,
+                cluster=_cluster(subject, identity if config is not None else None, options),
+                ledgers=ledgers,
+                metadata_file=file,
+                find=find,
+                command_options=options.words,
+                deep=options.deep,
+            )
+
+
+@contextmanager
+def _finder(options: _Options) -> Iterator[FindMetadata | None]:
+    """Open the metadata store to look for ledgers' digest types in; gives None where there is none to ask.
+
+    That a store does not answer now is what the check ``metadata`` reports.
+    """
+    from bkctl.commands.cluster_options import metadata_finder, open_cluster
+
+    if not options.names & {"journals", "entry_logs"} or (
+        options.conf is None and options.metadata_uri is None
+    ):
+        yield None
+        return
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(open_cluster(options.conf, options.overrides, options.metadata_uri))
+            is_known = store.layout.cluster_exists()
+        except BkctlError:
+            is_known = False
+        yield metadata_finder(store) if is_known else None
 
 
 def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Options) -> ClusterFacts | None:

@@ -10,6 +10,7 @@ import typer
 from bkctl.admin.offline import entrylogs, file_steps
 from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.targets import entry_logs
+from bkctl.commands.cluster_options import finder_at
 from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
 from bkctl.commands.findings import (
@@ -18,9 +19,11 @@ from bkctl.commands.findings import (
     damage_row,
     exit_code_of,
     tell,
+    tell_unchecked,
     write_verdicts,
 )
 from bkctl.commands.options import (
+    DigestsUriOption,
     EntryOption,
     LedgerMetadataOption,
     LedgerOption,
@@ -261,6 +264,7 @@ def verify_command(
     log: LogOption = None,
     digest: DigestOption = Digest.AUTO,
     ledger_metadata: LedgerMetadataOption = None,
+    metadata_uri: DigestsUriOption = None,
     password: PasswordOption = None,
     password_file: PasswordFileOption = None,
     password_hex: PasswordHexOption = None,
@@ -272,6 +276,10 @@ def verify_command(
     A log without a map and a torn last record are normal. Damage is told with its byte range, what was
     expected and found there, and the entries it took as far as the index, the map or their neighbours know.
 
+    The digest type of a ledger comes from its metadata, or else from its entries. When the digests of some
+    entries could not be checked, the verdict is 'unchecked' and the exit code 3, also beside damage, and
+    stderr says what would make them checkable.
+
     Examples:
 
       bkctl entrylog verify /data/bookie/ledgers
@@ -281,10 +289,16 @@ def verify_command(
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
     secret = read_password(password, password_file, password_hex)
-    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     unopened = Unopened()
-    with progress("verifying", sum(log.size_bytes for log in logs)) as advance:
+    with (
+        finder_at(metadata_uri) as find,
+        progress("verifying", sum(log.size_bytes for log in logs)) as advance,
+    ):
+        book = digest_book(
+            filesystem, mode=digest.value, metadata_file=ledger_metadata, find=find, password=secret
+        )
         verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance, unopened.add))
     write_verdicts(verdicts, file_steps.of_log, output)
+    tell_unchecked(verdicts, book)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

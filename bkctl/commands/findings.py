@@ -7,17 +7,29 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bkctl.admin.offline.next_step import NextStep
+from bkctl.admin.offline.unchecked import UncheckedEntries
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
+from bkctl.scan.digest_book import DigestBook
 
 VERDICT_SCHEMA: Schema = (
     Key("path", "string", "the file"),
-    Key("verdict", "string", "clean, torn_tail, unsynced_tail (both normal after a crash) or damaged"),
+    Key(
+        "verdict",
+        "string",
+        "clean, torn_tail, unsynced_tail (both normal after a crash), unchecked (nothing wrong was found but "
+        "the digests of some entries could not be checked) or damaged",
+    ),
+    Key("tail", "string", "how the file ends, whatever the verdict: clean, torn_tail or unsynced_tail"),
     Key("records", "int", "records that can be read and whose digest does not contradict them"),
-    Key("unchecked", "int", "entries whose digest type is not known"),
+    Key("entries", "int", "entries among the records, those that a digest contradicts included"),
+    Key(
+        "unchecked", "int", "entries whose digest could not be checked: its type or its password is not known"
+    ),
+    Key("unchecked_ledgers", "array of ints", "ledgers of these entries, the 20 lowest ids"),
     Key("first_bad_offset", "int or null", "where the first damage begins"),
     Key("bytes_salvageable", "int", "bytes of the records that can be read"),
     Key("damages", "int", "number of damaged ranges"),
@@ -29,6 +41,9 @@ VERDICT_SCHEMA: Schema = (
     ),
     *NEXT_KEYS,
 )
+
+#: Keys that a table leaves out: what they hold is told on stderr.
+_NOT_IN_TABLES = ("damage", "tail", "entries", "unchecked_ledgers", *(key.key for key in NEXT_KEYS))
 
 
 def missing_row(missing: MissingEntries) -> dict[str, Any]:
@@ -59,8 +74,11 @@ def verdict_row(verdict: FileVerdict, step: NextStep | None) -> dict[str, Any]:
     return {
         "path": verdict.path,
         "verdict": verdict.verdict.value,
+        "tail": verdict.tail.value,
         "records": verdict.records,
+        "entries": verdict.entries,
         "unchecked": verdict.unchecked,
+        "unchecked_ledgers": list(verdict.unchecked_ledgers),
         "first_bad_offset": verdict.first_bad_offset,
         "bytes_salvageable": verdict.bytes_salvageable,
         "damages": verdict.damages,
@@ -98,8 +116,30 @@ def tell(damage: Damage) -> None:
 
 
 def exit_code_of(verdicts: Iterable[FileVerdict]) -> int:
-    """1 when one of the files is damaged."""
-    return int(any(verdict.verdict is Verdict.DAMAGED for verdict in verdicts))
+    """Return 3 when entries could not be checked, else 1 when a file is damaged, else 0.
+
+    With both, 3 counts: more damage may be among what was not checked. The damage is listed all the same.
+    """
+    found = list(verdicts)
+    if any(verdict.unchecked for verdict in found):
+        return 3
+    return int(any(verdict.verdict is Verdict.DAMAGED for verdict in found))
+
+
+def tell_unchecked(verdicts: Iterable[FileVerdict], book: DigestBook) -> None:
+    """Say on stderr how many entries could not be checked, and what would make them checkable.
+
+    Beside them the damaged files are counted. Says nothing when every entry was checked.
+    """
+    found = list(verdicts)
+    unchecked = UncheckedEntries.of(found)
+    if not unchecked.unchecked:
+        return
+    sys.stderr.write(f"bkctl: unchecked: {unchecked.sentence()}: {unchecked.remedy(book)}\n")
+    damaged = sum(verdict.verdict is Verdict.DAMAGED for verdict in found)
+    if damaged:
+        files = "file is" if damaged == 1 else "files are"
+        sys.stderr.write(f"bkctl: {damaged} of {len(found)} {files} damaged\n")
 
 
 def write_verdicts(
@@ -111,7 +151,7 @@ def write_verdicts(
     rows = [verdict_row(verdict, next_step(verdict)) for verdict in verdicts]
     if chosen_format(output) is Format.TABLE:
         for row, verdict in zip(rows, verdicts, strict=True):
-            for key in ("damage", *(key.key for key in NEXT_KEYS)):
+            for key in _NOT_IN_TABLES:
                 del row[key]
             _tell_step(verdict, next_step(verdict))
         for damage in (damage for verdict in verdicts for damage in verdict.damage):

@@ -13,10 +13,19 @@ from bkctl.admin.offline.targets import journals as find_journals
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
+from bkctl.commands.cluster_options import finder_at
 from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
-from bkctl.commands.findings import VERDICT_SCHEMA, Unopened, exit_code_of, tell, write_verdicts
+from bkctl.commands.findings import (
+    VERDICT_SCHEMA,
+    Unopened,
+    exit_code_of,
+    tell,
+    tell_unchecked,
+    write_verdicts,
+)
 from bkctl.commands.options import (
+    DigestsUriOption,
     EntryOption,
     JournalOption,
     LedgerMetadataOption,
@@ -236,6 +245,7 @@ def verify_command(
     digest: DigestOption = Digest.AUTO,
     mark: MarkOption = None,
     ledger_metadata: LedgerMetadataOption = None,
+    metadata_uri: DigestsUriOption = None,
     password: PasswordOption = None,
     password_file: PasswordFileOption = None,
     password_hex: PasswordHexOption = None,
@@ -248,6 +258,9 @@ def verify_command(
     last mark (an unsynced tail). The last mark is looked for in the ledger directories beside the journal
     and in those that its cookie names. The bytes cannot tell bit rot in that tail from a power cut.
 
+    When the digests of some entries could not be checked, the verdict is 'unchecked' and the exit code 3,
+    also beside damage, and stderr says what would make them checkable.
+
     Examples:
 
       bkctl journal verify /data/bookie
@@ -257,12 +270,18 @@ def verify_command(
     filesystem = PosixFileSystem()
     files = find_journals(filesystem, paths, journal)
     secret = read_password(password, password_file, password_hex)
-    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     unopened = Unopened()
-    with progress("verifying", sum(file.size_bytes for file in files)) as advance:
+    with (
+        finder_at(metadata_uri) as find,
+        progress("verifying", sum(file.size_bytes for file in files)) as advance,
+    ):
+        book = digest_book(
+            filesystem, mode=digest.value, metadata_file=ledger_metadata, find=find, password=secret
+        )
         verdicts = list(
             journals.verify_journals(filesystem, files, book, mark=mark, advance=advance, failed=unopened.add)
         )
     write_verdicts(verdicts, file_steps.of_journal, output)
+    tell_unchecked(verdicts, book)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))

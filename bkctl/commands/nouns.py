@@ -139,7 +139,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (0, "done and clean"),
     (1, "done, and something was found (damage, missing replicas)"),
     (2, "wrong usage"),
-    (3, "partly done"),
+    (3, "partly done, or not all of it could be checked (goes before 1)"),
     (4, "refused for safety"),
     (5, "cannot connect"),
     (6, "no such thing"),

@@ -76,6 +76,16 @@ LedgerMetadataOption = Annotated[
     ),
 ]
 
+# Without the environment variable: a command over files asks a cluster only when the line says so.
+DigestsUriOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata-uri",
+        metavar="URI",
+        help="Take ledgers' digest types and passwords from this metadata store, such as zk://host:2181/ledgers.",
+    ),
+]
+
 PasswordOption = Annotated[
     str | None,
     typer.Option(

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 class Verdict(enum.Enum):
     """The state of one file; the value is the word in JSON.
 
-    Only ``DAMAGED`` is a finding: a torn tail is what a kill leaves, an unsynced tail what a power cut
-    leaves in the newest journal.
+    ``CLEAN`` is said only of a file whose entries were all checked. A torn tail is what a kill leaves, an
+    unsynced tail what a power cut leaves in the newest journal: both are natural. ``UNCHECKED``: nothing
+    wrong was found, but the digests of some entries could not be checked. ``DAMAGED``: something is wrong.
     """
 
     CLEAN = "clean"
     TORN_TAIL = "torn_tail"
     UNSYNCED_TAIL = "unsynced_tail"
+    UNCHECKED = "unchecked"
     DAMAGED = "damaged"
 
 

@@ -122,7 +122,10 @@ class DigestBook:
         enabled: bool = True,
     ) -> None:
         self.enabled = enabled
-        self._known = dict(known or {})
+        #: Whether ledgers' metadata was given, and a password to try.
+        self.has_metadata = known is not None
+        self.has_password = password is not None
+        self._known: Mapping[int, Digester] = {} if known is None else known
         self._forced = forced
         self._settled: dict[int, Digester] = {}
         self._tallies: dict[int, _Tally] = {}

@@ -27,6 +27,7 @@ from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.rows import from_csv, from_ndjson
 
 DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
+ZK = DEMO.parent / "zk.json"
 LEDGER = 2
 
 pytestmark = pytest.mark.usefixtures("half_full_disks")
@@ -49,25 +50,54 @@ def test_a_sound_bookie_is_silent(run_cli: Run, bookie: DoctoredBookie) -> None:
     for words in (
         ("--conf", bookie.conf),
         ("--conf", bookie.conf, "--deep"),
-        (bookie.root,),
+        (bookie.root, "--ledger-metadata", ZK),
         (bookie.root, "--metadata-uri", bookie.uri),
-        (bookie.ledgers,),
+        (bookie.root, "--metadata-uri", bookie.uri, "--deep"),
+        (bookie.ledgers, "--ledger-metadata", ZK),
     ):
-        result = run_cli("doctor", *words)
+        result = run_cli("doctor", *words, env={"BKCTL_METADATA_URI": None})
         assert (result.exit_code, result.stdout) == (0, ""), words
         assert "checks, nothing found" in result.stderr
         assert len(result.stderr.splitlines()) == 1
+        # What was not looked at is not called sound.
+        assert ("digests of entries in logs were not checked" in result.stderr) is ("--deep" not in words)
+
+
+def test_entries_that_could_not_be_checked_are_reported(run_cli: Run, bookie: DoctoredBookie) -> None:
+    code, rows, said = examined(run_cli, bookie.root, "--deep")
+    assert code == 3
+    assert [(row["check"], row["severity"], row["count"]) for row in rows] == [
+        ("journals", "unchecked", 266),
+        ("entry_logs", "unchecked", 266),
+    ]
+    assert rows[1]["found"] == "266 of 665 entries could not be checked (ledgers 2, 3)"
+    assert "give --metadata-uri URI or --ledger-metadata FILE" in rows[1]["instead"]
+    assert rows[1]["next"] == f"bkctl entrylog verify {bookie.ledgers}"
+    assert "nothing found in what could be checked; 2 with unchecked entries" in said
+
+
+def test_a_corrupt_entry_is_never_under_a_clean_bill(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """An entry of a MAC ledger: found with the metadata, and without it reported as not checked."""
+    entries = from_ndjson(run_cli("entrylog", "scan", bookie.ledgers, "--ledger", "2").stdout)
+    place = entries[50]
+    overwrite(Path(place["path"]), place["offset"] + place["size"] - 2, b"\xaa\x55")
+    code, rows, _ = examined(run_cli, bookie.root, "--deep", "--only", "entry_logs")
+    assert (code, [row["severity"] for row in rows]) == (3, ["unchecked"])
+    code, rows, _ = examined(
+        run_cli, bookie.root, "--deep", "--only", "entry_logs", "--metadata-uri", bookie.uri
+    )
+    assert (code, [row["severity"] for row in rows], rows[0]["ledger"]) == (1, ["error"], 2)
 
 
 def test_notes_are_shown_when_asked_for(run_cli: Run, bookie: DoctoredBookie) -> None:
     (bookie.ledgers / "DIRTY").touch()
-    code, rows, said = examined(run_cli, bookie.root, "--notes")
+    code, rows, said = examined(run_cli, bookie.root, "--notes", "--ledger-metadata", ZK)
     assert code == 0
     assert {row["severity"] for row in rows} == {"note"}
     dirty = next(row for row in rows if row["check"] == "leftovers")
     assert dirty["path"] == str(bookie.ledgers / "DIRTY")
     assert dirty["next"] == f"bkctl journal verify {bookie.journal}"
-    assert said.endswith(f"nothing found; {len(rows)} notes\n")
+    assert said.endswith(f"(--deep checks them); {len(rows)} notes\n")
 
 
 def put_location(bookie: DoctoredBookie, entry: int, at: tuple[int, int] | None) -> None:
@@ -496,11 +526,11 @@ def test_a_digest_that_fails_in_a_mapped_log(run_cli: Run, bookie: DoctoredBooki
     overwrite(bookie.ledgers / "0.log", 60_000, b"\x55" * 8)
     code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs")
     assert (code, rows) == (0, [])
-    code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs", "--deep")
+    code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs", "--deep", "--ledger-metadata", ZK)
     assert code == 1
     assert rows[0]["next"] == f"bkctl entrylog verify {bookie.ledgers}/0.log"
     assert rows[0]["offset"] is not None
-    code, rows, _ = examined(run_cli, bookie.root)
+    code, rows, _ = examined(run_cli, bookie.root, "--ledger-metadata", ZK)
     assert {row["next"] for row in rows if row["log_id"] == 0} >= {
         f"bkctl entrylog verify {bookie.ledgers}/0.log"
     }
@@ -582,8 +612,8 @@ def test_checks_are_listed_chosen_and_left_out(run_cli: Run, bookie: DoctoredBoo
     damaged_log(bookie)
     _, rows, said = examined(run_cli, bookie.root, "--only", "last_id")
     assert {row["check"] for row in rows} == {"last_id"}
-    assert said.startswith("bkctl: 1 checks: 0 errors, 1 warnings")
-    _, rows, _ = examined(run_cli, bookie.root, "--skip", "last_id,index", "--skip", "entry_logs")
+    assert said.startswith("bkctl: 1 check: 0 errors, 1 warning")
+    _, rows, _ = examined(run_cli, bookie.root, "--skip", "last_id,index", "--skip", "entry_logs,journals")
     assert rows == []
     # What no check has looked at is not sound.
     for words in ((bookie.root, "--only", "queues"), (bookie.root, "--only", "disks", "--skip", "disks")):
@@ -597,7 +627,7 @@ def test_checks_are_listed_chosen_and_left_out(run_cli: Run, bookie: DoctoredBoo
 
 def test_a_block_for_people(run_cli: Run, bookie: DoctoredBookie) -> None:
     damaged_log(bookie)
-    result = run_cli("doctor", bookie.root, "-o", "table", "--skip", "index")
+    result = run_cli("doctor", bookie.root, "-o", "table", "--skip", "index,journals")
     first = result.stdout.splitlines()[:4]
     assert first[0].startswith(f"ERROR entry_logs: {bookie.ledgers}/1.log, offset ")
     assert first[3] == f"  next:     bkctl entrylog verify {bookie.ledgers}/1.log"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.rows import from_csv, from_ndjson, same_in_every_format
+from tests.support.stored_metadata import embedded_metadata
 
 DATA = Path(__file__).parents[1] / "data"
 DEMO = DATA / "demo"
@@ -280,34 +281,104 @@ def test_show_falls_back_to_a_walk_when_the_map_is_bad(run_cli: Run) -> None:
 def test_verify_a_clean_bookie(run_cli: Run) -> None:
     rows = same_in_every_format(run_cli, "entrylog", "verify", DEMO, "--ledger-metadata", ZK)
     assert rows[0] == {
-        "path": str(LOGS / "0.log"), "verdict": "clean", "records": 532, "unchecked": 0,
-        "first_bad_offset": None, "bytes_salvageable": 124_850, "damages": 0, "damage": [],
-        "next": None, "commands": [], "instead": None,
+        "path": str(LOGS / "0.log"), "verdict": "clean", "tail": "clean", "records": 532, "entries": 532,
+        "unchecked": 0, "unchecked_ledgers": [], "first_bad_offset": None, "bytes_salvageable": 124_850,
+        "damages": 0, "damage": [], "next": None, "commands": [], "instead": None,
     }  # fmt: skip
     assert [(row["verdict"], row["records"]) for row in rows] == [
         ("clean", 532),
         ("clean", 133),
         ("clean", 0),
     ]
-    assert run_cli("entrylog", "verify", DEMO).exit_code == 0
 
 
 def test_verify_says_what_it_could_not_check(run_cli: Run) -> None:
-    """DUMMY has nothing to check, and a MAC needs its password."""
-    (row,) = from_ndjson(run_cli("entrylog", "verify", LOGS / "0.log").stdout)
-    assert (row["records"], row["unchecked"]) == (532, 266)
+    """Nothing is wrong with what could be checked, but that is not all: the verdict is not 'clean'."""
+    result = run_cli("entrylog", "verify", LOGS / "0.log", LOGS / "1.log")
+    row, other = from_ndjson(result.stdout)
+    assert result.exit_code == 3
+    assert (row["verdict"], row["tail"], row["unchecked"]) == ("unchecked", "clean", 266)
+    assert (row["entries"], row["unchecked_ledgers"]) == (532, [2, 3])
+    assert (other["verdict"], other["unchecked"]) == ("clean", 0)
+    assert result.stderr == (
+        "bkctl: unchecked: 266 of 665 entries could not be checked (ledgers 2, 3): their digest types are "
+        "not known: give --metadata-uri URI or --ledger-metadata FILE; for a ledger with MAC digests its "
+        "password does, too\n"
+    )
+
+
+def test_verify_takes_digest_types_from_a_metadata_store(run_cli: Run, tmp_path: Path) -> None:
+    """A MAC needs the password of the metadata; DUMMY has nothing to check."""
+    uri = embedded_metadata(ZK, tmp_path)
+    result = run_cli("entrylog", "verify", LOGS / "0.log", "--metadata-uri", uri)
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["unchecked"], result.stderr) == (0, "clean", 0, "")
+    absent = run_cli("entrylog", "verify", LOGS, "--metadata-uri", f"embedded://{tmp_path}/none/m.db")
+    assert absent.exit_code not in (0, 1, 3)
+
+
+def test_verify_says_what_each_kind_of_metadata_leaves_open(run_cli: Run, tmp_path: Path) -> None:
+    """The remedy depends on what is lacking: the type, the password, or the wish to check at all."""
+    znodes = json.loads(ZK.read_text())
+    for ledger in (2, 3):
+        del znodes[f"/ledgers/00/0000/L000{ledger}"]
+    dump = tmp_path / "zk.json"
+    dump.write_text(json.dumps(znodes))
+    deleted = run_cli("entrylog", "verify", LOGS / "0.log", "--ledger-metadata", dump)
+    assert deleted.exit_code == 3
+    assert "the metadata that was read has no such ledger" in deleted.stderr
+    off = run_cli("entrylog", "verify", LOGS / "1.log", "--digest", "off")
+    (row,) = from_ndjson(off.stdout)
+    assert (off.exit_code, row["verdict"], row["unchecked"]) == (3, "unchecked", 133)
+    assert off.stderr.endswith(": --digest off checks none; leave it away\n")
+    mac = run_cli("entrylog", "verify", LOGS / "1.log", "--digest", "mac")
+    assert mac.exit_code == 3
+    assert "their digests are MACs: give the ledgers' password" in mac.stderr
+    dummy = run_cli("entrylog", "verify", LOGS / "1.log", "--digest", "dummy")
+    assert (dummy.exit_code, dummy.stderr) == (0, "")
+
+
+def test_an_entry_that_is_corrupt_and_alone_is_not_called_clean(run_cli: Run, tmp_path: Path) -> None:
+    """Of a ledger with one entry, and that one corrupt, the entries cannot show the digest type."""
+    bookie = shutil.copytree(DEMO / "bookie1", tmp_path / "bookie1")
+    rows = from_ndjson(run_cli("entrylog", "scan", bookie, "--ledger", "0").stdout)
+    first, second = rows[0], rows[1]
+    log = Path(first["path"])
+    data = log.read_bytes()
+    alone = tmp_path / "alone" / "0.log"
+    alone.parent.mkdir()
+    body = bytearray(data[first["offset"] - 4 : first["offset"] + first["size"]])
+    body[-1] ^= 1
+    assert second["offset"] > first["offset"]
+    alone.write_bytes(b"BKLO" + bytes([0, 0, 0, 1]) + bytes(1016) + body)
+    result = run_cli("entrylog", "verify", alone)
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["unchecked_ledgers"]) == (3, "unchecked", [0])
+    result = run_cli("entrylog", "verify", alone, "--ledger-metadata", ZK)
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["unchecked"]) == (1, "damaged", 0)
+
+
+def test_damage_beside_unchecked_entries_is_listed(run_cli: Run) -> None:
+    """Of both exit codes 3 counts: more damage may be among the entries that were not checked."""
+    path = SAMPLES / "el/l/current/14.log"
+    result = run_cli("entrylog", "verify", path)
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["damages"]) == (3, "damaged", 1)
+    assert row["unchecked"] == row["entries"] > 0
+    assert result.stderr.splitlines()[-1] == "bkctl: 1 of 1 file is damaged"
 
 
 def test_verify_names_damage(run_cli: Run) -> None:
     path = SAMPLES / "el/l/current/14.log"
-    result = run_cli("entrylog", "verify", path)
+    result = run_cli("entrylog", "verify", path, "--digest", "dummy")
     (row,) = from_ndjson(result.stdout)
     assert result.exit_code == 1
     assert (row["verdict"], row["first_bad_offset"], row["damages"]) == ("damaged", 1124, 1)
     (damage,) = row["damage"]
     assert list(damage) == ["offset", "bytes", "reason", "expected", "found", "missing"]
     assert (damage["offset"], damage["bytes"], damage["reason"]) == (1124, 512, "zeros")
-    table = run_cli("entrylog", "verify", path, "-o", "table")
+    table = run_cli("entrylog", "verify", path, "-o", "table", "--digest", "dummy")
     assert table.exit_code == 1
     assert f"{path}: damage at 1124, 512 bytes: zeros, expected a record, found zeros" in table.stderr
     assert "damaged" in table.stdout
@@ -355,7 +426,7 @@ def test_scan_tells_damage_on_stderr_and_goes_on(run_cli: Run) -> None:
 
 
 def test_a_torn_tail_is_no_finding(run_cli: Run) -> None:
-    result = run_cli("entrylog", "verify", SAMPLES / "el/l/current/2.log")
+    result = run_cli("entrylog", "verify", SAMPLES / "el/l/current/2.log", "--digest", "dummy")
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, result.stderr, row["verdict"], row["damage"]) == (0, "", "torn_tail", [])
 

@@ -14,6 +14,7 @@ import pytest
 
 from bkctl.codec.digest import master_key
 from tests.support.rows import from_csv, from_ndjson, same_in_every_format
+from tests.support.stored_metadata import embedded_metadata
 
 DATA = Path(__file__).parents[1] / "data"
 DEMO = DATA / "demo"
@@ -158,21 +159,32 @@ def test_digest_modes(run_cli: Run) -> None:
 def test_verify(run_cli: Run) -> None:
     (row,) = same_in_every_format(run_cli, "journal", "verify", DEMO, "--ledger-metadata", ZK)
     assert row == {
-        "path": str(JOURNAL), "verdict": "clean", "records": 753, "unchecked": 0, "first_bad_offset": None,
-        "bytes_salvageable": 446_976, "damages": 0, "damage": [],
-        "next": None, "commands": [], "instead": None,
+        "path": str(JOURNAL), "verdict": "clean", "tail": "clean", "records": 753, "entries": 745,
+        "unchecked": 0, "unchecked_ledgers": [], "first_bad_offset": None, "bytes_salvageable": 446_976,
+        "damages": 0, "damage": [], "next": None, "commands": [], "instead": None,
     }  # fmt: skip
+
+
+def test_verify_says_what_it_could_not_check(run_cli: Run, tmp_path: Path) -> None:
+    result = run_cli("journal", "verify", DEMO)
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["unchecked"]) == (3, "unchecked", 266)
+    assert "266 of 745 entries could not be checked (ledgers 2, 3)" in result.stderr
+    result = run_cli("journal", "verify", DEMO, "--metadata-uri", embedded_metadata(ZK, tmp_path))
+    (row,) = from_ndjson(result.stdout)
+    assert (result.exit_code, row["verdict"], row["unchecked"], result.stderr) == (0, "clean", 0, "")
 
 
 def test_verify_names_damage(run_cli: Run) -> None:
     path = SAMPLES / "jr/j/current/a.txn"
     for form in ("ndjson", "json", "csv"):
-        assert run_cli("journal", "verify", path, "-o", form).exit_code == 1
+        assert run_cli("journal", "verify", path, "-o", form, "--digest", "dummy").exit_code == 1
+        assert run_cli("journal", "verify", path, "-o", form).exit_code == 3
     (row,) = from_ndjson(run_cli("journal", "verify", path).stdout)
     (damage,) = row["damage"]
     assert (row["verdict"], row["records"], row["first_bad_offset"]) == ("damaged", 2, 532)
     assert list(damage) == ["offset", "bytes", "reason", "expected", "found", "missing"]
-    table = run_cli("journal", "verify", path, "-o", "table")
+    table = run_cli("journal", "verify", path, "-o", "table", "--digest", "dummy")
     assert table.exit_code == 1
     assert f"{path}: damage at 532, 4 bytes: record size" in table.stderr
     scan = run_cli("journal", "scan", path)

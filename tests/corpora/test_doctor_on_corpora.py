@@ -20,9 +20,14 @@ def test_a_clean_bookie_is_silent(
 ) -> None:
     root = corpora(corpus)
     for source in sorted((root / "clean").iterdir()):
-        bookie = DoctoredBookie.of(source, tmp_path / source.name)
-        dump = ("--ledger-metadata", root / "zk-clean.json")
-        for words in (("--conf", bookie.conf, "--deep", *dump), (bookie.root,)):
+        metadata = root / "zk-clean.json"
+        bookie = DoctoredBookie.of(source, tmp_path / source.name, metadata)
+        dump = ("--ledger-metadata", metadata)
+        for words in (
+            ("--conf", bookie.conf, "--deep"),
+            ("--deep", *dump, bookie.root),
+            (*dump, bookie.root),
+        ):
             result = run_cli("doctor", *words, env={"BKCTL_METADATA_URI": None})
             assert (result.exit_code, result.stdout) == (0, ""), result.stderr
             assert "checks, nothing found" in result.stderr
@@ -34,5 +39,7 @@ def test_copies_are_silent_where_they_lie(
     corpora: Callable[[str], Path], run_cli: Any, corpus: str, state: str
 ) -> None:
     """What a kill leaves is natural, and so is a copy whose cookies name other places: notes at most."""
-    result = run_cli("doctor", corpora(corpus) / state, env={"BKCTL_METADATA_URI": None})
+    root = corpora(corpus)
+    dump = ("--ledger-metadata", root / f"zk-{state}.json")
+    result = run_cli("doctor", root / state, *dump, env={"BKCTL_METADATA_URI": None})
     assert (result.exit_code, result.stdout) == (0, ""), result.stdout

@@ -15,6 +15,7 @@ import pytest
 from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
 from bkctl.admin.offline.journals import JournalEntries, scan_journals, verify_journals
 from bkctl.admin.offline.targets import entry_logs, journals
+from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.vfs import PosixFileSystem
@@ -206,12 +207,22 @@ def entries_of(item: LogEntries | JournalEntries) -> list[Entry]:
     ]
 
 
+def assert_verdict(verdict: FileVerdict, expected: Verdict) -> None:
+    """Without damage, entries of which nothing is known make the verdict ``unchecked``."""
+    if expected is Verdict.DAMAGED:
+        assert verdict.verdict is expected
+    else:
+        assert verdict.tail is expected
+        assert verdict.verdict is (Verdict.UNCHECKED if verdict.entries else expected)
+    assert verdict.unchecked == verdict.entries
+
+
 @pytest.mark.parametrize("log", LOGS)
 def test_entry_log(log: str) -> None:
     files = entry_logs(FILES, [str(SAMPLES / f"el/l/current/{log}.log")])
     items = list(scan_logs(FILES, files, DigestBook()))
     (verdict,) = verify_logs(FILES, files, DigestBook())
-    assert verdict.verdict is Verdict(LOGS[log].verdict)
+    assert_verdict(verdict, Verdict(LOGS[log].verdict))
     named = [(damage.offset, damage.size_bytes, damage.reason) for damage in verdict.damage]
     entries = [entry for item in items if isinstance(item, LogEntries) for entry in entries_of(item)]
     compare(LOGS[log], JAVA_LOGS[log], entries, named)
@@ -226,7 +237,7 @@ def test_journal(journal: str) -> None:
     files = journals(FILES, [str(SAMPLES / f"jr/j/current/{journal}.txn")])
     items = list(scan_journals(FILES, files, DigestBook()))
     (verdict,) = verify_journals(FILES, files, DigestBook())
-    assert verdict.verdict is Verdict(JOURNALS[journal].verdict)
+    assert_verdict(verdict, Verdict(JOURNALS[journal].verdict))
     named = [(damage.offset, damage.size_bytes, damage.reason) for damage in verdict.damage]
     entries = [entry for item in items if isinstance(item, JournalEntries) for entry in entries_of(item)]
     compare(JOURNALS[journal], JAVA_JOURNALS[journal], entries, named)

@@ -54,7 +54,8 @@ def test_every_reader_works_beside_a_running_java_bookie(
     with java.running(BookieFolders.of(corpus, folder)) as read:
         before = names(folder / "ledgers")  # the journal thread may just be making its first file
         for words in READS:
-            result = run_cli(*words, folder, "-o", "json")
+            dump = ("--ledger-metadata", corpora(corpus) / "zk-clean.json") if "verify" in words else ()
+            result = run_cli(*words, folder, *dump, "-o", "json")
             assert result.exit_code == 0, (words, result.stderr)
         ledger, entry, log_id, offset = rows[0]
         found = run_cli("index", "get", ledger, entry, folder, "-o", "json")

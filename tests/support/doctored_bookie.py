@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie, join_dirs
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.stored_metadata import create_ledgers
 
 #: Of the disk that tests run on nothing is to be said.
 _DISKS = "diskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
@@ -23,8 +24,11 @@ class DoctoredBookie:
     cookie: Cookie
 
     @classmethod
-    def of(cls, source: Path, root: Path) -> DoctoredBookie:
-        """A copy of a bookie with one journal and one ledger directory, stopped in order."""
+    def of(cls, source: Path, root: Path, metadata_file: Path | None = None) -> DoctoredBookie:
+        """A copy of a bookie with one journal and one ledger directory, stopped in order.
+
+        The ledgers' metadata is that of a dump, the ``zk.json`` beside the bookie unless another is named.
+        """
         root.mkdir(parents=True)
         for name in ("journal", "ledgers"):
             shutil.copytree(source / name, root / name)
@@ -40,6 +44,7 @@ class DoctoredBookie:
                 instance_id=instance,
             )
             store.cookies.create_cookie(cookie.bookie_host, encode_cookie(cookie))
+            create_ledgers(store, metadata_file or source.parent / "zk.json")
         bookie = cls(root, uri, cookie)
         for name in ("journal", "ledgers"):
             bookie.stamp(name, cookie)

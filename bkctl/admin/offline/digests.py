@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+
 from bkctl.codec.digest import Digester
+from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
+
+#: The metadata of one ledger, None when it is certain that there is no such ledger.
+FindMetadata = Callable[[int], LedgerMetadata | None]
 
 
 def digest_book(
@@ -13,13 +19,19 @@ def digest_book(
     *,
     mode: str = "auto",
     metadata_file: str | None = None,
+    find: FindMetadata | None = None,
     password: bytes | None = None,
 ) -> DigestBook:
-    """A book for ``--digest MODE`` (``auto``, ``off`` or a type), ``--ledger-metadata`` and a password.
+    """Return a book for ``--digest MODE`` (``auto``, ``off`` or a type), ledger metadata and a password.
 
-    A ledger's password in the metadata wins over ``password``. Raises what reading the dump raises.
+    The metadata comes from a dump, and for ledgers that it does not have from ``find``, which is asked once
+    for each ledger. A ledger's password in the metadata wins over ``password``. Raises what reading the dump
+    raises; the book raises what ``find`` does.
     """
-    known = {} if metadata_file is None else _known(filesystem, metadata_file, password)
+    known: Mapping[int, Digester] | None = None
+    if metadata_file is not None or find is not None:
+        dumped = {} if metadata_file is None else _known(filesystem, metadata_file, password)
+        known = dumped if find is None else _FoundDigests(dumped, find, password)
     forced = None
     if mode not in ("auto", "off"):
         forced = _digester(DigestType(mode), password)
@@ -31,10 +43,45 @@ def _known(filesystem: FileSystem, metadata_file: str, password: bytes | None) -
 
     known = {}
     for ledger, metadata in load_metadata_dump(filesystem, metadata_file).ledgers.items():
-        if metadata.digest_type is not None:
-            secret = metadata.password if metadata.password is not None else password
-            known[ledger] = _digester(metadata.digest_type, secret)
+        digester = _digester_of(metadata, password)
+        if digester is not None:
+            known[ledger] = digester
     return known
+
+
+class _FoundDigests(Mapping[int, Digester]):
+    """Digests of ledgers whose metadata is looked for when they are first asked for.
+
+    Iterates over those that were found.
+    """
+
+    def __init__(self, known: dict[int, Digester], find: FindMetadata, password: bytes | None) -> None:
+        self._known = known
+        self._find = find
+        self._password = password
+        self._absent: set[int] = set()
+
+    def __getitem__(self, ledger: int) -> Digester:
+        if ledger not in self._known:
+            metadata = None if ledger in self._absent or ledger < 0 else self._find(ledger)
+            digester = None if metadata is None else _digester_of(metadata, self._password)
+            if digester is None:
+                self._absent.add(ledger)
+                raise KeyError(ledger)
+            self._known[ledger] = digester
+        return self._known[ledger]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def _digester_of(metadata: LedgerMetadata, password: bytes | None) -> Digester | None:
+    if metadata.digest_type is None:
+        return None
+    return _digester(metadata.digest_type, metadata.password if metadata.password is not None else password)
 
 
 def _digester(digest_type: DigestType, password: bytes | None) -> Digester:

@@ -20,9 +20,15 @@ JOURNAL_INSTEAD = (
     "refused, unless 'bkctl bookie start --accept-loss' takes the loss and sets limbo"
 )
 
+_UNCHECKED_INSTEAD = (
+    "give what the digests of the other entries need: --metadata-uri URI or --ledger-metadata FILE for their "
+    "types, or --password-file FILE for MACs; stderr says which of these is lacking"
+)
+
 _OF_LOGS = {
     Verdict.TORN_TAIL: "nothing to do: the record was being written when its process stopped, no row names "
     "it, and the bookie goes on in another log",
+    Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
     Verdict.DAMAGED: LOG_INSTEAD,
 }
 
@@ -31,6 +37,7 @@ _OF_JOURNALS = {
     "acknowledged; the next start replays what is in front of it",
     Verdict.UNSYNCED_TAIL: "nothing to do: what a power cut took was never acknowledged; the next start "
     "replays what is there",
+    Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
     Verdict.DAMAGED: JOURNAL_INSTEAD,
 }
 

@@ -7,8 +7,10 @@ bytes than were found. Each is reported with the evidence named.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import nsmallest
 
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
@@ -17,6 +19,9 @@ from bkctl.scan.damage import Damage, MissingEntries, Verdict
 
 #: More damage than this is counted, not listed: the file is lost, and memory is bounded.
 DAMAGES_MAX = 10_000
+
+#: Of so many ledgers with entries that were not checked a verdict has the ids.
+LEDGERS_NAMED = 20
 
 #: A gap can only be explained by damage that had room for its entries.
 _FRAMED_BYTES_MIN = 28
@@ -40,9 +45,11 @@ class LossTracker:
         self._located_in = located_in
         self._holes: list[int] = []
         self._records = 0
-        self._unchecked = 0
+        self._entries = 0
+        self._unchecked: Counter[int] = Counter()
         self._bytes = 0
-        self._verdict = Verdict.CLEAN
+        self._tail = Verdict.CLEAN
+        self._is_damaged = False
         self._count = 0
         self._first_bad: int | None = None
         self.damages: list[Damage] = []
@@ -55,11 +62,10 @@ class LossTracker:
         lost = check.failing | check.strangers.keys()
         self._records += len(batch) - len(lost)
         self._bytes += sum(batch.sizes) + 4 * len(batch) - sum(batch.sizes[index] + 4 for index in lost)
+        self._entries += len(batch)
         checkable = check.checkable
-        if not checkable:
-            self._unchecked += len(batch)
-        elif len(checkable) < len(set(batch.ledgers)):
-            self._unchecked += sum(1 for ledger in batch.ledgers if ledger not in checkable)
+        if len(checkable) < len(set(batch.ledgers)):
+            self._unchecked.update(ledger for ledger in batch.ledgers if ledger not in checkable)
         for index in sorted(check.failing - check.strangers.keys()):
             if check.excused.get(index) is Verdict.TORN_TAIL:
                 self.tail(Verdict.TORN_TAIL)
@@ -97,7 +103,10 @@ class LossTracker:
         """A damaged range; ``gap``: records may be lost in it, so look for gaps around it."""
         self._count += 1
         self._first_bad = damage.offset if self._first_bad is None else min(self._first_bad, damage.offset)
-        self.tail(Verdict.UNSYNCED_TAIL if damage.unsynced else Verdict.DAMAGED)
+        if damage.unsynced:
+            self.tail(Verdict.UNSYNCED_TAIL)
+        else:
+            self._is_damaged = True
         if len(self.damages) >= DAMAGES_MAX:
             return
         self.damages.append(damage)
@@ -106,9 +115,9 @@ class LossTracker:
             self._holes.append(len(self.damages) - 1)
 
     def tail(self, verdict: Verdict) -> None:
-        """How the file ends; damage outweighs the rest."""
-        order = [Verdict.CLEAN, Verdict.TORN_TAIL, Verdict.UNSYNCED_TAIL, Verdict.DAMAGED]
-        self._verdict = max(self._verdict, verdict, key=order.index)
+        """Note how the file ends; holes of an unsynced tail outweigh a torn record."""
+        order = [Verdict.CLEAN, Verdict.TORN_TAIL, Verdict.UNSYNCED_TAIL]
+        self._tail = max(self._tail, verdict, key=order.index)
 
     def attribute(self, missing: tuple[MissingEntries, ...]) -> None:
         """Add what the whole file lacks to its first damage."""
@@ -148,17 +157,21 @@ class LossTracker:
             self.damages[index] = replace(damage, missing=_merged(damage.missing, located))
 
     def verdict(self) -> FileVerdict:
-        """The file's verdict."""
+        """Return the file's verdict: damage outweighs entries that were not checked, these how it ends."""
         self._ask_index()
+        verdict = Verdict.UNCHECKED if self._unchecked else self._tail
         return FileVerdict(
-            self._path,
-            self._verdict,
-            self._records,
-            self._unchecked,
-            self._first_bad,
-            self._bytes,
-            self._count,
-            tuple(sorted(self.damages, key=lambda damage: damage.offset)),
+            path=self._path,
+            verdict=Verdict.DAMAGED if self._is_damaged else verdict,
+            tail=self._tail,
+            records=self._records,
+            entries=self._entries,
+            unchecked=self._unchecked.total(),
+            unchecked_ledgers=tuple(nsmallest(LEDGERS_NAMED, self._unchecked)),
+            first_bad_offset=self._first_bad,
+            bytes_salvageable=self._bytes,
+            damages=self._count,
+            damage=tuple(sorted(self.damages, key=lambda damage: damage.offset)),
         )
 
 

@@ -24,7 +24,7 @@ from bkctl.admin.offline.doctor.journals import check_journals, check_marks
 from bkctl.admin.offline.doctor.memory import check_memory
 from bkctl.admin.offline.doctor.metadata import check_metadata
 from bkctl.admin.offline.doctor.subject import refreshed
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.errors import ConnectionFailedError, CorruptionError, NotFoundError, StorageError
 
 CONFIGURATION = "configuration"
 _BROKEN_OFF = (
@@ -85,7 +85,7 @@ def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
         assert check.run is not None, "only such are applicable"
         try:
             yield from _findings(exam, check.name, check.run)
-        except (StorageError, CorruptionError, NotFoundError) as error:
+        except (StorageError, CorruptionError, NotFoundError, ConnectionFailedError) as error:
             yield Finding(
                 check.name,
                 Kind.BROKEN_OFF,

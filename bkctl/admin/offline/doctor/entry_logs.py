@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from posixpath import join
 
 from bkctl.admin.offline import file_steps
-from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
 from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.journals import damages
+from bkctl.admin.offline.doctor.unchecked import book_of, unchecked_finding
 from bkctl.admin.offline.entrylogs import verify_logs
 from bkctl.admin.offline.next_step import not_ended
+from bkctl.admin.offline.unchecked import UncheckedEntries
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.last_id import LAST_ID_NAME, decode_last_id
 from bkctl.errors import CorruptionError, NotFoundError
@@ -24,17 +25,23 @@ def check_entry_logs(exam: Examination) -> Iterator[Finding]:
     """Logs that are damaged.
 
     Without ``deep`` a log whose ledgers map accounts for every byte in front of it is taken for whole; one
-    without a map is walked from record to record; every other one is verified with its digests.
+    without a map is walked from record to record; every other one is verified with its digests. With ``deep``
+    every log is, and entries whose digests could not be checked are reported.
     """
     logs = _logs(exam)
     suspects = logs if exam.deep else [log for log in logs if _is_suspect(exam, log)]
     paths = {log.path: log for log in suspects}
-    book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
+    book = book_of(exam)
+    unchecked = UncheckedEntries()
     for verdict in verify_logs(exam.filesystem, suspects, book, exam.advance):
+        unchecked.add(verdict)
         if verdict.verdict is Verdict.DAMAGED:
             following = not_ended(file_steps.LOG_INSTEAD, "entrylog", "verify", verdict.path)
             exam.damaged_logs.add(verdict.path)
             yield from damages("entry_logs", Kind.DAMAGED_LOG, verdict, following, paths[verdict.path].log_id)
+    if exam.deep:
+        dirs = list(dict.fromkeys(log.directory for log in logs))
+        yield from unchecked_finding(exam, "entry_logs", "entrylog", dirs, unchecked, book)
 
 
 def _logs(exam: Examination) -> list[LogFile]:

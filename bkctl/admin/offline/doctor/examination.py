@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bkctl.admin.offline.cookie_rules import StoredCookie
+from bkctl.admin.offline.digests import FindMetadata
 from bkctl.admin.offline.doctor.finding import Finding
 from bkctl.admin.offline.doctor.subject import Place, Subject
 from bkctl.admin.offline.holders import Holder, holders
@@ -79,6 +80,7 @@ class Examination:
     ``command_options`` are the options by which a next command finds the same configuration and cluster.
     ``users`` are the processes that use a directory, by its path, looked for once. ``unreadable`` collects
     index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is told once.
+    ``find`` looks for a ledger's metadata in the metadata store; None when there is none to ask.
     """
 
     filesystem: FileSystem
@@ -90,6 +92,7 @@ class Examination:
     cluster: ClusterFacts | None = None
     ledgers: dict[int, LedgerMetadata] | None = None
     metadata_file: str | None = None
+    find: FindMetadata | None = None
     command_options: tuple[str, ...] = ()
     deep: bool = False
     advance: Advance = nobody

@@ -12,11 +12,13 @@ class Severity(enum.Enum):
     """How much a finding matters.
 
     ``ERROR``: data is lost or in danger, or the bookie does not start. ``WARNING``: somebody should act
-    before that happens. ``NOTE``: natural, repairs itself, or a matter of taste.
+    before that happens. ``UNCHECKED``: nothing wrong was found in what could not be checked. ``NOTE``:
+    natural, repairs itself, or a matter of taste.
     """
 
     ERROR = "error"
     WARNING = "warning"
+    UNCHECKED = "unchecked"
     NOTE = "note"
 
 
@@ -76,6 +78,7 @@ class Kind(enum.StrEnum):
     UNREADABLE_DATABASE = "unreadable_database"
 
     UNSYNCED_TAIL = "unsynced_tail"
+    UNCHECKED_ENTRIES = "unchecked_entries"
     DAMAGED_JOURNAL = "damaged_journal"
     DAMAGED_LOG = "damaged_log"
     INDEX_WITHOUT_PLACE = "index_without_place"

@@ -8,12 +8,13 @@ from posixpath import join
 
 from bkctl.admin.offline import file_steps
 from bkctl.admin.offline.cookies import FoundMark, find_marks
-from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
 from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.doctor.subject import Place
+from bkctl.admin.offline.doctor.unchecked import book_of, unchecked_finding
 from bkctl.admin.offline.journals import verify_journals
 from bkctl.admin.offline.next_step import NextStep, not_ended
+from bkctl.admin.offline.unchecked import UncheckedEntries
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
@@ -221,7 +222,7 @@ def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int
 
 
 def check_journals(exam: Examination) -> Iterator[Finding]:
-    """Every record of every journal, with the digests that can be checked.
+    """Every record of every journal, with the digests that can be checked; those that cannot are reported.
 
     Damage in front of the last mark is a warning: nothing there is replayed.
     """
@@ -233,16 +234,19 @@ def check_journals(exam: Examination) -> Iterator[Finding]:
         ids = {journal.path: journal.journal_id for journal in place.found.journals}
         journals = list(place.found.journals)
         # A book of its own: what one directory's entries teach of digest types is settled before the next.
-        book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
+        book = book_of(exam)
+        unchecked = UncheckedEntries()
         for verdict in verify_journals(exam.filesystem, journals, book, advance=exam.advance):
+            unchecked.add(verdict)
             yield from _judged(verdict, ids[verdict.path], mark)
+        yield from unchecked_finding(exam, "journals", "journal", [place.path], unchecked, book)
 
 
 def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[Finding]:
     following = replace(
         file_steps.of_journal(verdict) or NextStep(), look=("journal", "verify", verdict.path)
     )
-    if verdict.verdict is Verdict.UNSYNCED_TAIL:
+    if verdict.tail is Verdict.UNSYNCED_TAIL and verdict.verdict is not Verdict.DAMAGED:
         yield Finding(
             "journals",
             Kind.UNSYNCED_TAIL,
