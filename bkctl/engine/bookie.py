@@ -16,6 +16,7 @@ from functools import partial
 from bkctl.clock import Clock
 from bkctl.engine.checkpoint import Checkpointer, LastMarks
 from bkctl.engine.disks import DiskMonitor, DiskState
+from bkctl.engine.engine_thread import call_all
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.explicit_lacs import ExplicitLacs
 from bkctl.engine.fencing import Fencing
@@ -90,7 +91,7 @@ class Bookie:
         self.journals = [self._journal(number) for number in range(len(settings.journal_directories))]
         self.storages = self._open_storages()
         self.table = LedgerTable(self.storages, self.journals, descriptors_max=settings.descriptors_max)
-        self.writes = WriteStage(self._lock, self.table, clock, settings.writes)
+        self.writes = WriteStage(self._lock, self.table, clock, settings.writes, self.fail)
         self.reads = ReadStage(self._lock, self.table)
         self.fencing = Fencing(self._lock, self.table)
         self.explicit_lacs = ExplicitLacs(
@@ -101,7 +102,9 @@ class Bookie:
         self.checkpointer = Checkpointer(
             self.journals, self.storages, self.marks, clock, settings.flush_interval_ms, self.fail
         )
-        self.disks = DiskMonitor(filesystem, ledger_directories, settings.disks, self._disks_looked_at)
+        self.disks = DiskMonitor(
+            filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail
+        )
         #: One for each ledger directory, or none.
         self.collectors = self._open_collectors(cluster)
         for journal in self.journals:
@@ -209,8 +212,7 @@ class Bookie:
             storage.delete_ledger(ledger)
             if descriptor is not None:
                 actions.extend(descriptor.due_watches(None))
-        for action in actions:
-            action()
+        call_all("telling of a deleted ledger", actions)
         return True
 
     def checkpoint(self) -> None:
@@ -413,11 +415,13 @@ class _Forced:
     """Answers FORCE_LEDGER."""
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        for batch in batches:
-            assert callable(batch.context)
-            batch.context(None)
+        call_all("an answer to a force", [partial(_done(batch), None) for batch in batches])
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        for batch in batches:
-            assert callable(batch.context)
-            batch.context(BookieIOError(f"the journal could not be forced: {error}"))
+        failure = BookieIOError(f"the journal could not be forced: {error}")
+        call_all("an answer to a force", [partial(_done(batch), failure) for batch in batches])
+
+
+def _done(batch: JournalBatch) -> Done:
+    assert callable(batch.context)
+    return batch.context

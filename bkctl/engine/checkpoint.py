@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import MARK_BYTES, LastMark, decode_last_mark, encode_last_mark, last_mark_name
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
@@ -110,7 +111,7 @@ class Checkpointer:
         self._on_failure = on_failure
         self._running = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bookie-sync", daemon=True)
+        self._thread = EngineThread("bookie-sync", self._run, self._broken)
 
     def start(self) -> None:
         """Start the sync thread."""
@@ -128,8 +129,7 @@ class Checkpointer:
     def stop(self) -> None:
         """End the sync thread, after the checkpoint that it is in."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def checkpoint(self) -> None:
         """Flush everything and move the marks. Raises StorageError; then the marks have not moved."""
@@ -153,7 +153,8 @@ class Checkpointer:
                 # has stopped the bookie through the storage's own on_failure.
                 self.failed += 1
                 _log.error("checkpoint failed, the last mark stays: %s", error)
-            except BkctlError as error:
-                self.failed += 1
-                self._on_failure(error)
-                return
+
+    def _broken(self, error: BkctlError) -> None:
+        """Without a checkpoint journals grow until the disk is full: the bookie stops instead."""
+        self.failed += 1
+        self._on_failure(error)

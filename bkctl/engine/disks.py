@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bkctl.errors import StorageError, UsageError
+from bkctl.engine.engine_thread import EngineThread, reported
+from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class DiskMonitor:
         directories: Sequence[str],
         settings: DiskSettings,
         on_look: Callable[[DiskState], None],
+        on_failure: Callable[[BkctlError], None],
     ) -> None:
         self._filesystem = filesystem
         self._directories = directories
@@ -101,7 +103,7 @@ class DiskMonitor:
         self._state: DiskState | None = None
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bookie-disks", daemon=True)
+        self._thread = EngineThread("bookie-disks", self._run, on_failure)
 
     @property
     def state(self) -> DiskState:
@@ -117,8 +119,7 @@ class DiskMonitor:
         """End the thread."""
         self._stop.set()
         self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     def wake(self) -> None:
         """Have the thread look soon."""
@@ -169,7 +170,10 @@ class DiskMonitor:
             self._wake.clear()
             if self._stop.is_set():
                 return
-            try:
-                self.check()
-            except StorageError as error:
-                _log.error("%s", error)
+            reported("a look at the disks", self._check_again)
+
+    def _check_again(self) -> None:
+        try:
+            self.check()
+        except StorageError as error:
+            _log.error("%s", error)

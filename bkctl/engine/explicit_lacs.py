@@ -8,6 +8,7 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec import journal as journal_codec
+from bkctl.engine.engine_thread import call_all
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_table import LedgerTable
@@ -15,6 +16,7 @@ from bkctl.engine.write_stage import Actions, WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 
 _FRONT = struct.Struct(">qq")
+_ANSWER = "an answer to an explicit LAC"
 
 
 class ExplicitLacs:
@@ -57,18 +59,16 @@ class ExplicitLacs:
                 actions.append(partial(done, None))
             descriptor.raise_lac(lac)
             actions.extend(descriptor.due_watches(self._clock.time_ms()))
-        for action in actions:
-            action()
+        call_all(_ANSWER, actions)
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """The journal: these records are durable."""
-        for batch in batches:
-            _done(batch)(None)
+        call_all(_ANSWER, [partial(_done(batch), None) for batch in batches])
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """The journal: these records may not be on disk."""
-        for batch in batches:
-            _done(batch)(BookieIOError(f"the LAC is not durable: {error}"))
+        failure = BookieIOError(f"the LAC is not durable: {error}")
+        call_all(_ANSWER, [partial(_done(batch), failure) for batch in batches])
 
 
 def _done(batch: JournalBatch) -> Done:

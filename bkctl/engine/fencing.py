@@ -14,11 +14,14 @@ import threading
 from functools import partial
 
 from bkctl.codec import journal as journal_codec
+from bkctl.engine.engine_thread import call_all
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.write_stage import Actions
 from bkctl.errors import BkctlError, BookieIOError
+
+_ANSWER = "an answer to a fence"
 
 
 class Fencing:
@@ -45,8 +48,7 @@ class Fencing:
             else:
                 self._append(descriptor, done)
                 actions.extend(descriptor.due_watches(None))
-        for action in actions:
-            action()
+        call_all(_ANSWER, actions)
 
     def _append(self, descriptor: LedgerDescriptor, done: Done) -> None:
         descriptor.fenced = True
@@ -76,8 +78,7 @@ class Fencing:
             with self._lock:
                 waiters, descriptor.fence_waiters = descriptor.fence_waiters or [], None
                 descriptor.fence_owed = error is not None
-            for done in waiters:
-                if error is None:
-                    done(None)
-                else:
-                    done(BookieIOError(f"ledger {descriptor.ledger}: the fence is not durable: {error}"))
+            failure = None
+            if error is not None:
+                failure = BookieIOError(f"ledger {descriptor.ledger}: the fence is not durable: {error}")
+            call_all(_ANSWER, [partial(done, failure) for done in waiters])

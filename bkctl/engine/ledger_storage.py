@@ -29,6 +29,7 @@ from bkctl.clock import Clock
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_caches import WriteCaches
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.flush import Flush, ForceFailedError
 from bkctl.engine.index.entry_locations import EntryLocationIndex
@@ -115,7 +116,7 @@ class LedgerStorage:
         self._flush_lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="DbStorage flush thread", daemon=True)
+        self._thread = EngineThread("DbStorage flush thread", self._run, self._broken)
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -132,8 +133,7 @@ class LedgerStorage:
         """
         self._stopping.set()
         self._wake.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
         with self._flush_lock:
             if not self._closed:
                 self._closed = True
@@ -407,15 +407,11 @@ class LedgerStorage:
                 _log.error("%s: flush failed, will be tried again: %s", self.directory, error)
                 self._stopping.wait(self.settings.retry_ms / 1000)
                 self._wake.set()
-            except Exception as error:  # noqa: BLE001 - the top of a thread: a bug must not end flushing unseen
-                self._fail(error)
-                return
 
-    def _fail(self, error: Exception) -> None:
-        _log.critical("%s: the flush thread ends", self.directory, exc_info=error)
-        failure = StorageError(f"{self.directory}: flush failed: {error!r}", path=self.directory)
-        self._failure = failure
-        self._on_failure(failure)
+    def _broken(self, error: BkctlError) -> None:
+        """What ended the thread ends the storage: nothing would be flushed any more."""
+        self._failure = StorageError(f"{self.directory}: {error}", path=self.directory)
+        self._on_failure(self._failure)
 
     # --- small things ---------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun, framed
+from bkctl.engine.engine_thread import EngineThread, call_all
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
@@ -43,6 +44,8 @@ from bkctl.metrics.stage import StageMeter
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
 ENTRY_BYTES_MIN = _FRONT.size
+
+_ANSWER = "an answer of the write stage"
 
 #: What is to be called when the engine lock has been given back.
 Actions = list[Callable[[], None]]
@@ -94,7 +97,12 @@ class WriteStage:
     """Takes adds; see the module's docstring. Thread-safe; nothing but :meth:`stop` ever waits."""
 
     def __init__(
-        self, lock: threading.Lock, table: LedgerTable, clock: Clock, settings: WriteStageSettings
+        self,
+        lock: threading.Lock,
+        table: LedgerTable,
+        clock: Clock,
+        settings: WriteStageSettings,
+        on_failure: Callable[[BkctlError], None],
     ) -> None:
         self.meter = StageMeter("write", bound=settings.held_entries_max)
         self._lock = lock
@@ -108,7 +116,8 @@ class WriteStage:
         self._high_priority_too = False
         self._stopping = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bookie-write-stage", daemon=True)
+        self._on_failure = on_failure
+        self._thread = EngineThread("bookie-write-stage", self._run, self._broken)
 
     def start(self) -> None:
         """Start the thread that tries held adds again."""
@@ -123,8 +132,7 @@ class WriteStage:
         with self._lock:
             self._stopping = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def poke(self) -> None:
         """Look at what is held now, rather than when room is announced or time is up."""
@@ -164,8 +172,7 @@ class WriteStage:
                 held = self._held_run(run)
                 if not self._hold(held):
                     actions.append(partial(held.fail, self._too_many()))
-        for action in actions:
-            action()
+        call_all(_ANSWER, actions)
         return True
 
     def add(self, add: SingleAdd) -> None:
@@ -185,8 +192,7 @@ class WriteStage:
                 outcome = self._append_single(add, actions)
             if outcome is _Outcome.NO_ROOM and not self._hold(self._held_single(add)):
                 raise self._too_many()
-        for action in actions:
-            action()
+        call_all(_ANSWER, actions)
 
     def _append_run(self, run: AddRun, actions: Actions) -> _Outcome:
         descriptors: list[LedgerDescriptor] = []
@@ -376,8 +382,17 @@ class WriteStage:
                     self._expire(actions, BookieIOError("the bookie is shutting down"), wait_ms=0)
                 else:
                     self._expire(actions, self._too_many(), wait_ms=self._settings.throttle_ms_max)
-            for action in actions:
-                action()
+            call_all(_ANSWER, actions)
+
+    def _broken(self, error: BkctlError) -> None:
+        """What ended the thread ends the stage: what is held is answered, and nothing is taken any more."""
+        with self._lock:
+            self._stopping = True
+            held = list(self._held)
+            while self._held:
+                self._drop_first()
+        call_all(_ANSWER, [partial(each.fail, error) for each in held])
+        self._on_failure(error)
 
     def _wait_s(self) -> float | None:
         """Seconds until the oldest held add is to be rejected, None without any."""

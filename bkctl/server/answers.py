@@ -8,12 +8,11 @@ in progress are counted by whoever starts them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-_log = logging.getLogger(__name__)
+from bkctl.engine.engine_thread import call_all, report, reported
 
 
 class AnswerSink(Protocol):
@@ -59,12 +58,11 @@ class AnswerQueue:
                 pieces = by_sink[sink] = []
             try:
                 pieces.append(frames())
-            except Exception:  # noqa: BLE001
-                # The top of the loop's part: whatever is wrong with one answer, the others must be sent.
-                _log.exception("an answer could not be made")
+            except Exception as error:  # noqa: BLE001 - the others must be sent
+                report("making an answer", error)
             if done is not None:
                 written.append(done)
         for sink, pieces in by_sink.items():
-            sink.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        for done in written:
-            done()
+            reported("writing answers", sink.write, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        # Also for answers that could not be made: they are no longer in progress.
+        call_all("ending a request", written)

@@ -15,7 +15,6 @@ import errno
 import getpass
 import logging
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_
 from bkctl.codec.bookie_status import BookieMode, BookieStatus
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.bookie import Bookie
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.recovery import RecoveryReport
 from bkctl.errors import BkctlError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
@@ -278,7 +278,7 @@ class BookieService:
                 self._loop.call_soon_threadsafe(gone.set)
 
         # Neither the flush nor the end of the process waits for a store that is away.
-        threading.Thread(target=unregister, name="bookie-unregister", daemon=True).start()
+        EngineThread("bookie-unregister", unregister, self._failed).start()
         try:
             await asyncio.wait_for(gone.wait(), UNREGISTER_TIMEOUT_S)
         except TimeoutError:

@@ -13,16 +13,17 @@ import contextlib
 import logging
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.event_loop import new_event_loop
@@ -63,7 +64,7 @@ class EmbeddedBookie:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._stop_error: BkctlError | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: EngineThread | None = None
 
     @property
     def bookie_id(self) -> str:
@@ -89,10 +90,9 @@ class EmbeddedBookie:
             raise UsageError("the bookie runs already")
         self.report = self.failure = self._stop_error = None
         started: Future[StartReport] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name="embedded-bookie", daemon=True
-        )
-        self._thread.start()
+        thread = EngineThread("embedded-bookie", partial(self._run, started), self._note_failure)
+        thread.start()
+        self._thread = thread
         try:
             self.report = started.result(START_TIMEOUT_S)
         except BaseException:
@@ -116,7 +116,7 @@ class EmbeddedBookie:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join(STOP_TIMEOUT_S)
-        if thread.is_alive():
+        if thread.is_alive:
             raise StorageError(f"the bookie has not stopped within {STOP_TIMEOUT_S:g} s")
 
     def _run(self, started: Future[StartReport]) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 
 from bkctl.clock import Clock
+from bkctl.engine.engine_thread import EngineThread, reported
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied
@@ -119,7 +120,7 @@ class Collector:
         self._seen: dict[int, LogUsage] = {}
         self._results: deque[LogResult] = deque(maxlen=settings.results_max)
         self._last_pass: PassReport | None = None
-        self._thread = threading.Thread(target=self._run, name="GarbageCollectorThread", daemon=True)
+        self._thread = EngineThread("GarbageCollectorThread", self._run, self._broken)
 
     # --- life, from any thread ------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Collector:
         self._pace.stop()
         with self._changed:
             self._changed.notify_all()
-        while self._thread.is_alive() and not self._pace.asking:
+        while self._thread.is_alive and not self._pace.asking:
             self._thread.join(_JOIN_S)
         self._usages.close()
 
@@ -219,16 +220,23 @@ class Collector:
                 self._running, self._request = self._request, None
             if self._pace.is_stopped():
                 return
-            try:
-                self.collect(self._running)
-            except StoppedError:
-                return
-            except Exception as error:  # noqa: BLE001 - the top of a thread: a bug must not end collecting
+            # A pass that was cut off is done anew: nothing goes before what takes its place is durable.
+            if reported(f"{self._storage.directory}: a garbage collection pass", self._collect_once):
                 self.meters.failed_passes += 1
-                _log.critical("%s: a pass ends with a bug", self._storage.directory, exc_info=error)
-            finally:
-                with self._changed:
-                    self._running = None
+
+    def _collect_once(self) -> None:
+        try:
+            self.collect(self._running)
+        except StoppedError:
+            pass  # the thread looks for itself
+        finally:
+            with self._changed:
+                self._running = None
+
+    def _broken(self, error: BkctlError) -> None:
+        """What ended the thread is in the log; space comes back when the bookie is started again."""
+        self.meters.failed_passes += 1
+        self._in_phase(f"ended: {error}")
 
     # --- a pass ---------------------------------------------------------------------------------------------
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from bkctl.clock import Clock
+from bkctl.engine.engine_thread import EngineThread, reported
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.errors import BkctlError
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +49,11 @@ class CallbackStage:
         self._on_failure = on_failure
         self._failure_told = False
         self._queue: SimpleQueue[Outcome | None] = SimpleQueue()
-        self.thread: threading.Thread | None = None
+        self.thread: EngineThread | None = None
 
     def start(self, name: str) -> None:
         """Start the thread."""
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = EngineThread(name, self._run, self._on_failure)
         self.thread.start()
 
     def put(self, outcome: Outcome) -> None:
@@ -115,23 +112,17 @@ class CallbackStage:
     def _call(self, sink: JournalSink, batches: list[JournalBatch], error: BkctlError | None) -> None:
         if self._state.aborted:
             return
-        try:
-            if error is None:
-                sink.journaled(batches)
-            else:
-                sink.journal_failed(batches, error)
-        except Exception:  # noqa: BLE001
-            # The top of this thread for one sink: others must get their answers whatever is wrong with it.
-            _log.exception("a sink of the journal failed")
+        # Others must get their answers whatever is wrong with this sink.
+        if error is None:
+            reported("a sink of the journal", sink.journaled, batches)
+        else:
+            reported("a sink of the journal", sink.journal_failed, batches, error)
 
     def _tell_failure(self, error: BkctlError) -> None:
         if self._state.aborted:
             return
-        try:
-            self._on_failure(error)
-        except Exception:  # noqa: BLE001
-            # The top of this thread again: batches that still come must be answered.
-            _log.exception("telling of the journal's failure failed")
+        # Batches that still come must be answered.
+        reported("telling of the journal's failure", self._on_failure, error)
 
 
 def _take_all(queue: SimpleQueue[Outcome | None], into: list[Outcome]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -11,12 +10,13 @@ from queue import SimpleQueue
 
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.engine.engine_thread import EngineThread, as_failure
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import BkctlError
 
 _log = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class ForceWriteStage:
         self._forgetful = forgetful
         self._queue: SimpleQueue[Group | None] = SimpleQueue()
         self.mark = ZERO_MARK
-        self.thread: threading.Thread | None = None
+        self.thread: EngineThread | None = None
 
     def start(self, name: str) -> None:
         """Start the thread."""
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = EngineThread(name, self._run, self._broken)
         self.thread.start()
 
     def put(self, group: Group) -> None:
@@ -79,6 +79,12 @@ class ForceWriteStage:
             closed = self._take_all(groups)
             for _, of_file in groupby(groups, attrgetter("file.journal_id")):
                 self._force(list(of_file))
+        self._callbacks.close()
+
+    def _broken(self, error: BkctlError) -> None:
+        """What ended the thread ends the journal: groups that still come are not synced and not answered."""
+        self._state.fail(error)
+        self._callbacks.put(Outcome([], self._clock.monotonic(), error, counted=False))
         self._callbacks.close()
 
     def _take_all(self, into: list[Group]) -> bool:
@@ -129,9 +135,9 @@ class ForceWriteStage:
             self._state.fail(error)
             return error
         except Exception as error:  # noqa: BLE001
-            # The top of this thread: whatever went wrong, the batches must be answered.
+            # Whatever went wrong, the batches must be answered.
             _log.exception("syncing %s failed", newest.file.path)
-            failure = StorageError(f"{newest.file.path}: syncing failed: {error!r}", path=newest.file.path)
+            failure = as_failure(f"{newest.file.path}: syncing", error)
             self._state.fail(failure)
             return failure
         return None

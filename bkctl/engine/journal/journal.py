@@ -15,13 +15,13 @@ error like any other.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 from bkctl.clock import Clock
 from bkctl.codec.journal import encode_record, journal_name, padding_record, parse_journal_name
 from bkctl.codec.last_mark import LastMark
+from bkctl.engine.engine_thread import EngineThread, as_failure, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
 from bkctl.engine.journal.force_write import ForceWriteStage, Group
@@ -89,7 +89,7 @@ class Journal:
         self._given_up: tuple[int, int] | None = None
         self._file_due = False
         self._wanted_bytes = 0
-        self._thread: threading.Thread | None = None
+        self._thread: EngineThread | None = None
 
     def start(self, *, after_id: int = 0) -> None:
         """Open a new file, behind all that exist and behind ``after_id``, and start the threads.
@@ -108,7 +108,7 @@ class Journal:
         self._zeros.start(f"{name}-zeros")
         self._callbacks.start(f"{name}-callback")
         self._force_write.start(f"{name}-force-write")
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = EngineThread(name, self._run, self._broken)
         self._thread.start()
 
     def append(self, batch: JournalBatch) -> None:
@@ -194,7 +194,7 @@ class Journal:
 
     def _join(self) -> None:
         for thread in (self._thread, self._force_write.thread, self._callbacks.thread):
-            if thread is not None and thread is not threading.current_thread():
+            if thread is not None:
                 thread.join()
         self._zeros.stop()
 
@@ -225,6 +225,13 @@ class Journal:
             self._end()
         self._force_write.close()
 
+    def _broken(self, error: BkctlError) -> None:
+        """What ended the thread ends the journal."""
+        self._queue.fail(error)
+        batches, _ = self._queue.drain()
+        self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
+        self._force_write.close()
+
     def _flush(self, batches: list[JournalBatch], reason: FlushReason) -> None:
         """One group: write it, hand it on, begin a new file when this one is full."""
         handed_on = False
@@ -249,10 +256,9 @@ class Journal:
         except BkctlError as error:
             self._fail([] if handed_on else batches, error)
         except Exception as error:  # noqa: BLE001
-            # The top of this thread: whatever went wrong, the batches must be answered.
+            # Whatever went wrong, the batches must be answered.
             _log.exception("writing a journal group failed")
-            failure = StorageError(f"{self.directory}: writing a journal group failed: {error!r}")
-            self._fail([] if handed_on else batches, failure)
+            self._fail([] if handed_on else batches, as_failure(f"{self.directory}: writing a group", error))
 
     def _roll(self, full: JournalFile) -> None:
         """Go on in a new file, which comes to be only when the one before it is durable to its end.
@@ -295,12 +301,10 @@ class Journal:
             self._fail([], error)
         else:
             _log.warning("%s: the journal goes on", self.directory)
-            try:
-                (self.on_space or self.resume)()
-            except Exception as error:  # noqa: BLE001
-                # The top of this thread for a caller's code: without it nothing would be answered any more.
-                _log.exception("telling of room on the journal's disk failed")
-                self._fail([], StorageError(f"{self.directory}: the journal could not go on: {error!r}"))
+            what = f"{self.directory}: going on"
+            failure = reported(what, self.on_space or self.resume)
+            if failure is not None:
+                self._fail([], as_failure(what, failure))
 
     def _tidy(self) -> None:
         """Bring the file into a state in which writing can go on. Raises StorageError."""
@@ -407,11 +411,8 @@ class Journal:
         on_room = self.on_room
         if on_room is None:
             return
-        try:
-            on_room()
-        except Exception:  # noqa: BLE001
-            # The top of this thread for a caller's code: records that wait must still be written.
-            _log.exception("telling of room in the journal's queue failed")
+        # Records that wait must still be written.
+        reported("telling of room in the journal's queue", on_room)
 
 
 def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") -> Iterator[list[bytes]]:

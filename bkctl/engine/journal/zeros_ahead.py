@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
@@ -118,12 +119,13 @@ class ZerosAhead:
         self._path: str | None = None
         self._range: ZeroRange | None = None
         self._ended = step_bytes == 0
-        self._thread: threading.Thread | None = None
+        self._thread: EngineThread | None = None
 
     def start(self, name: str) -> None:
         """Start the thread."""
         if not self._ended:
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            # Nothing relies on zeros: a thread that ends costs time, no record.
+            self._thread = EngineThread(name, self._run, self._give_up)
             self._thread.start()
 
     def follow(self, path: str, position: int) -> None:
@@ -151,7 +153,7 @@ class ZerosAhead:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:

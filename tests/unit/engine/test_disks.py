@@ -14,6 +14,7 @@ from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
+    BkctlError,
     BookieIOError,
     LedgerFencedError,
     NoSpaceError,
@@ -89,6 +90,7 @@ def test_thresholds_that_contradict_each_other_are_refused() -> None:
 def test_the_monitor_looks_when_it_is_woken() -> None:
     looked = threading.Semaphore(0)
     states: list[DiskState] = []
+    failures: list[BkctlError] = []
 
     def on_look(state: DiskState) -> None:
         states.append(state)
@@ -96,7 +98,9 @@ def test_the_monitor_looks_when_it_is_woken() -> None:
 
     system = MemoryFileSystem(capacity_bytes=1000)
     system.make_directories("/ledgers0")
-    monitor = DiskMonitor(system, ["/ledgers0"], DiskSettings(check_interval_ms=3_600_000), on_look)
+    monitor = DiskMonitor(
+        system, ["/ledgers0"], DiskSettings(check_interval_ms=3_600_000), on_look, failures.append
+    )
     monitor.start()
     assert looked.acquire(timeout=WAIT_S)
     system.capacity_bytes = 0
@@ -104,6 +108,7 @@ def test_the_monitor_looks_when_it_is_woken() -> None:
     assert looked.acquire(timeout=WAIT_S)
     monitor.stop()
     assert [state.read_only for state in states] == [False, True]
+    assert not failures
 
 
 def test_the_log_has_a_line_for_each_crossing_and_none_for_each_look(
@@ -112,7 +117,7 @@ def test_the_log_has_a_line_for_each_crossing_and_none_for_each_look(
     caplog.set_level(logging.INFO)
     system = MemoryFileSystem({"/ledgers0/filler": bytes(500)})
     settings = DiskSettings(usage_max=0.95, usage_low=0.92, usage_warn=0.9)
-    monitor = DiskMonitor(system, ["/ledgers0"], settings, lambda _state: None)
+    monitor = DiskMonitor(system, ["/ledgers0"], settings, lambda _state: None, lambda _error: None)
     for used_percent in (50, 91, 91, 97, 97, 93, 91, 50, 50):
         system.capacity_bytes = 50_000 // used_percent
         monitor.check()

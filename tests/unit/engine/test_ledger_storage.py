@@ -747,7 +747,7 @@ def test_a_stop_that_comes_just_as_the_flush_thread_wakes_is_not_lost() -> None:
     with started(rig):
         wake.set()
         rig.storage._thread.join(SECONDS)
-        assert not rig.storage._thread.is_alive()
+        assert not rig.storage._thread.is_alive
 
 
 def test_abort_ends_a_flush_between_its_steps() -> None:

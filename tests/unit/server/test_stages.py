@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -12,6 +13,7 @@ from bkctl.clock import SystemClock
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.errors import TooManyRequestsError
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
+from bkctl.server.answers import AnswerQueue
 from bkctl.server.bookie_server import ServerSettings
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
@@ -249,5 +251,38 @@ def test_the_other_answers_are_sent_when_one_cannot_be_made(caplog: pytest.LogCa
             served.loop.call_soon_threadsafe(
                 lambda: served.server.answers.post([(connection, broken, None), (connection, bytes, None)])
             )
-            served.until(lambda: "could not be made" in caplog.text, "nothing was logged")
+            served.until(lambda: "making an answer failed" in caplog.text, "nothing was logged")
             assert client.read(5, 0).code is ResultCode.OK
+
+
+class Socket:
+    """Where answers go, which may be broken."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.written: list[bytes] = []
+        self._broken = broken
+
+    def write(self, data: bytes) -> None:
+        if self._broken:
+            raise ValueError("a socket's bug")
+        self.written.append(data)
+
+
+def test_an_answer_that_fails_costs_the_others_neither_their_frames_nor_their_end() -> None:
+    ended: list[int] = []
+
+    def broken_end() -> None:
+        ended.append(2)
+        raise ValueError("a bug")
+
+    async def post() -> None:
+        answers = AnswerQueue(asyncio.get_running_loop())
+        ends = [lambda: ended.append(1), broken_end, lambda: ended.append(3)]
+        answers.post((sink, lambda: b"frames", end) for sink, end in zip(sinks, ends, strict=True))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    sinks = [Socket(), Socket(broken=True), Socket()]
+    asyncio.run(post())
+    assert [sink.written for sink in sinks] == [[b"frames"], [], [b"frames"]]
+    assert ended == [1, 2, 3]

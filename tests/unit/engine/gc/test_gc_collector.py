@@ -668,7 +668,7 @@ def test_a_stop_does_not_wait_for_a_store_that_is_slow() -> None:
     rig.storage.stop()
     answer.set()
     rig.collector._thread.join(20)
-    assert not rig.collector._thread.is_alive()
+    assert not rig.collector._thread.is_alive
     assert rig.deleted == []
 
 

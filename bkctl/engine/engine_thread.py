@@ -1,0 +1,99 @@
+"""The rule for the threads of engine and server: none of them ends silently.
+
+What a thread expects it handles itself. An error that nobody foresaw, at the top of a thread, is one of two:
+
+* It stops the bookie. :class:`EngineThread` logs it with its trace and hands it to ``on_failure`` as the
+  reason; nothing more is acknowledged then. That is so wherever the work that was cut off cannot be known to
+  be whole, which is everywhere unless there is a good reason.
+* It is reported, and the thread goes on (:func:`reported`, :func:`call_all`). That is for work that is done
+  anew at the next turn, as a look at the disks is, and for calls of other people's code: an answer that
+  cannot be given must not cost others theirs.
+
+Threads are started here and nowhere else in engine and server; pools hand their errors to futures.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from bkctl.errors import BkctlError, StorageError
+
+_log = logging.getLogger(__name__)
+
+
+class EngineThread:
+    """A daemon thread that runs ``body`` once.
+
+    ``on_failure`` is called on the thread, once, with what ended the body, unless that is its return.
+    """
+
+    def __init__(self, name: str, body: Callable[[], None], on_failure: Callable[[BkctlError], None]) -> None:
+        self._name = name
+        self._body = body
+        self._on_failure = on_failure
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread. Raises StorageError when the system gives none."""
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise no_thread(self._name, error) from error
+        self._thread = thread
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread was started and has not ended."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the end; not of a thread that was never started, and not on the thread itself."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Exception as error:  # noqa: BLE001 - the rule: what ends a thread is known
+            _log.critical("the thread %s ends", self._name, exc_info=error)
+            reported(f"telling the end of {self._name}", self._on_failure, as_failure(self._name, error))
+
+
+def as_failure(what: str, error: Exception) -> BkctlError:
+    """An error as one of ours; one that is unexpected names what it ended."""
+    return error if isinstance(error, BkctlError) else StorageError(f"{what} failed: {error!r}")
+
+
+def no_thread(name: str, error: RuntimeError) -> StorageError:
+    """What it means that Python cannot start a thread."""
+    return StorageError(
+        f"the system gives no thread for {name} ({error}); look at the limits on processes and memory"
+        " (ulimit -u, ulimit -v, pids.max and memory.max of the control group)"
+    )
+
+
+def reported(what: str, call: Callable[..., object], *arguments: object) -> Exception | None:
+    """Call ``call``; the exception that it raised, which is logged, or None."""
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001 - the rule: others go on whatever is wrong with this one
+        report(what, error)
+        return error
+    return None
+
+
+def call_all(what: str, calls: Iterable[Callable[[], object]]) -> None:
+    """Call all of them; what one raises is logged and costs the others nothing."""
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the rule, as in `reported`
+            report(what, error)
+
+
+def report(what: str, error: Exception) -> None:
+    """Log an error that nobody foresaw, and that costs nobody else anything."""
+    _log.error("%s failed", what, exc_info=error)
