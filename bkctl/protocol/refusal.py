@@ -4,6 +4,10 @@ A pure rule over decoded requests. Beside the protocol's own checks it keeps ids
 own records (-0x1000, -0x2000, -0x4000, -0x8000) away from it: Java takes an add with such an id and cannot
 start again afterwards. A plain read of a negative ledger passes; it is just not there.
 
+What stays in memory is bounded here too: a master key is 20 bytes, as every client derives it (SHA-1 of the
+password), and an explicit LAC at most 1 KiB. Java takes both up to the size of a frame and keeps them; a few
+hundred requests then fill a bookie's memory, also after its next start.
+
 Source: ``org.apache.bookkeeper.proto.PacketProcessorBaseV3.isVersionCompatible`` and the processors.
 """
 
@@ -27,6 +31,11 @@ from bkctl.types import ResultCode
 #: Shortest body that a bookie stores: it has to read ledger, entry and LAC out of it.
 BODY_BYTES_MIN = 24
 
+#: Length of a master key: SHA-1 of "ledger" and the password (``MacDigestManager.genDigest``).
+MASTER_KEY_BYTES = 20
+#: Longest body of an explicit LAC: ids and the longest digest take 36 bytes.
+LAC_BODY_BYTES_MAX = 1024
+
 _LAC_BODY_BYTES_MIN = 16
 _NEGATIVE = 0x80
 
@@ -47,6 +56,8 @@ def _version_fits(request: Request) -> bool:
 
 
 def _has_no_meaning(request: Request) -> bool:
+    if _has_foreign_key(request):
+        return True
     if isinstance(request, AddRequest):
         body = request.body
         return len(body) < BODY_BYTES_MIN or body[0] >= _NEGATIVE or body[8] >= _NEGATIVE
@@ -57,5 +68,15 @@ def _has_no_meaning(request: Request) -> bool:
     if isinstance(request, BatchReadRequest):
         return request.fence and request.ledger < 0
     if isinstance(request, WriteLacRequest):
-        return len(request.body) < _LAC_BODY_BYTES_MIN or request.body[0] >= _NEGATIVE
+        if not _LAC_BODY_BYTES_MIN <= len(request.body) <= LAC_BODY_BYTES_MAX:
+            return True
+        return request.body[0] >= _NEGATIVE
     return isinstance(request, ForceLedgerRequest) and request.ledger < 0
+
+
+def _has_foreign_key(request: Request) -> bool:
+    """Return whether a request carries a master key that no client derives."""
+    if isinstance(request, AddRequest | ReadRequest | BatchReadRequest | WriteLacRequest):
+        key = request.master_key
+        return key is not None and len(key) != MASTER_KEY_BYTES
+    return False
