@@ -167,7 +167,7 @@ def _layout(line: bytes) -> int:
         layout = int(digits)
         if -_I32_LIMIT <= layout < _I32_LIMIT:
             return layout
-    raise CorruptionError("cookie", expected="a layout version on line 1", found=repr(digits[:20]))
+    raise CorruptionError("cookie", expected="a layout version on line 1", found=f"{len(line)} other bytes")
 
 
 def _decode_plain(layout: int, rest: bytes, base: int) -> Cookie:

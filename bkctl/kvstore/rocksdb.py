@@ -25,9 +25,11 @@ write-ahead logs (a bookie's are capped at 512 MiB).
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
+import stat
 import tempfile
 import time
 import weakref
@@ -46,6 +48,8 @@ DESCRIPTORS_SPARED = 256
 OPEN_FILES_MIN = 64
 
 _LINKED = (".sst", ".log")
+#: CURRENT and IDENTITY have some bytes; a MANIFEST grows with the tables that came and went.
+_SMALL_FILE_BYTES_MAX = 256 << 20
 
 
 class _SourceChangedError(Exception):
@@ -173,15 +177,29 @@ def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _Sour
 
 
 def _read(directory: str, path: str) -> bytes:
+    """Return a small file of a database, which has to be a file itself, not a link, a FIFO or a device.
+
+    Raises CorruptionError (there is none), StorageError.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _SMALL_FILE_BYTES_MAX:
+                raise _not_a_small_file(path)
+            return file.read(_SMALL_FILE_BYTES_MAX)
     except FileNotFoundError:
         raise CorruptionError(
             "RocksDB database", expected=f"a file {os.path.basename(path)}", found="none", path=directory
         ) from None
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _not_a_small_file(path) from None
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _not_a_small_file(path: str) -> StorageError:
+    return StorageError(f"{path}: not a regular file of at most {_SMALL_FILE_BYTES_MAX >> 20} MiB", path=path)
 
 
 def _open_farm(

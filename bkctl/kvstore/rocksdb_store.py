@@ -293,7 +293,7 @@ def _prepare(directory: str, path: str, create: bool) -> bool:
     except FileNotFoundError:
         if not create:
             raise NotFoundError(f"{directory}: no such directory") from None
-        os.mkdir(path)
+        os.mkdir(path, 0o750)
         # The new directory's name is durable before anything in it counts.
         _sync_directory(os.path.dirname(path))
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -143,10 +144,14 @@ def write_summary(outcome: Outcome) -> str:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a text file beside and put it in its place. Raises StorageError."""
-    beside = f"{path}.writing"
+    """Write a text file beside and put it in its place. Raises StorageError.
+
+    The file beside has a name of its own that nobody knows before, and is made anew: a link that somebody
+    else planted in the directory is not followed.
+    """
+    beside = f"{path}.{secrets.token_hex(8)}.writing"
     try:
-        with open(beside, "w", encoding="utf-8") as stream:
+        with open(beside, "x", encoding="utf-8") as stream:
             stream.write(text)
         os.replace(beside, path)
     except OSError as error:

@@ -20,6 +20,9 @@ from bkctl.server.service_manager import EXTENSION_S, ServiceManager
 
 _log = logging.getLogger(__name__)
 
+#: Nothing for others, no writing for the group.
+_UMASK = 0o027
+
 #: One Ctrl-C may come twice, from the terminal and from a program in between.
 _SAME_SIGNAL_S = 1.0
 
@@ -37,6 +40,9 @@ def serve(
     ``started`` is called when it serves. Raises the BkctlError that kept it from starting or that ended it.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # RocksDB makes its files with the system's usual mode. This process is a bookie's alone: no file of it
+    # is anybody else's business.
+    os.umask(os.umask(_UMASK) | _UMASK)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         ended_by = runner.run(_serve(config, accept_loss, started))
     # What is left is the end of the process; its exit code says what came first.

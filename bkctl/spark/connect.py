@@ -29,9 +29,8 @@ def connect(address: str, app_name: str) -> SparkSession:
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        raise ConnectionFailedError(
-            f"{address}: no Spark Connect server at {host}:{port} ({error})"
-        ) from None
+        # Parameters of an address can be secrets (token=...): only the server is named.
+        raise ConnectionFailedError(f"no Spark Connect server at {SCHEME}{host}:{port} ({error})") from None
     from pyspark.sql import SparkSession
 
     try:
@@ -47,7 +46,12 @@ def _host_and_port(address: str) -> tuple[str, int]:
         parts = urlsplit("http://" + address.removeprefix(SCHEME))
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{address!r}: {error}") from None
+        raise UsageError(f"{_without_parameters(address)!r}: {error}") from None
     if not host:
-        raise UsageError(f"{address!r}: expected sc://host[:port]")
+        raise UsageError(f"{_without_parameters(address)!r}: expected sc://host[:port]")
     return host, port or DEFAULT_PORT
+
+
+def _without_parameters(address: str) -> str:
+    """Return an address as far as its server goes: what stands behind it can hold a token."""
+    return address.partition("/;")[0].partition(";")[0]

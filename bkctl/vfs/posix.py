@@ -21,7 +21,9 @@ from bkctl.vfs.replacing import replace_by_rename
 
 # Without O_NONBLOCK opening a FIFO waits for its other end, before it can be refused.
 _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
-_NEW_FILE_MODE = 0o666  # less the umask, as for the files of a Java bookie
+# Less the umask. Entries and master keys are for the bookie's user and group, and nobody else.
+_NEW_FILE_MODE = 0o640
+_NEW_DIRECTORY_MODE = 0o750
 
 
 class PosixFile:
@@ -230,7 +232,7 @@ class PosixFileSystem:
         self._sync_directory(os.path.join(here, ".."), closed_is_fine=True)
         for directory in reversed(missing):
             try:
-                os.mkdir(directory)
+                os.mkdir(directory, _NEW_DIRECTORY_MODE)
             except OSError as error:
                 # Somebody else may have been faster.
                 if not (isinstance(error, FileExistsError) and os.path.isdir(directory)):

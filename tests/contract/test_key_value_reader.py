@@ -445,6 +445,27 @@ def test_damaged_databases_are_corruption(tmp_path: Path, harm: Callable[[Path],
     assert farms() == set()
 
 
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST", "IDENTITY"])
+@pytest.mark.parametrize("kind", ["fifo", "link to a device", "link to a file"])
+def test_a_database_of_somebody_else_cannot_make_a_command_wait_or_read_elsewhere(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    build(tmp_path / "db", ROWS)
+    [path] = (tmp_path / "db").glob(f"{name}*")
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link to a device":
+        path.symlink_to("/dev/zero")
+    else:
+        (tmp_path / "elsewhere").write_bytes(content)
+        path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=f"{name}.*not a regular file"):
+        rocksdb.open_read_only(str(tmp_path / "db"))
+    assert farms() == set()
+
+
 def test_other_failures(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         rocksdb.open_read_only(str(tmp_path / "none"))

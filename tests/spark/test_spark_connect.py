@@ -150,7 +150,15 @@ def test_a_server_that_is_not_there_is_told_at_once(run_cli: Callable[..., Any],
         *("--engine", "spark", "--master", address),
     )
     assert result.exit_code == ConnectionFailedError.exit_code
-    assert f"{address}: no Spark Connect server" in result.stderr
+    assert f"no Spark Connect server at {address} " in result.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "host:99999", "[::1"])
+def test_a_token_in_an_address_is_not_printed(host: str) -> None:
+    address = f"sc://{host.format(port=free_port())}/;token=SECRET"
+    with pytest.raises((ConnectionFailedError, UsageError)) as caught:
+        connect(address, "test")
+    assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["sc://", "sc://:15002", "sc://host:port", "sc://host:99999"])

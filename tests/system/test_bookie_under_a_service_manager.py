@@ -5,7 +5,9 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,11 +15,13 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from bkctl.commands.nouns import EXIT_CODES
 from bkctl.commands.root import app
-from tests.support.bookie_command import TEST_KEYS, WAIT_S, command
+from tests.demo_client import DemoClient
+from tests.support.bookie_command import TEST_KEYS, WAIT_S, BookieCommand, command
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -109,3 +113,86 @@ def test_the_start_of_a_container_takes_keys_from_the_environment_and_the_signal
             bookie.kill()
     assert row["bookie"] == "bookie-of-a-container"
     assert bookie.returncode == 0
+
+
+def unit_options() -> dict[str, list[str]]:
+    """The options of the unit's service, each with the values of its lines."""
+    found: dict[str, list[str]] = {}
+    for line in (CONF / "systemd" / "bkctl-bookie.service").read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_unit_is_hardened() -> None:
+    said = subprocess.run(
+        [
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            "--no-pager",
+            CONF / "systemd" / "bkctl-bookie.service",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+    )
+    if said.returncode and "offline" in said.stderr:
+        pytest.skip("systemd-analyze is too old to look at a file")
+    exposure = re.search(r"Overall exposure level for bkctl-bookie.service: ([0-9.]+)", said.stdout)
+    assert exposure is not None, said.stdout + said.stderr
+    assert float(exposure[1]) <= 2.5
+
+
+_HARDENED = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+PR_SET_NO_NEW_PRIVS, PR_SET_MDWE, PR_CAPBSET_DROP = 38, 65, 24
+assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+# Kernels before 6.3 do not know it.
+libc.prctl(PR_SET_MDWE, 1, 0, 0, 0)
+for capability in range(64):
+    libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+os.umask(0o027)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_bookie_starts_under_what_the_unit_forbids(tmp_path: Path) -> None:
+    """As far as a process may ask for it itself: no new privileges or capabilities, no executable memory."""
+    assert unit_options()["MemoryDenyWriteExecute"] == unit_options()["NoNewPrivileges"] == ["yes"]
+    assert unit_options()["CapabilityBoundingSet"] == [""]
+    with subprocess.Popen(
+        [sys.executable, "-c", _HARDENED, *command()],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as bookie:
+        try:
+            assert bookie.stdout is not None
+            row = json.loads(bookie.stdout.readline())
+            assert row["bookie"].startswith("127.0.0.1:")
+            bookie.send_signal(signal.SIGTERM)
+            bookie.communicate(timeout=WAIT_S)
+        finally:
+            bookie.kill()
+    assert bookie.returncode == 0
+
+
+def test_what_a_bookie_writes_is_not_for_others(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with BookieCommand(tmp_path) as bookie:
+            with DemoClient(bookie.port) as client:
+                client.add(1, range(50), size_bytes=100)
+            assert bookie.end(signal.SIGTERM) == 0
+    finally:
+        os.umask(before)
+    data = tmp_path / "bkctl-data"
+    modes = {path.relative_to(data): path.stat().st_mode & 0o777 for path in (data, *data.rglob("*"))}
+    assert len(modes) > 15
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o027} == {}

@@ -1,4 +1,4 @@
-"""What is refused before any ledger is looked at: keys and LACs that no client makes and memory would keep."""
+"""Keys and LACs that no client makes, and that memory would keep, are refused before a ledger is touched."""
 
 from __future__ import annotations
 

@@ -93,9 +93,12 @@ class Workers:
         for _ in range(self.jobs - 1):
             ours, theirs = socket.socketpair()
             with theirs:
-                facts = json.dumps([sys.path, self._modules, theirs.fileno(), os.getpid()])
+                facts = json.dumps(
+                    [[path for path in sys.path if path], self._modules, theirs.fileno(), os.getpid()]
+                )
                 process = subprocess.Popen(  # noqa: S603 - this interpreter, with a program of our own
-                    [sys.executable, "-c", _PROGRAM, facts],
+                    # -P: a worker must not import from the current directory, which may be anybody's.
+                    [sys.executable, "-P", "-c", _PROGRAM, facts],
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,23 @@ def test_what_an_abandoned_call_left_does_not_reach_the_next() -> None:
                 break
         again = sorted(task for task, _ in workers.results(worker_tasks.where, range(20)))
     assert again == list(range(20))
+
+
+@pytest.mark.parametrize("module", ["json", "numpy", "bkctl"])
+def test_workers_import_nothing_from_the_current_directory(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``bkctl index rebuild`` is run by root, in whatever directory."""
+    trap = f"open({str(tmp_path / 'sprung')!r}, 'w').close()\nraise SystemExit('imported from here')\n"
+    (tmp_path / f"{module}.py").write_text(trap)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path not in ("", "."))])
+    with Workers(2, ["tests.support.worker_tasks"]) as workers:
+        for first, (_, process) in enumerate(workers.results(worker_tasks.where, count())):
+            assert first < TASKS_MAX
+            if process != os.getpid():
+                break
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_a_failure_here_is_raised() -> None:

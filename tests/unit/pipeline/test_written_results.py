@@ -1,0 +1,33 @@
+"""Results of a run are written whole, and through nobody's link."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bkctl.errors import StorageError
+from bkctl.pipeline import results
+from bkctl.pipeline.results import write_whole
+
+
+def test_a_link_beside_a_report_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("keep me")
+    report = tmp_path / "report.html"
+    (tmp_path / "report.html.writing").symlink_to(victim)
+    # Even the name that will be used is of no help to whoever knows it.
+    monkeypatch.setattr(results.secrets, "token_hex", lambda _: "known")
+    (tmp_path / "report.html.known.writing").symlink_to(victim)
+    with pytest.raises(StorageError, match=r"report\.html"):
+        write_whole(str(report), "new")
+    monkeypatch.undo()
+    write_whole(str(report), "new")
+    assert report.read_text() == "new"
+    assert victim.read_text() == "keep me"
+
+
+def test_nothing_is_left_beside(tmp_path: Path) -> None:
+    write_whole(str(tmp_path / "summary.json"), "{}")
+    assert os.listdir(tmp_path) == ["summary.json"]
