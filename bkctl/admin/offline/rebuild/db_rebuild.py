@@ -29,6 +29,7 @@ from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import LedgerDirectory
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.offline.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.offline.rebuild.state import SUFFIX, WorkDirectory, drop_whole, sync_directory
 from bkctl.admin.offline.rebuild.swap import (
     Swap,
@@ -178,21 +179,18 @@ class DbRebuild:
 
     def _build_locations(self, found: LogSet, ledgers_path: str) -> dict[str, Any]:
         work, options = self._locations.work, self._options
-        runs = found.runs
+        rows_max = options.rows_beside(found.held_bytes)
+        runs = fewer_runs(work, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
         total = sum(run.rows for run in runs)
         with options.phase("writing the index", total * ROW_BYTES) as advance:
             tables = build_locations(
-                work,
-                runs,
-                ledgers_path,
-                options.rows_max,
-                self._workers,
-                lambda rows: advance(rows * ROW_BYTES),
+                work, runs, ledgers_path, rows_max, self._workers, lambda rows: advance(rows * ROW_BYTES)
             )
+        work.discard(MERGED)
         rows = sum(table.rows for table in tables)
         with options.phase("verifying the index", 2 * rows * ROW_BYTES) as advance:
             verify_locations(
-                work, tables, found.logs, options.rows_max, self._workers, lambda n: advance(n * ROW_BYTES)
+                work, tables, found.logs, rows_max, self._workers, lambda n: advance(n * ROW_BYTES)
             )
         return {"rows": rows}
 

@@ -24,6 +24,7 @@ from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.offline.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.offline.rebuild.state import (
     SUFFIX,
     WorkDirectory,
@@ -217,11 +218,12 @@ class IdxRebuild:
             work.discard(_TREE)
             work.prepare(_TREE)
         roots = {ledger: trees[old.homes.get(ledger, self._indexes[0])] for ledger in headers}
-        runs = found.runs
+        rows_max = self._options.rows_beside(found.held_bytes)
+        runs = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
         total = sum(run.rows for run in runs)
-        rows_max = self._options.rows_max
         with self._options.phase("writing the index", total * ROW_BYTES) as advance:
             slots = write_idx_files(roots, headers, runs, rows_max, lambda n: advance(n * ROW_BYTES))
+        self._main.discard(MERGED)
         with self._options.phase("verifying the index", slots * ROW_BYTES) as advance:
             verify_idx_files(
                 list(trees.values()), found.logs, slots, rows_max, lambda n: advance(n * ROW_BYTES)

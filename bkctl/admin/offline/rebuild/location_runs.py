@@ -100,23 +100,29 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
 
 def sorted_rows(rows: Rows) -> Rows:
     """In order of ledger and entry; of rows with one key only the last in ``rows``. Ids are 0 or more."""
+    ordered = ordered_rows(rows)
+    if len(rows) < 2:
+        return ordered
+    last = np.ones(len(rows), np.bool_)
+    last[:-1] = (ordered.ledgers[1:] != ordered.ledgers[:-1]) | (ordered.entries[1:] != ordered.entries[:-1])
+    return ordered if bool(last.all()) else ordered.select(last)
+
+
+def ordered_rows(rows: Rows) -> Rows:
+    """In order of ledger and entry; rows with one key all stay, in their order. Ids are 0 or more."""
     if len(rows) < 2:
         return rows
     ledger_min = int(rows.ledgers.min())
     entry_bits = int(rows.entries.max()).bit_length()
     if entry_bits + (int(rows.ledgers.max()) - ledger_min).bit_length() <= _PACKED_BITS:
         key = ((rows.ledgers - ledger_min) << entry_bits) | rows.entries
-        if bool((key[1:] > key[:-1]).all()):
+        if bool((key[1:] >= key[:-1]).all()):
             return rows
         order = np.argsort(key, kind="stable")
         del key
     else:
         order = np.lexsort((rows.entries, rows.ledgers))
-    ordered = rows.select(order)
-    del order
-    last = np.ones(len(rows), np.bool_)
-    last[:-1] = (ordered.ledgers[1:] != ordered.ledgers[:-1]) | (ordered.entries[1:] != ordered.entries[:-1])
-    return ordered if bool(last.all()) else ordered.select(last)
+    return rows.select(order)
 
 
 def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
@@ -223,10 +229,15 @@ class RunSearch:
             high = self._position(file, 0, ledger + 1, low, stop) if ledger < ID_MAX else stop
             return self._position(file, 1, entry, low, high)
 
-    def location_position(self, location: int) -> int:
-        """The first row whose location is at least this, in a run in order of locations."""
+    def location(self, index: int) -> int:
+        """Location of a row. Raises StorageError."""
         with self._opened() as file:
-            return self._position(file, 2, location, 0, self._run.rows)
+            return int(self._read(file, 2, index, 1)[0])
+
+    def location_position(self, location: int, first: int = 0, stop: int | None = None) -> int:
+        """The first row in ``[first, stop)`` of a run in order of locations whose own is at least this."""
+        with self._opened() as file:
+            return self._position(file, 2, location, first, self._run.rows if stop is None else stop)
 
     def _opened(self) -> FileIO:
         try:
@@ -253,14 +264,16 @@ class RunSearch:
         return np.frombuffer(data, _DTYPE).astype(np.int64, copy=False)
 
 
-def partitions(runs: Sequence[Run], rows_max: int) -> Iterator[Partition]:
+def partitions(
+    runs: Sequence[Run], rows_max: int, search: Callable[[Run], RunSearch] = RunSearch
+) -> Iterator[Partition]:
     """The runs cut into consecutive ranges of keys of at most ``rows_max`` rows (more only for one key).
 
-    Raises StorageError.
+    ``search`` finds keys in a run that is in their order. Raises StorageError.
     """
     whole = tuple(RunSlice(run, 0, run.rows) for run in runs if run.rows)
     if whole:
-        yield from _cut(whole, [RunSearch(part.run) for part in whole], rows_max)
+        yield from _cut(whole, [search(part.run) for part in whole], rows_max)
 
 
 def _cut(parts: Partition, keys: list[RunSearch], rows_max: int) -> Iterator[Partition]:

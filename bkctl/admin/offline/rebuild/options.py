@@ -57,7 +57,11 @@ class RebuildOptions:
     @property
     def rows_max(self) -> int:
         """Rows that one process may hold at once."""
-        share = self.memory_bytes // self.jobs - PROCESS_BYTES
+        return self.rows_beside(0)
+
+    def rows_beside(self, held_bytes: int) -> int:
+        """Rows that one process may hold at once beside ``held_bytes`` that this one holds otherwise."""
+        share = (self.memory_bytes - held_bytes) // self.jobs - PROCESS_BYTES
         return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)
 
 

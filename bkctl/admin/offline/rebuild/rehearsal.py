@@ -17,11 +17,11 @@ def rehearsed_logs(logs: Sequence[LogFile], options: RebuildOptions) -> LogSet:
 
     Raises StorageError.
     """
-    manifests = []
+    found = LogSet(logs, WorkDirectory(""), options.digest)
     with options.phase("reading entry logs", sum(log.size_bytes for log in logs)) as advance:
         for log in logs:
             with tempfile.TemporaryDirectory(prefix="bkctl-rebuild-") as scratch:
                 WorkDirectory(scratch).prepare("logs")
                 task = LogTask(log, scratch, options.rows_max, options.digest, options.digesters)
-                manifests.append(scan_log(task, advance))
-    return LogSet(tuple(logs), tuple(manifests))
+                found.take_again(scan_log(task, advance))
+    return found

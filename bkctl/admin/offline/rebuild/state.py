@@ -10,9 +10,11 @@ A log that changed, a run that is damaged, or another way of checking digests ma
         logs/<hex id>.json        manifest of one log
         logs/<hex id>-<n>.run     its rows (location_runs)
         ledgers.column            ledgers that have a row
+        merged/                   runs of very many logs, merged in groups (run_merging)
         tables/<n>.sst            tables, moved into the database when it is made
         database/                 the new database
         check/<n>.run             rows read back from it, in order of locations
+        check/merged/             the same merged in groups
         swap.json                 the database is verified (swap)
 """
 
@@ -115,13 +117,27 @@ class WorkDirectory:
         if content is None or content.get("format") != _FORMAT or content.get("mode") != mode:
             return None
         try:
-            runs = tuple(Run(**run) for run in content.pop("runs"))
+            runs = tuple(
+                Run(**{**run, "path": self.run_path(log.log_id, number)})
+                for number, run in enumerate(content.pop("runs"))
+            )
             manifest = LogManifest(**{**content, **_tuples(content)}, runs=runs)
         except (TypeError, KeyError):
             return None
         if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
             return None
         return manifest if all(is_whole(run) for run in manifest.runs) else None
+
+    def kept(self, log_id: int) -> LogManifest:
+        """Return the manifest of a log that this rebuild has read. Raises StorageError."""
+        from bkctl.admin.offline.rebuild.location_runs import Run
+
+        path = self.manifest_path(log_id)
+        content = read_json(path)
+        if content is None:
+            raise StorageError(f"{path}: is gone since it was written", path=path)
+        runs = tuple(Run(**run) for run in content.pop("runs"))
+        return LogManifest(**{**content, **_tuples(content)}, runs=runs)
 
     def keep(self, manifest: LogManifest) -> None:
         """Write a manifest; its runs are on disk. Raises StorageError."""

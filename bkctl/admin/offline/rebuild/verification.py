@@ -24,6 +24,7 @@ from bkctl.admin.offline.rebuild.location_runs import (
     write_run,
 )
 from bkctl.admin.offline.rebuild.log_columns import gather_i32, gather_i64
+from bkctl.admin.offline.rebuild.run_merging import fewer_runs
 from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance, nobody
@@ -42,6 +43,9 @@ _STEP_ROWS = 32768
 _BATCH_ROWS = 4096
 _HEAD_BYTES = 20
 _RANGE_BYTES = 128 << 20
+#: Looks for a range of a log in a run: a million take a minute or two.
+_SEARCHES_MAX = 1_000_000
+_RUNS_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ def verify_locations(
     ]
     runs = tuple(workers.results(read_back, tasks, advance))
     expected = sum(run.rows for run in runs)
+    ranges = sum(1 for log in logs for _ in _ranges(log.size_bytes))
+    # Each range of a log is looked up in each run: where that is very often, in few runs.
+    runs_max = max(_RUNS_MIN, _SEARCHES_MAX // max(ranges, 1))
+    runs = tuple(fewer_runs(work, "check/merged", runs, runs_max, rows_max, workers, by_location=True))
     checks = (
         LogCheckTask(log, start, stop, runs, rows_max)
         for log in logs

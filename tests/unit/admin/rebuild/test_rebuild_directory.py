@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.rebuild import db_rebuild, idx_rebuild, log_scan, swap
+from bkctl.admin.offline.rebuild import db_rebuild, idx_rebuild, log_scan, run_merging, swap, verification
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import explicit_lac_record, fence_record, master_key_record
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
@@ -523,3 +523,38 @@ def test_idx_files_that_are_gone_need_the_kind_and_come_from_journals(
     idx_bookie.journal(master_key_record(1, KEY))
     rebuild(idx_bookie, "--storage", "idx")
     assert found(idx_bookie) == idx_bookie.expected(1)
+
+
+def test_runs_that_are_merged_in_groups_make_the_same_index(
+    bookie: Bookie, rebuild: Any, found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for log_id in range(20, 40):
+        bookie.add(log_id, log((1, log_id), (2, log_id), (2, 3), (1, 100 - log_id)))
+    monkeypatch.setattr(run_merging, "GROUP_RUNS", 4)
+    monkeypatch.setattr(db_rebuild, "RUNS_MAX", 3)
+    monkeypatch.setattr(verification, "_SEARCHES_MAX", 1)
+    monkeypatch.setattr(verification, "_RUNS_MIN", 1)
+    merged: list[bool] = []
+    merge = run_merging.merge_group
+
+    def counted(task: Any, advance: Any) -> Any:
+        merged.append(task.by_location)
+        return merge(task, advance)
+
+    monkeypatch.setattr(run_merging, "merge_group", counted)
+    answer = rebuild(bookie, "--jobs", "1")
+    expected = bookie.expected(1, 2)
+    assert found(bookie) == expected
+    assert answer["rows"] == len(expected)
+    assert merged.count(False) == 8  # 23 runs, 6, 2
+    assert bookie.leftovers() == []
+
+
+def test_idx_files_from_runs_that_are_merged_in_groups(
+    idx_bookie: Bookie, rebuild: Any, found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_merging, "GROUP_RUNS", 2)
+    monkeypatch.setattr(idx_rebuild, "RUNS_MAX", 1)
+    rebuild(idx_bookie)
+    assert found(idx_bookie) == idx_bookie.expected(1, 2)
+    assert idx_bookie.leftovers() == []
