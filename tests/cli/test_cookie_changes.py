@@ -343,4 +343,4 @@ def test_schemas(run_cli: Run) -> None:
         keys = [row["key"] for row in from_csv(run_cli("cookie", verb, "--schema", "-o", "csv").stdout)]
         assert keys == ["target", "source", "action", "bookie_host", "backup", "done"]
     keys = [row["key"] for row in from_csv(run_cli("cookie", "diff", "--schema", "-o", "csv").stdout)]
-    assert keys == ["path", "source", "field", "expected", "found", "cause"]
+    assert keys == ["path", "source", "field", "expected", "found", "cause", "next", "commands", "instead"]

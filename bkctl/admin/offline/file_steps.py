@@ -57,7 +57,7 @@ def _folder(verdict: FileVerdict) -> str:
 
 
 def _step(verdict: FileVerdict, texts: dict[Verdict, str], look: tuple[str, ...]) -> NextStep | None:
-    if verdict.verdict is Verdict.CLEAN:
+    text = texts.get(verdict.verdict)
+    if text is None:
         return None
-    is_damaged = verdict.verdict is Verdict.DAMAGED
-    return not_ended(texts[verdict.verdict], *(look if is_damaged else ()))
+    return not_ended(text, *(look if verdict.verdict is Verdict.DAMAGED else ()))

@@ -49,6 +49,7 @@ _EXPECTED = {
     Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",
     Kind.DUPLICATE_IDX: "one .idx file for each ledger",
     Kind.UNREADABLE_INDEX: "an index that can be read to its end",
+    Kind.LOST_INDEX: "an index of what is in the logs",
     Kind.PENDING_REPLAY: "an index that is complete; the next start completes it",
     Kind.LIMBO: "no ledger in limbo: what was lost is back, or known to be nowhere",
     Kind.INTEGRITY_FLAG: "no data integrity check that is due",
@@ -222,6 +223,8 @@ def _severity(first: IndexFinding) -> Severity:
 def _next(exam: Examination, first: IndexFinding) -> NextStep:
     """The step of ``index check``, with what the doctor can show besides."""
     step = next_step(first, exam.metadata_file)
+    if first.kind is Kind.LOST_INDEX and exam.config is not None and not exam.other_storage:
+        return ended_by(("index", "rebuild", first.dir, "--storage", "db", "--yes"))
     if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
         places = [place.path for place in exam.subject.places if place.found]
         look = ("cookie", "diff", *exam.command_options) if exam.config else ("cookie", "get", *places)

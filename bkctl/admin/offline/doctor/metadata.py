@@ -32,7 +32,7 @@ def check_metadata(exam: Examination) -> Iterator[Finding]:
             f"{cluster.uri}: there is no cluster",
             "the cluster of the bookie's cookies; the URI's server and path are the right ones?",
             ended_by(
-                ("bookies", "init", *exam.command_options, "--yes"),
+                ("bookies", "init", *exam.command_options),
                 instead="only where the URI is right and the cluster is to be a new one: a bookie that has "
                 "cookies of another cluster does not start in it",
             ),

@@ -154,7 +154,7 @@ def prepare(
                 filesystem, options, sorted_out.steps(options.threshold, free_bytes, scarce=scarce)
             ),
             sorted_out,
-            bool(found.unfinished),
+            bool(found.unfinished or found.half_copies),
             before,
             options.scratch,
         )
@@ -341,6 +341,9 @@ def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) 
     recovered.finished += by_scratch.finished
     recovered.unresolved |= by_scratch.unresolved
     directory = work.space.log_dirs[0]
+    for name in recovered.removed:
+        path = join(directory, name)
+        yield RunRow(directory, FINISH, None, path, 0, 0, 0, 0, "the copy that was cut off is removed", True)
     for log_id in recovered.finished:
         path = storage.entry_logger.path(log_id)
         yield RunRow(directory, FINISH, log_id, path, 0, 0, 0, 0, "its source is removed", True)

@@ -16,7 +16,7 @@ from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, NoCluster, Source, cookie_in
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
-from bkctl.codec.entrylog import parse_compacted_name
+from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import LogFile
 from bkctl.scan.index import METADATA_CACHE, LogMetadataCache
@@ -32,8 +32,8 @@ class Survey:
     ``known`` says which ledgers there are, and ``gone`` are those with a row that exist no more.
     ``judged_dead`` says whether the
     cluster's word is enough to be dead; otherwise the bookie's own rows have to agree. ``holder`` uses the
-    directory. ``unfinished`` maps logs to the copy of the compaction that holds them,
-    ``rebuilds`` are index rebuilds that have not ended.
+    directory. ``unfinished`` maps logs to the copy of the compaction that holds them, ``half_copies`` are
+    targets of compactions that were cut off, ``rebuilds`` are index rebuilds that have not ended.
     """
 
     space: IndexSpace
@@ -45,6 +45,7 @@ class Survey:
     gone: set[int] = field(default_factory=set)
     judged_dead: bool = True
     unfinished: dict[int, str] = field(default_factory=dict)
+    half_copies: list[str] = field(default_factory=list)
     rebuilds: list[str] = field(default_factory=list)
     _verdicts: dict[int, bool] = field(default_factory=dict)
 
@@ -156,6 +157,8 @@ def survey(
             ids = parse_compacted_name(name if copy is None else basename(copy))
             if ids is not None:
                 found.unfinished.update(dict.fromkeys(ids, copy or name))
+            elif parse_compacting_name(name) is not None:
+                found.half_copies.append(join(directory, name))
             elif _BEGUN_REBUILD.fullmatch(name):
                 found.rebuilds.append(join(directory, name))
     return found

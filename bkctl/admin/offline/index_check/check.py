@@ -118,7 +118,7 @@ class _SpaceCheck:
                 damaged |= not bool(compared.unindexed_journaled.all())
         if damaged or self._space.directories > 1:
             detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
-            return about_directory(Kind.UNREADABLE_INDEX, self._space.dir, detail)
+            return about_directory(Kind.LOST_INDEX, self._space.dir, detail)
         detail = "there is no index yet: whatever is in the logs is in the journal past the last mark, too"
         return about_directory(Kind.NO_INDEX, self._space.dir, detail)
 

@@ -24,7 +24,8 @@ class Kind(enum.Enum):
 
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
-    ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it).
+    ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
+    ``LOST_INDEX`` (there is none, and the logs hold what no journal brings back).
 
     Notes: ``PENDING_REPLAY``, ``LEDGER_WITHOUT_ENTRIES``, ``LIMBO``, ``INTEGRITY_FLAG``,
     ``LEAKED_LOCATION`` (Java's deletion never reaches it), ``POSITION_UNKNOWN``, ``BOOKIE_UNKNOWN``,
@@ -44,6 +45,7 @@ class Kind(enum.Enum):
     DAMAGED_IDX_HEADER = "damaged_idx_header"
     DUPLICATE_IDX = "duplicate_idx"
     UNREADABLE_INDEX = "unreadable_index"
+    LOST_INDEX = "lost_index"
     PENDING_REPLAY = "pending_replay"
     LEDGER_WITHOUT_ENTRIES = "ledger_without_entries"
     LIMBO = "limbo"

@@ -23,6 +23,10 @@ INSTEAD = {
     Kind.WRONG_LOG_ID_SPACE: _PLACES,
     Kind.POSITION_UNKNOWN: "name all directories of the bookie, with their cookies: then it can be checked",
     Kind.DAMAGED_LOG: LOG_INSTEAD,
+    Kind.LOST_INDEX: (
+        "build it anew, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
+        "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
+    ),
     Kind.LIMBO: (
         "clear it ('bkctl index limbo LEDGER DIR --clear') only when the entries are back, or are known to "
         "be nowhere: without the flag a missing entry is answered with 'no such entry'"

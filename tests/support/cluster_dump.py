@@ -1,0 +1,52 @@
+"""Dumps of a metadata store made by hand: whole, old, without their end, of another cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
+from bkctl.codec.ledger_path import ledger_path
+from bkctl.types import DigestType, LedgerState
+
+ROOT = "/ledgers"
+
+
+def metadata_of(bookie: str) -> LedgerMetadata:
+    """Metadata of an open ledger with one copy, on this bookie."""
+    return LedgerMetadata(
+        metadata_version=3,
+        state=LedgerState.OPEN,
+        ensemble_size=1,
+        write_quorum=1,
+        ack_quorum=1,
+        length=0,
+        last_entry=-1,
+        digest_type=DigestType.CRC32C,
+        segments=(Segment(0, (bookie,)),),
+    )
+
+
+def write_dump(
+    path: Path,
+    ledgers: Iterable[int],
+    *,
+    bookie: str,
+    instance_id: str,
+    next_ledger: int | None,
+    is_whole: bool = True,
+) -> None:
+    """Write a dump; one that is not ``is_whole`` lacks its end marker, as an older tool leaves it."""
+    metadata = encode_ledger_metadata(metadata_of(bookie))
+    nodes = {ROOT: b"", f"{ROOT}/LAYOUT": b"2\nhierarchical:1", f"{ROOT}/INSTANCEID": instance_id.encode()}
+    nodes |= {f"{ROOT}{ledger_path(ledger)}": metadata for ledger in ledgers}
+    tree: dict[str, object] = {
+        node: {"data": base64.b64encode(data).decode(), "version": 0, "ephemeral": False}
+        for node, data in nodes.items()
+    }
+    if is_whole:
+        end = {"kind": "cluster", "complete": True, "time_ms": 1_700_000_000_000, "nodes": len(nodes)}
+        tree["end"] = {**end, "next_ledger": next_ledger}
+    path.write_text(json.dumps(tree))
