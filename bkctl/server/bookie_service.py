@@ -37,6 +37,7 @@ from bkctl.server.bookie_server import BookieServer, bind
 from bkctl.server.engine_settings import bookie_settings, server_settings
 from bkctl.server.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.live_ledgers import LiveLedgers
+from bkctl.server.mode_registrar import ModeRegistrar
 from bkctl.server.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
 from bkctl.server.port_holder import port_holder
 from bkctl.server.statistics_switch import turn_off
@@ -90,8 +91,7 @@ class BookieService:
         self._loop = asyncio.get_running_loop()
         self._metadata: MetadataStore | None = None
         self._live_ledgers: LiveLedgers | None = None
-        self._service_info = b""
-        self._registered = False
+        self._registrar: ModeRegistrar | None = None
         self._sticky_read_only = False
         self._stack = contextlib.AsyncExitStack()
 
@@ -250,11 +250,14 @@ class BookieService:
         ]
         if http_port is not None:
             endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
-        self._service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
-        self._metadata.registration.add_session_listener(self)
+        service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
+        registration = self._metadata.registration
+        self._registrar = ModeRegistrar(
+            self._mode, lambda mode: registration.register(self.bookie_id, mode, service_info), self._failed
+        )
+        registration.add_session_listener(self)
         self._stack.push_async_callback(self._unregister)
-        self._registered = True
-        self._register_mode()
+        self._registrar.start()
 
     def _host(self, port: int) -> str:
         """The address that clients are told: that of an id made of address and port, whatever the id is."""
@@ -263,13 +266,14 @@ class BookieService:
 
     async def _unregister(self) -> None:
         assert self._metadata is not None
-        registration = self._metadata.registration
-        self._registered = False
+        assert self._registrar is not None
+        registration, registrar = self._metadata.registration, self._registrar
         registration.remove_session_listener(self)
         gone = asyncio.Event()
 
         def unregister() -> None:
             try:
+                registrar.stop()
                 registration.unregister()
             except BkctlError as error:
                 # Closing the session ends the registration all the same.
@@ -284,11 +288,9 @@ class BookieService:
         except TimeoutError:
             _log.warning("the metadata store does not answer; the registration ends with its session")
 
-    def _register_mode(self) -> None:
-        assert self._metadata is not None
+    def _mode(self) -> RegistrationMode:
         assert self.bookie is not None
-        mode = RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
-        self._metadata.registration.register(self.bookie_id, mode, self._service_info)
+        return RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
 
     def set_read_only(self, read_only: bool) -> None:
         """Turn the bookie read-only by hand, or give it back to what its disks say; blocks."""
@@ -298,6 +300,9 @@ class BookieService:
             raise RefusedError("forceReadOnlyBookie=true keeps this bookie read-only")
         self._sticky_read_only = read_only
         self.bookie.set_read_only(read_only)
+        if self._registrar is not None:
+            # Who turns it by hand wants to know it done; what fails is tried again.
+            self._registrar.register_now()
 
     def _mode_changed(self, read_only: bool) -> None:
         """The engine, from any thread: the bookie turned read-only or back."""
@@ -313,12 +318,8 @@ class BookieService:
             mode = BookieMode.READ_ONLY if read_only else BookieMode.READ_WRITE
             status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
             mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
-        if self._registered:
-            try:
-                self._register_mode()
-            except BkctlError as error:
-                # Clients that still see the old mode are told by the answers themselves.
-                _log.error("the mode could not be registered: %s", error)
+        if self._registrar is not None:
+            self._registrar.changed()
 
     def session_lost(self) -> None:
         """The metadata store: other sessions see this bookie as down."""
@@ -332,6 +333,9 @@ class BookieService:
         _log.warning(
             "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
         )
+        if self._registrar is not None:
+            # With the mode that it had before, perhaps.
+            self._registrar.changed()
 
     def registration_failed(self, error: BkctlError) -> None:
         """The metadata store: another bookie has this one's id."""

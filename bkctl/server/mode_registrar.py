@@ -1,0 +1,96 @@
+"""Keeps what the cluster reads of this bookie's mode as it is: writable or read-only.
+
+A change is registered by a thread of its own, because the metadata store may take seconds to answer or to
+fail, and who finds a disk full or free again has other things to do than to wait for it. What could not be
+registered is tried again until it is: at once when the session is back, and every ``RETRY_S``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from bkctl.engine.engine_thread import EngineThread
+from bkctl.errors import BkctlError
+from bkctl.metadata.api import RegistrationMode
+
+_log = logging.getLogger(__name__)
+
+#: Between two attempts while the metadata store is away.
+RETRY_S = 2.0
+
+
+class ModeRegistrar:
+    """Registers what ``mode`` says, by calling ``register``, one call at a time.
+
+    ``on_failure`` is told when the thread ends for a reason that nobody foresaw.
+    """
+
+    def __init__(
+        self,
+        mode: Callable[[], RegistrationMode],
+        register: Callable[[RegistrationMode], None],
+        on_failure: Callable[[BkctlError], None],
+    ) -> None:
+        self._mode = mode
+        self._register = register
+        self._registering = threading.Lock()
+        self._registered: RegistrationMode | None = None
+        self._failure: str | None = None
+        self._stopping = False
+        self._wake = threading.Event()
+        self._thread = EngineThread("bookie-registrar", self._run, on_failure)
+
+    def start(self) -> None:
+        """Register for the first time, then follow the mode. Raises what the first registration raises."""
+        with self._registering:
+            mode = self._mode()
+            self._register(mode)
+            self._registered = mode
+        self._thread.start()
+        # The mode may have changed meanwhile.
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Register nothing any more, behind what is on its way."""
+        self._stopping = True
+        self._wake.set()
+        with self._registering:
+            pass
+
+    def changed(self) -> None:
+        """The mode may have changed, or the store may be back: look soon. Never blocks."""
+        self._wake.set()
+
+    def register_now(self) -> bool:
+        """Register what has changed on this thread; False when it will have to be tried again."""
+        with self._registering:
+            while not self._stopping and (mode := self._mode()) is not self._registered:
+                try:
+                    self._register(mode)
+                except BkctlError as error:
+                    # How far it came is unknown. Clients that see the old mode are told by the answers.
+                    self._registered = None
+                    self._note_failure(str(error))
+                    return False
+                self._registered = mode
+                self._note_failure(None)
+            return True
+
+    def _run(self) -> None:
+        missing = False
+        while True:
+            self._wake.wait(RETRY_S if missing else None)
+            self._wake.clear()
+            if self._stopping:
+                return
+            missing = not self.register_now()
+
+    def _note_failure(self, failure: str | None) -> None:
+        """One line for each way to fail, and one for the end of it."""
+        if failure is None and self._failure is not None:
+            _log.warning("the mode is registered now: %s", self._registered)
+        elif failure is not None and failure != self._failure:
+            _log.error("the mode could not be registered, it is tried again: %s", failure)
+        self._failure = failure
