@@ -16,7 +16,7 @@ from bkctl.codec.cookie import encode_cookie, join_dirs
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
-from tests.support.closure import Bench, Case, Do
+from tests.support.closure import DEMO, Bench, Case, Do
 
 OTHER_ID = "10.0.0.9:3181"
 
@@ -295,6 +295,16 @@ def directory_of(name: str) -> Do:
     return do
 
 
+def perhaps_with_dump(bench: Bench) -> tuple[object, ...]:
+    """Every digest is to be checked, once the metadata are given."""
+    dump = ("--ledger-metadata", DEMO.parent / "zk.json") if "dump" in bench.kept else ()
+    return (bench.bookie.root, "--deep", *dump)
+
+
+def given_a_dump(bench: Bench) -> None:
+    bench.kept["dump"] = True
+
+
 def large_table(bench: Bench) -> None:
     with (bench.bookie.ledgers / "locations/999999.sst").open("wb") as file:
         file.truncate(64 << 20)
@@ -376,5 +386,6 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.UNSYNCED_TAIL, unsynced_journal, with_notes(), mend=start),
     Case(Kind.DAMAGED_JOURNAL, damaged_journal, mend=journal_back, instead="bring the file back"),
     Case(Kind.DAMAGED_LOG, damaged_log, lasting=True, instead="other replicas"),
+    Case(Kind.UNCHECKED_ENTRIES, words=perhaps_with_dump, mend=given_a_dump, instead="give --metadata-uri"),
     Case(Kind.INDEX_WITHOUT_PLACE, index_apart, mend=bring_back),
 )

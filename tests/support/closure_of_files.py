@@ -8,7 +8,7 @@ from dataclasses import replace
 from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.damage import Verdict
-from tests.support.closure import Bench, Case, Do
+from tests.support.closure import DEMO, Bench, Case, Do
 from tests.support.closure_of_doctor import (
     bring_back,
     conf_back,
@@ -26,11 +26,24 @@ from tests.support.closure_of_doctor import (
 
 
 def logs(bench: Bench) -> tuple[object, ...]:
-    return (bench.bookie.ledgers,)
+    return (bench.bookie.ledgers, *_dump(bench))
 
 
 def journals(bench: Bench) -> tuple[object, ...]:
-    return (bench.bookie.root,)
+    return (bench.bookie.root, *_dump(bench))
+
+
+def _dump(bench: Bench) -> tuple[object, ...]:
+    """The metadata of all ledgers, unless the case is that they are not given."""
+    return () if "no dump" in bench.kept else ("--ledger-metadata", DEMO.parent / "zk.json")
+
+
+def without_dump(bench: Bench) -> None:
+    bench.kept["no dump"] = True
+
+
+def with_dump(bench: Bench) -> None:
+    del bench.kept["no dump"]
 
 
 def torn_log(bench: Bench) -> None:
@@ -46,11 +59,13 @@ def torn_journal(bench: Bench) -> None:
 
 
 VERDICTS_OF_LOGS: tuple[Case, ...] = (
+    Case(Verdict.UNCHECKED.value, without_dump, logs, mend=with_dump, instead="--metadata-uri"),
     Case(Verdict.TORN_TAIL.value, torn_log, logs, lasting=True, instead="nothing to do"),
     Case(Verdict.DAMAGED.value, damaged_log, logs, lasting=True, instead="other replicas"),
 )
 
 VERDICTS_OF_JOURNALS: tuple[Case, ...] = (
+    Case(Verdict.UNCHECKED.value, without_dump, journals, mend=with_dump, instead="--metadata-uri"),
     Case(Verdict.TORN_TAIL.value, torn_journal, journals, lasting=True, instead="nothing to do"),
     Case(Verdict.UNSYNCED_TAIL.value, unsynced_journal, journals, mend=start, instead="nothing to do"),
     Case(Verdict.DAMAGED.value, damaged_journal, journals, mend=journal_back, instead="from a copy"),
