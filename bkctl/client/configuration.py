@@ -85,11 +85,16 @@ def _tls(values: GivenValues) -> TlsSettings | None:
 
 
 def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
-    """Files that were named beside the keys; what the keys demand of a bookie holds for them as well."""
+    """Return files that were named beside the keys, with what the keys demand of a bookie.
+
+    Java's key leaves host names unchecked by default. Whoever names files here has no reason to: the check is
+    on unless the key turns it off.
+    """
+    verify = "tlsHostnameVerificationEnabled"
     return replace(
         tls,
         protocols=values.texts("tlsEnabledProtocols"),
-        verify_host_names=values.truth("tlsHostnameVerificationEnabled"),
+        verify_host_names=values.truth(verify) if values.is_given(verify) else True,
     )
 
 

@@ -54,7 +54,8 @@ TlsCaOption = Annotated[
         "--tls-ca",
         metavar="FILE",
         envvar="BKCTL_TLS_CA",
-        help="Talk TLS to bookies; their certificates are checked against those in this PEM file.",
+        help="Talk TLS to bookies; their certificates must name their host and are checked against those in "
+        "this PEM file. -X tlsHostnameVerificationEnabled=false leaves host names unchecked.",
     ),
 ]
 TlsCertOption = Annotated[

@@ -166,6 +166,7 @@ class TlsSettings:
     key_password_path: str | None  # tlsKeyStorePasswordPath
     trust_path: str | None  # tlsTrustStore
     client_authentication: bool  # tlsClientAuthentication
+    required: bool  # bkctlTlsRequired; what is not START_TLS or AUTH is refused in clear
     protocols: tuple[str, ...]  # tlsEnabledProtocols; empty: TLSv1.2 and TLSv1.3
 
 

@@ -14,6 +14,7 @@ from bkctl.config.checks import check
 from bkctl.config.metadata_uri import metadata_uri
 from bkctl.config.properties import Properties, ReadBytes, load_properties, read_bytes
 from bkctl.config.server_keys import SERVER_KEYS
+from bkctl.config.server_keys.security import TLS_FACTORY
 from bkctl.config.server_keys.storage import DB_LEDGER_STORAGE
 from bkctl.config.values import GivenValues, Notice, gather
 from bkctl.errors import UsageError
@@ -272,12 +273,15 @@ def _stage_threads(values: GivenValues, name: str) -> int:
 def _tls(values: GivenValues) -> settings.TlsSettings | None:
     key, certificate = values.text("tlsKeyStore"), values.text("tlsCertificatePath")
     trust = values.text("tlsTrustStore")
+    authentication = values.truth("tlsClientAuthentication")
+    required = values.value("bkctlTlsRequired")
     made = settings.TlsSettings(
         key_path=key or "",
         certificate_path=certificate or "",
         key_password_path=values.text("tlsKeyStorePasswordPath"),
         trust_path=trust,
-        client_authentication=values.truth("tlsClientAuthentication"),
+        client_authentication=authentication,
+        required=authentication if required is None else bool(required),
         protocols=values.texts("tlsEnabledProtocols"),
     )
     stores = [
@@ -285,7 +289,18 @@ def _tls(values: GivenValues) -> settings.TlsSettings | None:
         ("tlsTrustStore", values.text("tlsTrustStoreType")),
     ]
     if values.text("tlsProviderFactoryClass") is None:
+        for name, wanted in (("tlsClientAuthentication", authentication), ("bkctlTlsRequired", required)):
+            if wanted:
+                raise UsageError(
+                    f"{values.where(name)}: {name} needs TLS, which is off: every client would be served in "
+                    f"clear; set tlsProviderFactoryClass={TLS_FACTORY}, or take the key out"
+                )
         return None
+    if authentication and not made.required:
+        raise UsageError(
+            f"{values.where('bkctlTlsRequired')}: bkctlTlsRequired=false with tlsClientAuthentication=true: "
+            "a client without a certificate would only have to leave TLS out"
+        )
     for name, form in stores:
         if form != "PEM" and (name == "tlsKeyStore" or trust is not None):
             raise UsageError(

@@ -18,8 +18,9 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 class TlsSettings:
     """PEM files, with BookKeeper's keys.
 
-    ``trust_path`` (``tlsTrustStore``) holds the certificates that bookies' are checked against, None: the
-    system's. ``certificate_path`` (``tlsCertificatePath``) and ``key_path`` (``tlsKeyStore``), whose password
+    ``trust_path`` (``tlsTrustStore``) holds the certificates that bookies' are checked against. There is no
+    fallback to the system's authorities: any certificate that can be bought would be a bookie's.
+    ``certificate_path`` (``tlsCertificatePath``) and ``key_path`` (``tlsKeyStore``), whose password
     may stand in the file ``key_password_path`` (``tlsKeyStorePasswordPath``), are shown to bookies that ask.
     ``protocols`` (``tlsEnabledProtocols``) empty: TLSv1.2 and newer. ``verify_host_names``
     (``tlsHostnameVerificationEnabled``): the certificate must name the host that was connected to.
@@ -42,17 +43,19 @@ class TlsSettings:
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """The client's side. Raises UsageError naming the file that cannot be used."""
+    if settings.trust_path is None:
+        raise UsageError(
+            "TLS needs the certificates that bookies' are checked against, a PEM file: --tls-ca, "
+            "tlsTrustStore (/etc/ssl/certs/ca-certificates.crt are this system's authorities on many systems)"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.verify_host_names
     context.verify_mode = ssl.CERT_REQUIRED
     limit_versions(context, settings.protocols)
-    if settings.trust_path is None:
-        context.load_default_certs()
-    else:
-        try:
-            context.load_verify_locations(settings.trust_path)
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"--tls-ca, tlsTrustStore={settings.trust_path}: {error}") from error
+    try:
+        context.load_verify_locations(settings.trust_path)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--tls-ca, tlsTrustStore={settings.trust_path}: {error}") from error
     if settings.certificate_path is not None:
         password = key_password(settings.key_password_path)
         try:

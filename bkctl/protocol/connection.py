@@ -6,6 +6,8 @@ Server states:
 state      input               next state, event
 ========== =================== ================================================
 OPEN       requests            OPEN, runs and requests in order
+OPEN       requests in clear   CLOSED, Answer (unauthorized), Close, where TLS
+                               is required
 OPEN       AUTH                OPEN, Answer: the disabled plugin agrees
 OPEN       START_TLS           UPGRADING, StartTls; OPEN, Answer (404) when
                                there is no TLS here, or it is on already
@@ -32,7 +34,7 @@ from dataclasses import dataclass
 from bkctl.errors import UsageError
 from bkctl.protocol.batch import RequestParser
 from bkctl.protocol.codes import Operation
-from bkctl.protocol.events import Answer, Close, ServerEvent, StartTls
+from bkctl.protocol.events import Answer, Close, Refusal, ServerEvent, StartTls
 from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason, ProtocolError, ReceiveBuffer
 from bkctl.protocol.messages import (
     AUTH_DISABLED_PLUGIN,
@@ -49,6 +51,7 @@ from bkctl.protocol.messages import (
     StartTlsResponse,
     Wire,
 )
+from bkctl.protocol.runs import AddRun, ReadRun, answer_adds, answer_reads
 from bkctl.protocol.wire import decode_response, encode_request, encode_response
 from bkctl.types import ResultCode
 
@@ -62,13 +65,19 @@ class _State(enum.Enum):
 class ServerConnection:
     """The bookie's side of a connection, with authentication disabled.
 
-    ``tls`` says whether START_TLS is accepted. Not safe for two threads at once.
+    ``tls`` says whether START_TLS is accepted, ``tls_required`` whether anything else than START_TLS and AUTH
+    is refused in clear. Not safe for two threads at once.
     """
 
-    __slots__ = ("_parser", "_received", "_secured", "_state", "_tls")
+    __slots__ = ("_clear_is_refused", "_parser", "_received", "_secured", "_state", "_tls")
 
-    def __init__(self, *, tls: bool = False, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, *, tls: bool = False, tls_required: bool = False, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
+        if tls_required and not tls:
+            raise UsageError("a connection that requires TLS has to offer it")
         self._tls = tls
+        self._clear_is_refused = tls_required
         self._secured = False
         self._state = _State.OPEN
         self._parser = RequestParser(frame_bytes_max)
@@ -110,12 +119,12 @@ class ServerConnection:
             if isinstance(event, StartTls):
                 if position < len(whole):
                     events.append(self._close(CloseReason.CLEAR_AFTER_START_TLS))
-                return self._authenticated(events)
+                return self._allowed(events)
         if segments and isinstance(segments[-1], Close):
             self._state = _State.CLOSED
         else:
             self._received.keep(whole[position:])
-        return self._authenticated(events)
+        return self._allowed(events)
 
     def tls_started(self) -> None:
         """The handshake is done: what is fed from now on came out of TLS."""
@@ -123,6 +132,7 @@ class ServerConnection:
             raise UsageError("no START_TLS was answered on this connection")
         self._state = _State.OPEN
         self._secured = True
+        self._clear_is_refused = False
 
     def _close(self, reason: CloseReason) -> Close:
         self._state = _State.CLOSED
@@ -135,6 +145,20 @@ class ServerConnection:
         code = ResultCode.BAD_REQUEST
         return Answer(encode_response(request.answer(code)), code, request)
 
+    def _allowed(self, events: list[ServerEvent]) -> list[ServerEvent]:
+        """Return the events up to the first one that may not be sent in clear where TLS is required."""
+        events = self._authenticated(events)
+        if not self._clear_is_refused:
+            return events
+        for index, event in enumerate(events):
+            if isinstance(event, StartTls | Close | Refusal):
+                continue
+            if isinstance(event, Answer) and isinstance(event.request, AuthRequest | StartTlsRequest):
+                continue
+            self._received.keep(b"")
+            return [*events[:index], _unauthorized(event), self._close(CloseReason.TLS_REQUIRED)]
+        return events
+
     def _authenticated(self, events: list[ServerEvent]) -> list[ServerEvent]:
         """The same events, AUTH answered as a bookie without authentication does, whatever was asked."""
         for index, event in enumerate(events):
@@ -142,6 +166,17 @@ class ServerConnection:
                 frame = encode_response(event.answer(ResultCode.OK, AUTH_DISABLED_PLUGIN))
                 events[index] = Answer(frame, ResultCode.OK, event)
         return events
+
+
+def _unauthorized(event: AddRun | ReadRun | Request | Answer) -> Refusal:
+    """Return the frames that refuse what one event asked for."""
+    code = ResultCode.UNAUTHORIZED
+    if isinstance(event, AddRun):
+        return Refusal(answer_adds(event.wire, event.tokens, code), code)
+    if isinstance(event, ReadRun):
+        return Refusal(answer_reads(event.wire, event.tokens, [code] * len(event.tokens)), code)
+    request = event.request if isinstance(event, Answer) else event
+    return Refusal(encode_response(request.refuse(code)), code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Send ``frame``: it answers requests that may not be sent in clear. A Close follows."""
+
+    frame: bytes = field(repr=False)
+    code: ResultCode
+
+
+@dataclass(frozen=True, slots=True)
 class StartTls:
     """Send ``frame`` in clear, then start the server's half of the TLS handshake."""
 
@@ -37,4 +45,4 @@ class Close:
 #: In order of arrival. Requests of one ledger keep the order of the connection when segments do.
 Segment = AddRun | ReadRun | Request | Answer | Close
 
-ServerEvent = Segment | StartTls
+ServerEvent = Segment | Refusal | StartTls

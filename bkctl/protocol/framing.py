@@ -41,6 +41,7 @@ class CloseReason(enum.Enum):
     UNKNOWN_OPERATION = "operation that protocol v2 does not have"
     UNKNOWN_CODE = "result code that the protocol does not have"
     CLEAR_AFTER_START_TLS = "clear bytes after START_TLS"
+    TLS_REQUIRED = "request in clear where TLS is required"
 
 
 class ProtocolError(ConnectionFailedError):

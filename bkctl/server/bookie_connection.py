@@ -18,7 +18,7 @@ from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.protocol.connection import ServerConnection
-from bkctl.protocol.events import Answer, Close, StartTls
+from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.messages import (
     BatchReadRequest,
     ListOfEntriesRequest,
@@ -48,7 +48,11 @@ class BookieConnection(asyncio.Protocol):
 
     def __init__(self, server: BookieServer) -> None:
         self._server = server
-        self._state = ServerConnection(tls=server.tls is not None, frame_bytes_max=server.frame_bytes_max)
+        self._state = ServerConnection(
+            tls=server.tls is not None,
+            tls_required=server.settings.tls_required,
+            frame_bytes_max=server.frame_bytes_max,
+        )
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._slow_timer: asyncio.TimerHandle | None = None
@@ -88,7 +92,7 @@ class BookieConnection(asyncio.Protocol):
                 self.turns.add(ReadRunJob(self._server, self, event).start)
             elif isinstance(event, Request):
                 self._request(event)
-            elif isinstance(event, Answer):
+            elif isinstance(event, Answer | Refusal):
                 self.write(event.frame)
             elif isinstance(event, StartTls):
                 self._start_tls(event)

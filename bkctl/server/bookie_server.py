@@ -49,6 +49,8 @@ class ServerSettings:
     write_low_bytes: int = 384 << 10
     write_high_bytes: int = 512 << 10
     slow_reader_timeout_ms: int | None = None
+    #: Whether anything but START_TLS and AUTH is refused in clear; needs a TLS context.
+    tls_required: bool = False
     handshake_timeout_ms: int = 10_000
     close_timeout_ms: int = 5_000
     drain_timeout_ms: int = 5_000

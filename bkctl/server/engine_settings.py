@@ -120,6 +120,7 @@ def server_settings(config: BookieConfig) -> ServerSettings:
         write_low_bytes=network.write_buffer_low_bytes,
         write_high_bytes=network.write_buffer_high_bytes,
         slow_reader_timeout_ms=network.slow_reader_timeout_ms if network.close_slow_readers else None,
+        tls_required=config.tls is not None and config.tls.required,
     )
 
 

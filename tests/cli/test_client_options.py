@@ -120,7 +120,20 @@ def test_files_by_option_do_not_put_out_what_the_keys_demand() -> None:
     assert settings.net.tls == TlsSettings(
         trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
     )
-    assert client_settings(None, None, tls_ca=CERTIFICATE).net.tls == TlsSettings(trust_path=CERTIFICATE)
+
+
+def test_an_option_checks_host_names_unless_the_key_says_no() -> None:
+    named = client_settings(None, None, tls_ca=CERTIFICATE).net.tls
+    assert named == TlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
+    unchecked = client_settings(None, ["tlsHostnameVerificationEnabled=false"], tls_ca=CERTIFICATE).net.tls
+    assert unchecked == TlsSettings(trust_path=CERTIFICATE)
+
+
+def test_an_option_does_not_fall_back_to_the_systems_authorities() -> None:
+    with pytest.raises(UsageError, match="--tls-ca"):
+        client_settings(None, None, tls_cert=CERTIFICATE, tls_key=KEY)
+    with pytest.raises(UsageError, match="tlsTrustStore"):
+        client_settings(None, [FACTORY])
 
 
 @pytest.mark.parametrize("store", ["tlsTrustStore", "clientTrustStore", "tlsKeyStore", "clientKeyStore"])

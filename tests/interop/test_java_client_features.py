@@ -518,3 +518,16 @@ def test_a_client_without_a_certificate_is_turned_away(
     assert added.acknowledged == []
     assert sum(added.failed.values()) == 1
     client.close()
+
+
+def test_a_client_in_clear_is_turned_away_where_certificates_are_asked_for(
+    tls: tuple[str, Pem, Pem], java: JavaLedgerClient
+) -> None:
+    """Java's bookie serves it: asking for certificates authenticates nobody who leaves TLS out."""
+    uri, _, _ = tls
+    client = java.client(uri)
+    ledger = client.create(1, 1, 1)
+    added = ledger.add()
+    assert added.acknowledged == []
+    assert sum(added.failed.values()) == 1
+    client.close()

@@ -38,6 +38,8 @@ BOOKIE_ROLES = {
     "authorizedRoles": "operator",
 }
 
+STRANGER = TlsSettings(trust_path=str(PEMS / "operator-cert.pem"))
+
 USER = DigestMd5("bookkeeper-operator", "secret")
 JAAS = """Bookie {
   org.apache.zookeeper.server.auth.DigestLoginModule required user_bookkeeper-operator="secret";
@@ -125,7 +127,12 @@ def test_tls_without_a_certificate_is_refused_by_the_bookie(with_tls: str) -> No
 
 
 def test_a_bookie_that_is_not_trusted_is_not_talked_to(with_tls: str) -> None:
-    assert "its certificate is not trusted" in refused(with_tls, NetSettings(tls=TlsSettings()))
+    assert "its certificate is not trusted" in refused(with_tls, NetSettings(tls=STRANGER))
+
+
+def test_javas_bookie_serves_in_clear_although_it_asks_for_certificates(with_tls: str) -> None:
+    """The reason why ours refuses that: asking for certificates authenticates nobody who leaves TLS out."""
+    written_read_and_recovered(with_tls, NetSettings())
 
 
 @wires

@@ -54,7 +54,21 @@ KEYS: tuple[ConfigKey, ...] = (
         "The certificates that client certificates are checked against, a PEM file.",
         default_text="none",
     ),
-    _SEC.honoured("tlsClientAuthentication", Kind.BOOL, False, "Ask clients for a certificate and check it."),
+    _SEC.honoured(
+        "tlsClientAuthentication",
+        Kind.BOOL,
+        False,
+        "Ask clients for a certificate and check it. Clients that do not start TLS are refused, which Java "
+        "serves.",
+    ),
+    _SEC.honoured(
+        "bkctlTlsRequired",
+        Kind.BOOL,
+        None,
+        "Refuse clients that do not start TLS, also without tlsClientAuthentication, which implies it.",
+        default_text="the value of tlsClientAuthentication",
+        java_default="no such key",
+    ),
     _SEC.honoured(
         "tlsEnabledProtocols",
         Kind.LIST,
@@ -69,12 +83,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "Look for new certificate files this often; 0: never.",
         unit="s",
     ),
-    _SEC.planned(
+    _SEC.refused(
         "tlsEnabledCipherSuites",
         Kind.LIST,
         (),
         "Cipher suites by their Java names.",
-        default_text="the library's",
+        "cipher suites cannot be chosen yet, so ones that this key leaves out would be offered; take the key "
+        "out, or narrow tlsEnabledProtocols",
     ),
     _SEC.ignored("tlsProvider", Kind.STRING, "OpenSSL", "Python's ssl module is used"),
     _SEC.ignored("tlsTrustStorePasswordPath", Kind.PATH, None, _JKS),
@@ -95,5 +110,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "take the key out to accept that",
     ),
     _SEC.ignored("clientAuthProviderFactoryClass", Kind.CLASS, None, "a Java class of the embedded client"),
-    _SEC.ignored("authorizedRoles", Kind.LIST, (), "roles come from an authentication plug-in"),
+    _SEC.refused(
+        "authorizedRoles",
+        Kind.LIST,
+        (),
+        "Roles of client certificates that may use the bookie.",
+        "roles are not looked at yet, so everybody with a certificate of tlsTrustStore would be let in; give "
+        "clients a certificate authority of their own, and take the key out",
+    ),
 )

@@ -275,12 +275,50 @@ def test_tls_from_pem_files() -> None:
     assert tls is not None
     assert (tls.key_path, tls.certificate_path, tls.trust_path) == ("/k.pem", "/c.pem", "/t.pem")
     assert tls.client_authentication
+    assert tls.required
     assert tls.protocols == ("TLSv1.3", "TLSv1.2")
     with pytest.raises(UsageError, match="tlsTrustStoreType: TLS wants PEM here, found JKS"):
         loaded(text.replace("tlsTrustStoreType=PEM\n", ""))
     with pytest.raises(UsageError, match="needs tlsTrustStore"):
         loaded(text.replace("tlsTrustStore=/t.pem\n", ""))
     assert loaded("tlsKeyStore=/k.pem")[0].tls is None
+
+
+TLS = (
+    "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory\ntlsKeyStoreType=PEM\n"
+    "tlsKeyStore=/k.pem\ntlsCertificatePath=/c.pem\ntlsTrustStoreType=PEM\ntlsTrustStore=/t.pem\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "required"),
+    [
+        ("", False),
+        ("tlsClientAuthentication=true\n", True),
+        ("bkctlTlsRequired=true\n", True),
+        ("bkctlTlsRequired=false\n", False),
+        ("tlsClientAuthentication=true\nbkctlTlsRequired=true\n", True),
+    ],
+)
+def test_client_certificates_and_a_key_make_tls_mandatory(text: str, required: bool) -> None:
+    tls = loaded(TLS + text)[0].tls
+    assert tls is not None
+    assert tls.required is required
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TLS + "tlsClientAuthentication=true\nbkctlTlsRequired=false\n", "leave TLS out"),
+        ("tlsClientAuthentication=true\n", "tlsClientAuthentication needs TLS, which is off"),
+        ("bkctlTlsRequired=true\n", "bkctlTlsRequired needs TLS, which is off"),
+        ("authorizedRoles=broker\n", "roles are not looked at yet"),
+        ("tlsEnabledCipherSuites=TLS_AES_128_GCM_SHA256\n", "cipher suites cannot be chosen yet"),
+    ],
+)
+def test_a_restriction_that_would_restrict_nothing_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        loaded(text)
 
 
 def test_relative_and_temporary_directories_are_warned_of() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,24 @@ from bkctl.protocol import v2, v3
 from bkctl.protocol.framing import FRAME_BYTES_MAX, ReceiveBuffer
 from bkctl.protocol.messages import (
     AUTH_DISABLED_PLUGIN,
+    AddRequest,
     AuthRequest,
+    ForceLedgerRequest,
+    ReadLacRequest,
     ReadRequest,
     Request,
     StartTlsRequest,
     Wire,
+    WriteLacRequest,
 )
 from bkctl.protocol.wire import encode_response
 from bkctl.server.embedded import EmbeddedBookie
 from bkctl.types import ResultCode
+from tests.demo_client import MASTER_KEY
 from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS
+from tests.support.wire_client import DisconnectedError, WireClient
 
+STRANGER = str(PEMS / "operator-cert.pem")
 BOOKIE = "bookie-7"
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 
@@ -90,7 +98,41 @@ def test_a_bookie_that_wants_a_certificate_gets_one(tmp_path: Path) -> None:
 def test_a_bookie_with_an_unknown_certificate_is_not_talked_to(tmp_path: Path) -> None:
     said = f"bookie {BOOKIE}: TLS handshake failed: its certificate"
     with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie, pytest.raises(NotSecuredError, match=said):
-        asyncio.run(asked(bookie.port, NetSettings(tls=TlsSettings())))
+        asyncio.run(asked(bookie.port, NetSettings(tls=TlsSettings(trust_path=STRANGER))))
+
+
+def test_there_is_no_fallback_to_the_systems_authorities() -> None:
+    for settings in (TlsSettings(), TlsSettings(certificate_path=CERTIFICATE, key_path=KEY)):
+        with pytest.raises(UsageError, match="--tls-ca"):
+            client_context(settings)
+
+
+@WIRES
+@pytest.mark.parametrize("overrides", [STRICT_BOOKIE_TLS, {**BOOKIE_TLS, "bkctlTlsRequired": "true"}])
+def test_a_bookie_that_requires_tls_serves_nothing_in_clear(
+    tmp_path: Path, overrides: dict[str, str], wire: Wire
+) -> None:
+    """Adds, reads and fences are refused with the unauthorized code, and the connection is closed."""
+    body = struct.pack(">qqqq", 1, 0, -1, 4) + b"data"
+    requests: list[Request] = [
+        AddRequest(1, 0, MASTER_KEY, body),
+        ReadRequest(1, 0, MASTER_KEY, fence=True),
+        ReadRequest(1, 0),
+        ReadRequest(1, -1),
+    ]
+    if wire is Wire.V3:
+        requests += [ReadLacRequest(1), WriteLacRequest(1, 0, MASTER_KEY, bytes(16)), ForceLedgerRequest(1)]
+    with EmbeddedBookie(tmp_path, overrides=overrides) as bookie:
+        for request in requests:
+            with WireClient(bookie.port, wire) as client:
+                assert client.ask(AuthRequest("any", b"")).code is ResultCode.OK
+                assert client.ask(request).code is ResultCode.UNAUTHORIZED
+                with pytest.raises(DisconnectedError):
+                    client.ask(request)
+        assert (
+            asyncio.run(asked(bookie.port, NetSettings(wire=wire, tls=WITH_CERTIFICATE)))
+            is ResultCode.NO_LEDGER
+        )
 
 
 def test_the_hosts_name_is_checked_when_that_is_asked_for(tmp_path: Path) -> None:
@@ -359,13 +401,10 @@ def test_closing_while_it_is_on_its_way_fails_what_waits() -> None:
     [
         (TlsSettings(trust_path="none.pem"), "--tls-ca, tlsTrustStore=none.pem"),
         (TlsSettings(trust_path=str(PEMS / "password")), "tlsTrustStore=.*password"),
-        (TlsSettings(certificate_path="none.pem", key_path=KEY), "--tls-cert, tlsCertificatePath=none.pem"),
-        (TlsSettings(certificate_path=CERTIFICATE, key_path=str(PEMS / "locked.pem")), "locked.pem"),
-        (
-            TlsSettings(certificate_path=CERTIFICATE, key_path=KEY, key_password_path="none"),
-            "tlsKeyStorePasswordPath=none: No such file",
-        ),
-        (TlsSettings(protocols=("SSLv3",)), "tlsEnabledProtocols=SSLv3"),
+        (replace(WITH_CERTIFICATE, certificate_path="none.pem"), "--tls-cert, tlsCertificatePath=none.pem"),
+        (replace(WITH_CERTIFICATE, key_path=str(PEMS / "locked.pem")), "locked.pem"),
+        (replace(WITH_CERTIFICATE, key_password_path="none"), "tlsKeyStorePasswordPath=none: No such file"),
+        (TlsSettings(trust_path=CERTIFICATE, protocols=("SSLv3",)), "tlsEnabledProtocols=SSLv3"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(settings: TlsSettings, said: str) -> None:
@@ -375,6 +414,7 @@ def test_files_that_cannot_be_used_are_named(settings: TlsSettings, said: str) -
 
 def test_a_key_under_a_password_is_opened() -> None:
     settings = TlsSettings(
+        trust_path=CERTIFICATE,
         certificate_path=CERTIFICATE,
         key_path=str(PEMS / "locked.pem"),
         key_password_path=str(PEMS / "password"),

@@ -9,7 +9,7 @@ import pytest
 from bkctl.errors import UsageError
 from bkctl.protocol import v2, v3
 from bkctl.protocol.connection import ClientConnection, Completed, ServerConnection
-from bkctl.protocol.events import Answer, Close, StartTls
+from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.framing import CloseReason
 from bkctl.protocol.messages import (
     AddRequest,
@@ -36,6 +36,44 @@ START_TLS = v3.encode_request(StartTlsRequest(txn_id=1))
 
 
 class TestServer:
+    @pytest.mark.parametrize("behind", [b"", START_TLS, ADD, v3.encode_request(ReadRequest(1, 1))])
+    @pytest.mark.parametrize(
+        "clear",
+        [
+            ADD,
+            v2.encode_request(ReadRequest(1, 1, wire=Wire.V2)),
+            v3.encode_request(AddRequest(1, 0, KEY, BODY, txn_id=1)),
+            v3.encode_request(AddRequest(1, 0, KEY, BODY, recovery=True, txn_id=1)),
+            v3.encode_request(ReadRequest(1, 1, txn_id=1)),
+            v3.encode_request(ReadRequest(1, 1, KEY, fence=True, txn_id=1)),
+            v3.encode_request(ForceLedgerRequest(1, txn_id=1)),
+            v3.encode_request(AddRequest(1, 0, b"bad key", BODY, txn_id=1)),
+        ],
+    )
+    def test_requests_in_clear_are_refused_where_tls_is_required(self, clear: bytes, behind: bytes) -> None:
+        connection = ServerConnection(tls=True, tls_required=True)
+        refusal, close = connection.feed(clear + behind)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code is ResultCode.UNAUTHORIZED
+        assert close == Close(CloseReason.TLS_REQUIRED)
+        assert connection.closed
+        assert connection.pending_bytes == 0
+        assert connection.feed(START_TLS) == []
+
+    def test_auth_comes_before_tls_also_where_it_is_required(self) -> None:
+        connection = ServerConnection(tls=True, tls_required=True)
+        (answer,) = connection.feed(v3.encode_request(AuthRequest("sasl", b"", txn_id=5)))
+        assert isinstance(answer, Answer)
+        (start,) = connection.feed(START_TLS)
+        assert isinstance(start, StartTls)
+        connection.tls_started()
+        (run,) = connection.feed(ADD)
+        assert isinstance(run, AddRun)
+
+    def test_tls_cannot_be_required_and_not_offered(self) -> None:
+        with pytest.raises(UsageError):
+            ServerConnection(tls_required=True)
+
     def test_auth_is_answered_as_a_bookie_without_authentication_does(self) -> None:
         connection = ServerConnection()
         (answer,) = connection.feed(v3.encode_request(AuthRequest("sasl", b"", txn_id=5, priority=1)))

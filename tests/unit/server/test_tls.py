@@ -38,6 +38,7 @@ def settings(pems: Path, **changes: object) -> TlsSettings:
         "key_password_path": None,
         "trust_path": None,
         "client_authentication": False,
+        "required": False,
         "protocols": (),
     }
     return TlsSettings(**{**values, **changes})  # type: ignore[arg-type]
