@@ -24,15 +24,15 @@ import logging
 import threading
 from array import array
 from collections import deque
-from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple
 
 from bkctl.clock import Clock
+from bkctl.engine.cache.deletion_marks import Rounds, empty
 from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_cache import WriteCache
-from bkctl.engine.cache.write_caches import Marks, WriteCaches
+from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.flush_pace import FlushPace
 from bkctl.engine.index.entry_locations import EntryLocationIndex
@@ -103,13 +103,16 @@ class Flush:
         count = size_bytes = 0
         pace = FlushPace(self._caches, self._clock, self._aborted.wait)
         try:
-            done: Marks = {}
+            done: Rounds = ()
             if cache is not None:
                 self._meters.flush.waited.add(max(started_s - self._caches.swapped_s, 0.0))
                 count, size_bytes = cache.count, cache.size_bytes
                 done = self._flush_entries(cache, pace)
-            self._retire_logs(self._flush_rows(done))
+            deleted = self._flush_rows(done)
+            self._retire_logs(deleted)
         except BkctlError as error:
+            with self._lock:
+                self._caches.keep_marks()
             self._meters.flush_failures += 1
             self._meters.flush.failed += count
             if isinstance(error, SyncError):
@@ -122,6 +125,7 @@ class Flush:
             cache.clear(partial(pace.step, 1.0))
             with self._lock:
                 self._caches.release()
+        empty(deleted)
         self._meters.flushes += 1
         self._meters.flushed_bytes += size_bytes
         if cache is not None:
@@ -130,7 +134,7 @@ class Flush:
         self._meters.flush.worked.add(self._clock.monotonic() - started_s)
         return cache is not None
 
-    def _flush_entries(self, cache: WriteCache, pace: FlushPace) -> Marks:
+    def _flush_entries(self, cache: WriteCache, pace: FlushPace) -> Rounds:
         """Steps 1 to 3; returns the marks whose locations are gone."""
         started_s = self._clock.monotonic()
         groups = self._append(cache, pace)
@@ -159,30 +163,30 @@ class Flush:
         self._meters.locations.add(self._clock.monotonic() - forced_s)
         return marks
 
-    def _flush_rows(self, done: Marks) -> Collection[bytes]:
-        """Steps 4 and 5; ``done`` are marks whose locations are gone already. Returns all deleted ledgers."""
+    def _flush_rows(self, done: Rounds) -> Rounds:
+        """Steps 4 and 5; ``done`` are marks whose locations are gone already. Returns all marks lifted."""
         started_s = self._clock.monotonic()
         self._check_going_on()
         with self._lock:
             # Set since the swap, or, without a flushing cache, at any time: no entry that came after such a
             # mark has been written, so everything in the index is older than it.
-            late = {ledger: mark for ledger, mark in self._caches.marks.items() if done.get(ledger) != mark}
+            late = self._caches.marks_since(done)
         self._delete(late)
         # Synced: master keys, fences and explicit LACs set before this flush survive from here on.
         self._ledgers.flush()
+        lifted = done + late
         with self._lock:
-            self._caches.lift(done)
-            self._caches.lift(late)
-        deleted = done.keys() | late.keys()
-        self._meters.deleted_ledgers += len(deleted)
+            self._caches.marks.lift(lifted)
+        self._meters.deleted_ledgers += sum(map(len, lifted))
         self._meters.ledger_rows.add(self._clock.monotonic() - started_s)
-        return deleted
+        return lifted
 
-    def _retire_logs(self, deleted: Collection[bytes]) -> None:
+    def _retire_logs(self, deleted: Rounds) -> None:
         """Everything is durable by now, so a log that cannot be ended properly costs this flush nothing."""
         self._check_going_on()
         try:
-            self._entry_logger.retire(deleted)
+            for marked in deleted or ((),):
+                self._entry_logger.retire(marked)
         except SyncError:
             raise
         except StorageError as error:
@@ -206,12 +210,11 @@ class Flush:
             pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
 
-    def _delete(self, marks: Marks) -> None:
-        if not marks:
-            return
-        self._locations.delete_ledgers(int.from_bytes(ledger, "big") for ledger in marks)
-        self._read_cache.next_generation()
-        self._read_cache.remove_ledgers(marks.keys())
+    def _delete(self, rounds: Rounds) -> None:
+        for marked in rounds:
+            self._locations.delete_ledgers(int.from_bytes(ledger, "big") for ledger in marked)
+            self._read_cache.next_generation()
+            self._read_cache.remove_ledgers(marked)
 
     def _check_going_on(self) -> None:
         if self._aborted.is_set():

@@ -70,6 +70,11 @@ class LedgerDescriptor:
         self.watches: LacWatches | None = None
 
     @property
+    def key_prefix(self) -> bytes:
+        """The first eight bytes of its entries' keys."""
+        return self.grant[-_I64.size :]
+
+    @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
         return not self.watches and self.fence_waiters is None and not self.fence_owed

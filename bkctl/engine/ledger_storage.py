@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from typing import TypeVar
@@ -163,16 +163,23 @@ class LedgerStorage:
         self.meters.refused_puts += entries
         return False
 
-    def put_many(self, keys: Sequence[bytes], bodies: Sequence[bytes], size_bytes: int) -> None:
+    def put_many(
+        self,
+        keys: Sequence[bytes],
+        bodies: Sequence[bytes],
+        size_bytes: int,
+        ledgers: Collection[bytes] | None = None,
+    ) -> None:
         """Add entries; of two with the same key the later one counts.
 
-        ``size_bytes`` is the sum of the bodies' lengths. Called under the engine lock after
+        ``size_bytes`` is the sum of the bodies' lengths, ``ledgers`` the keys' (ids as 8 bytes), each once,
+        for a caller who knows them anyway. Called under the engine lock after
         :meth:`has_room`; memory only. Raises StorageError after a failure.
         """
         if self._failure is not None:
             raise self._refusal()
         started_s = self._clock.monotonic()
-        self.caches.put_many(keys, bodies, size_bytes)
+        self.caches.put_many(keys, bodies, size_bytes, ledgers)
         self.meters.added.add((self._clock.monotonic() - started_s) / max(len(keys), 1), len(keys))
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
@@ -317,10 +324,7 @@ class LedgerStorage:
 
     def has_unflushed(self, ledger: int) -> bool:
         """Whether entries of a ledger are in a write cache. Called under the engine lock; memory only."""
-        flushing = self.caches.flushing
-        return self.caches.active.last_entry(ledger) is not None or (
-            flushing is not None and flushing.last_entry(ledger) is not None
-        )
+        return self.caches.has_entries(ledger)
 
     def is_lost(self, key: bytes) -> bool:
         """Whether the index ought to have an entry that it did not have when it was asked: its ledger is

@@ -200,23 +200,27 @@ class WriteStage:
             if descriptor is None:
                 return _Outcome.NOT_AS_IS
             descriptors.append(descriptor)
-        append = self._append_whole if self._single else self._append_split
-        if not append(run, descriptors, actions):
+        ledgers = set(descriptors)
+        if self._single:
+            taken = self._append_whole(run, ledgers)
+        else:
+            taken = self._append_split(run, descriptors, actions)
+        if not taken:
             return _Outcome.NO_ROOM
         if not self._settings.journal_write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
-        self._raise_lacs(descriptors, run.bodies, actions)
+        self._raise_lacs(descriptors, ledgers, run.bodies, actions)
         self.meter.done += len(run.keys)
         return _Outcome.ADDED
 
-    def _append_whole(self, run: AddRun, _: list[LedgerDescriptor], __: Actions) -> bool:
+    def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
         """A run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
         size_bytes = run.size_bytes + 4 * count
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return False
-        storage.put_many(run.keys, run.bodies, run.size_bytes)
+        storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
         if self._settings.journal_write_data:
             journal.append(_batch(framed(run.bodies), size_bytes, count, run.sink, run.context))
         return True
@@ -252,10 +256,18 @@ class WriteStage:
                     actions.append(partial(sink.journal_failed, [batch], error))
         return True
 
-    def _raise_lacs(self, descriptors: list[LedgerDescriptor], bodies: list[bytes], actions: Actions) -> None:
-        """Take the LAC fields of added entries into account, and wake who waits for them."""
+    def _raise_lacs(
+        self,
+        descriptors: list[LedgerDescriptor],
+        ledgers: set[LedgerDescriptor],
+        bodies: list[bytes],
+        actions: Actions,
+    ) -> None:
+        """Take the LAC fields of added entries into account, and wake who waits for them.
+
+        ``descriptors`` are those of the bodies, ``ledgers`` the same, each once.
+        """
         lacs = struct.unpack(f">{len(bodies)}q", b"".join([body[16:24] for body in bodies]))
-        ledgers = set(descriptors)
         if len(ledgers) == 1:
             descriptors[0].raise_lac(max(lacs))
         else:
@@ -302,7 +314,7 @@ class WriteStage:
         room = descriptor.storage.has_room(size_bytes, 1)
         if not (room and descriptor.journal.has_room(size_bytes + 4, 1)):
             return _Outcome.NO_ROOM
-        descriptor.storage.put_many([add.body[:16]], [add.body], size_bytes)
+        descriptor.storage.put_many([add.body[:16]], [add.body], size_bytes, [add.body[:8]])
         if self._settings.journal_write_data:
             self._table.append(
                 descriptor,
@@ -316,7 +328,7 @@ class WriteStage:
         else:
             self._table.append_key(descriptor)
             actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
-        self._raise_lacs([descriptor], [add.body], actions)
+        self._raise_lacs([descriptor], {descriptor}, [add.body], actions)
         self.meter.done += 1
         return _Outcome.ADDED
 

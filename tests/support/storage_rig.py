@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from typing import Any
 
 from bkctl.clock import ManualClock
 from bkctl.engine.entrylog.entry_logger import EntryLogger
@@ -44,6 +45,7 @@ class StorageRig:
         gate: threading.Event | None = None,
         log_bytes_max: int = 1 << 30,
         per_ledger: bool = False,
+        lock: Any = None,
     ) -> None:
         self.per_ledger = per_ledger
         self.clock = ManualClock()
@@ -62,7 +64,7 @@ class StorageRig:
         self.ledger_rows = ledgers or MemoryStore(path="ledgers")
         self.location_store = FaultyStore(self.location_rows, sleep=sleep)
         self.ledger_store = FaultyStore(self.ledger_rows, sleep=sleep)
-        self.lock = threading.Lock()
+        self.lock = lock or threading.Lock()
         self.failures: list[BkctlError] = []
         self.room = threading.Event()
         # One thread, so that equal runs have equal persistence points; few logs, so that some are evicted.

@@ -9,13 +9,15 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import repeat
 
+from bkctl.engine.cache.deletion_marks import empty
 from bkctl.engine.cache.entry_table import (
     ENTRY_OVERHEAD_BYTES,
     PIECE_ENTRIES,
     TABLE_ENTRIES_MAX,
+    empty_in_pieces,
     ledger_of,
 )
 from bkctl.engine.cache.sorting import Batch, Run, distribute, in_order, ledger_in_order, pack
@@ -23,18 +25,58 @@ from bkctl.engine.cache.sorting import Batch, Run, distribute, in_order, ledger_
 _LEDGER = struct.Struct(">q")
 _ENTRY = struct.Struct(">q")
 _ENTRY_AT = 8
-_NONE: frozenset[bytes] = frozenset()
 _SMALL_LEDGER_ENTRIES = 64
 
 
 class _Table:
-    """Entries by key, and the keys as they came (one that came twice stands there twice)."""
+    """Entries by key, and the keys as they came (one that came twice stands there twice).
 
-    __slots__ = ("entries", "keys")
+    ``ledgers`` are those of the keys. ``newest`` has each ledger's highest key among the first ``seen`` ones.
+    """
+
+    __slots__ = ("entries", "keys", "ledgers", "newest", "seen")
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
         self.keys: list[bytes] = []
+        self.ledgers: set[bytes] = set()
+        self.newest: dict[bytes, bytes] = {}
+        self.seen = 0
+
+    def look_at_new_keys(self) -> None:
+        """Bring ``newest`` up to date: C calls on pieces, and Python once for each ledger in a piece."""
+        newest = self.newest
+        end = len(self.keys)
+        while self.seen < end:
+            piece = sorted(self.keys[self.seen : min(end, self.seen + PIECE_ENTRIES)])
+            # Of the keys of a ledger the last one stays, which is its highest.
+            for ledger, key in dict(zip(map(ledger_of, piece), piece, strict=True)).items():
+                if key > newest.get(ledger, b""):
+                    newest[ledger] = key
+            self.seen += len(piece)
+
+    def forget(self, ledgers: set[bytes]) -> list[bytes]:
+        """Remove the entries of ledgers; their bodies. Looks at every key."""
+        dead = [key for key in self.entries if ledger_of(key) in ledgers]
+        bodies = [self.entries.pop(key) for key in dead]
+        self.keys = list(self.entries)
+        self.ledgers -= ledgers
+        self.newest, self.seen = {}, 0
+        return bodies
+
+    def empty(self, between: Callable[[], None]) -> None:
+        """Free everything in pieces, with calls of ``between`` on the way."""
+        entries, keys, ledgers = self.entries, self.keys, self.ledgers
+        while keys:
+            piece = keys[-PIECE_ENTRIES:]
+            del keys[-PIECE_ENTRIES:]
+            deque(map(entries.pop, piece, repeat(None)), maxlen=0)
+            between()
+        empty_in_pieces(self.newest)
+        while ledgers:
+            for _ in range(min(len(ledgers), PIECE_ENTRIES)):
+                ledgers.pop()
+            between()
 
 
 class WriteCache:
@@ -55,13 +97,10 @@ class WriteCache:
         self._tables: list[_Table] = []
         # What lookups walk, newest first; replaced whole, so that a reader sees one state of it.
         self._lookups: tuple[dict[bytes, bytes], ...] = ()
-        # Ledgers whose entries here are not there for anybody.
-        self._deleted: frozenset[bytes] = _NONE
-        # Newest key of each ledger among the first `_seen_keys` of table `_seen_tables` and all before it.
+        # Ledgers with entries here that are not there for anybody.
+        self._deleted: set[bytes] = set()
+        # Guards what tables know of their newest keys.
         self._newest_lock = threading.Lock()
-        self._newest: dict[bytes, bytes] = {}
-        self._seen_tables = 0
-        self._seen_keys = 0
 
     def room(self, size_bytes: int, entries: int) -> bool:
         """Whether a batch with bodies of ``size_bytes`` together fits.
@@ -73,10 +112,21 @@ class WriteCache:
             return True
         return self.size_bytes + size_bytes + entries * ENTRY_OVERHEAD_BYTES <= self.size_bytes_max
 
-    def put_many(self, keys: Sequence[bytes], bodies: Sequence[bytes], size_bytes: int) -> None:
-        """Add entries; ``size_bytes`` is the sum of the bodies' lengths."""
+    def put_many(
+        self,
+        keys: Sequence[bytes],
+        bodies: Sequence[bytes],
+        size_bytes: int,
+        ledgers: Collection[bytes] | None = None,
+    ) -> None:
+        """Add entries; ``size_bytes`` is the sum of the bodies' lengths.
+
+        ``ledgers`` are those of the keys (ids as 8 bytes), each once, for a caller who knows them anyway.
+        """
+        if ledgers is None:
+            ledgers = set(map(ledger_of, keys))
         if self._deleted:
-            self._forget_before(set(map(ledger_of, keys)) & self._deleted)
+            self._forget_before(self._deleted.intersection(ledgers))
         tables = self._tables
         if not tables or len(tables[-1].keys) >= TABLE_ENTRIES_MAX:
             tables.append(_Table())
@@ -84,6 +134,7 @@ class WriteCache:
         table = tables[-1]
         table.entries.update(zip(keys, bodies, strict=True))
         table.keys.extend(keys)
+        table.ledgers.update(ledgers)
         self.size_bytes += size_bytes + len(keys) * ENTRY_OVERHEAD_BYTES
         self.count += len(keys)
 
@@ -97,24 +148,33 @@ class WriteCache:
                 return body
         return None
 
+    def has_entries(self, ledger: int) -> bool:
+        """Whether there are entries of a ledger. Looks at no key."""
+        return self._has_entries(_LEDGER.pack(ledger))
+
     def last_entry(self, ledger: int) -> int | None:
         """The ledger's highest entry id. A call looks only at keys that came since the last one."""
         prefix = _LEDGER.pack(ledger)
-        with self._newest_lock:
-            self._look_at_new_keys()
-            key = self._newest.get(prefix)
-        if key is None or prefix in self._deleted:
+        if not self._has_entries(prefix):
             return None
-        entry: int = _ENTRY.unpack_from(key, _ENTRY_AT)[0]
+        highest = b""
+        with self._newest_lock:
+            for table in self._tables:
+                if prefix in table.ledgers:
+                    table.look_at_new_keys()
+                    highest = max(highest, table.newest.get(prefix, b""))
+        if not highest or prefix in self._deleted:
+            return None
+        entry: int = _ENTRY.unpack_from(highest, _ENTRY_AT)[0]
         return entry
 
     def entries(self, ledger: int) -> list[int]:
-        """The ledger's entry ids, ascending. Looks at every key."""
+        """The ledger's entry ids, ascending. Looks at every key of the tables that have some."""
         prefix = _LEDGER.pack(ledger)
         if prefix in self._deleted:
             return []
         found: set[bytes] = set()
-        for table in list(self._tables):
+        for table in [table for table in self._tables if prefix in table.ledgers]:
             keys = table.keys
             for start in range(0, len(keys), PIECE_ENTRIES):
                 found.update([key for key in keys[start : start + PIECE_ENTRIES] if key.startswith(prefix)])
@@ -122,7 +182,9 @@ class WriteCache:
 
     def delete_ledger(self, ledger: int) -> None:
         """Its entries are gone; ones that are put later are there."""
-        self._deleted |= {_LEDGER.pack(ledger)}
+        prefix = _LEDGER.pack(ledger)
+        if self._has_entries(prefix):
+            self._deleted.add(prefix)
 
     def sorted_batches(self, entries_max: int, bytes_max: int = 2 << 20) -> Iterator[Batch]:
         """Keys and bodies by ledger, then entry, each key once, in batches bounded by both numbers.
@@ -139,19 +201,17 @@ class WriteCache:
         """
         tables, self._tables = self._tables, []
         self._lookups = ()
-        with self._newest_lock:
-            self._newest = {}
-            self._seen_tables = self._seen_keys = 0
         for table in tables:
-            entries, keys = table.entries, table.keys
-            while keys:
-                piece = keys[-PIECE_ENTRIES:]
-                del keys[-PIECE_ENTRIES:]
-                deque(map(entries.pop, piece, repeat(None)), maxlen=0)
-                between()
-        self._deleted = _NONE
+            # A look for the last entry may still be at it.
+            with self._newest_lock:
+                table.seen = len(table.keys)
+            table.empty(between)
+        empty((self._deleted,))
         self.size_bytes = 0
         self.count = 0
+
+    def _has_entries(self, prefix: bytes) -> bool:
+        return prefix not in self._deleted and any(prefix in table.ledgers for table in self._tables)
 
     def _in_order(self) -> Iterator[Batch]:
         ledgers: dict[bytes, list[Run]] = {}
@@ -182,26 +242,6 @@ class WriteCache:
                 return body
         raise AssertionError(f"key {key.hex()} came from one of the tables")
 
-    def _look_at_new_keys(self) -> None:
-        """Bring ``_newest`` up to date: C calls on pieces, and Python once for each ledger in a piece."""
-        tables = self._tables
-        while self._seen_tables < len(tables):
-            # A table with a successor gets no more keys, so this is asked before its keys are counted.
-            closed = self._seen_tables + 1 < len(tables)
-            keys = tables[self._seen_tables].keys
-            end = len(keys)
-            while self._seen_keys < end:
-                piece = sorted(keys[self._seen_keys : min(end, self._seen_keys + PIECE_ENTRIES)])
-                # Of the keys of a ledger the last one stays, which is its highest.
-                for ledger, key in dict(zip(map(ledger_of, piece), piece, strict=True)).items():
-                    if key > self._newest.get(ledger, b""):
-                        self._newest[ledger] = key
-                self._seen_keys += len(piece)
-            if not closed:
-                return
-            self._seen_tables += 1
-            self._seen_keys = 0
-
     def _forget_before(self, ledgers: set[bytes]) -> None:
         """Free entries of deleted ledgers that are now used again.
 
@@ -212,10 +252,6 @@ class WriteCache:
             return
         with self._newest_lock:
             for table in self._tables:
-                dead = [key for key in table.entries if ledger_of(key) in ledgers]
-                bodies = [table.entries.pop(key) for key in dead]
-                table.keys = list(table.entries)
+                bodies = table.forget(ledgers)
                 self.size_bytes -= sum(map(len, bodies)) + len(bodies) * ENTRY_OVERHEAD_BYTES
-            self._newest = {}
-            self._seen_tables = self._seen_keys = 0
         self._deleted -= ledgers

@@ -17,12 +17,10 @@ a ledger made anew under the same id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from bkctl.engine.cache.deletion_marks import DeletionMarks, Rounds
 from bkctl.engine.cache.write_cache import WriteCache
-
-#: Marks by ledger id (as 8 bytes); the number tells a mark from a later one of the same ledger.
-Marks = dict[bytes, int]
 
 
 class WriteCaches:
@@ -35,16 +33,15 @@ class WriteCaches:
         self.half_bytes_max = max(size_bytes_max // 2, 1)
         self.active = WriteCache(self.half_bytes_max)
         self.flushing: WriteCache | None = None
-        self.marks: Marks = {}
+        self.marks = DeletionMarks()
         self.swapped_s = 0.0
-        self._marks_made = 0
-        self._marks_at_swap = 0
+        self._marked_before_swap: Rounds = ()
 
     def swap(self, now_s: float) -> bool:
         """Hand the active cache to the flush; False when the other one is not free."""
         if self.flushing is not None:
             return False
-        self._marks_at_swap = self._marks_made
+        self._marked_before_swap = self.marks.until_now()
         self.swapped_s = now_s
         # In this order: between the two statements the entries are in both places, never in neither.
         self.flushing = self.active
@@ -64,24 +61,36 @@ class WriteCaches:
                 body = flushing.get(key)
         return body
 
-    def put_many(self, keys: Sequence[bytes], bodies: Sequence[bytes], size_bytes: int) -> None:
-        """Add to the active cache."""
-        self.active.put_many(keys, bodies, size_bytes)
+    def put_many(
+        self,
+        keys: Sequence[bytes],
+        bodies: Sequence[bytes],
+        size_bytes: int,
+        ledgers: Collection[bytes] | None = None,
+    ) -> None:
+        """Add to the active cache; see its ``put_many``."""
+        self.active.put_many(keys, bodies, size_bytes, ledgers)
 
     def delete_ledger(self, ledger: int) -> None:
         """Hide what there is of a ledger, here and in the index; what is put later is seen."""
-        self._marks_made += 1
-        self.marks[ledger.to_bytes(8, "big")] = self._marks_made
+        self.marks.add(ledger.to_bytes(8, "big"))
         self.active.delete_ledger(ledger)
         if self.flushing is not None:
             self.flushing.delete_ledger(ledger)
 
-    def marks_before_swap(self) -> Marks:
-        """Marks that are older than the flushing cache's last entry: new entries may lie behind them."""
-        return {ledger: mark for ledger, mark in self.marks.items() if mark <= self._marks_at_swap}
+    def has_entries(self, ledger: int) -> bool:
+        """Whether one of the two has entries of a ledger."""
+        flushing = self.flushing
+        return self.active.has_entries(ledger) or (flushing is not None and flushing.has_entries(ledger))
 
-    def lift(self, done: Marks) -> None:
-        """Remove these marks, except where the ledger was deleted once more."""
-        for ledger, mark in done.items():
-            if self.marks.get(ledger) == mark:
-                del self.marks[ledger]
+    def marks_before_swap(self) -> Rounds:
+        """Marks that are older than the flushing cache's last entry: new entries may lie behind them."""
+        return self.marks.still_there(self._marked_before_swap)
+
+    def marks_since(self, done: Rounds) -> Rounds:
+        """All marks that there are, except these; those that are made from now on are not among them."""
+        return self.marks.until_now(done)
+
+    def keep_marks(self) -> None:
+        """A flush has failed: the marks that it took stay."""
+        self.marks.go_on(self._marked_before_swap)

@@ -482,7 +482,7 @@ def test_a_deleted_ledger_is_gone_at_once_and_its_rows_with_the_next_flush(rig: 
     assert_gone(rig, 1, 3)
     assert rows_of(rig, 1) == []
     assert rig.ledger_rows.get(key_of(1, 0)[:8]) is None
-    assert rig.storage.caches.marks == {}
+    assert not rig.storage.caches.marks
     assert rig.entry_logger.entries_appended == 2, "entries in the write caches were not written"
     assert rig.storage.read(2, 0) == entry_of(2, 0)
     assert_gone(rig.after_crash(), 1, 3)
