@@ -35,6 +35,7 @@ class LedgerDescriptor:
     seen; ``lac_complete`` that entries of earlier runs of the bookie are counted in.
     ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
     record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
+    ``used`` says that somebody needed it since the table last looked for ledgers to forget.
     ``watches`` is None while nobody waits for the LAC, which is so of nearly all ledgers.
     """
 
@@ -50,6 +51,7 @@ class LedgerDescriptor:
         "ledger",
         "master_key",
         "storage",
+        "used",
         "watches",
     )
 
@@ -68,6 +70,7 @@ class LedgerDescriptor:
         self.lac = LAC_NONE
         self.lac_complete = False
         self.watches: LacWatches | None = None
+        self.used = False
 
     @property
     def key_prefix(self) -> bytes:

@@ -18,13 +18,21 @@ from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
 
+#: Descriptors that are looked at when one has to be forgotten.
+LOOKED_AT_MAX = 32
+
 #: How long a ledger that was deleted while it was fenced cannot be made anew, and how many are remembered.
 BURIED_S = 3600.0
 BURIED_MAX = 100_000
 
 
 class LedgerTable:
-    """Descriptors, at most about ``descriptors_max``; beyond, the oldest idle ones are forgotten.
+    """Descriptors, at most about ``descriptors_max``; beyond, idle ones are forgotten.
+
+    They stand in a queue. Whenever there is one too many, some at its front are looked at: one that was used
+    since the last look, or is not idle, goes to the end of the queue, the others are forgotten. So those least
+    recently used go first, a use costs nothing but a flag, and no call takes long. When all were in use, the
+    bound is exceeded by a thirtieth at most, until the looks have come round.
 
     ``grants`` maps master key + ledger id to the descriptor of every ledger that takes plain adds right now:
     open, and with its key in the journal.
@@ -36,7 +44,7 @@ class LedgerTable:
         self.storages = storages
         self.journals = journals
         self.grants: dict[bytes, LedgerDescriptor] = {}
-        self._descriptors: dict[int, LedgerDescriptor] = {}
+        self._descriptors: OrderedDict[int, LedgerDescriptor] = OrderedDict()
         self._descriptors_max = descriptors_max
         # Fenced ledgers that were deleted, and until when that counts; in the order of that time.
         self._buried: OrderedDict[int, float] = OrderedDict()
@@ -55,11 +63,11 @@ class LedgerTable:
     def get(self, ledger: int) -> LedgerDescriptor | None:
         """The descriptor of a ledger that this bookie knows, or None."""
         descriptor = self._descriptors.get(ledger)
-        if descriptor is None:
-            row = self.storage_of(ledger).ledgers.get(ledger)
-            if row is not None:
-                descriptor = self._keep(self._from_row(ledger, row))
-        return descriptor
+        if descriptor is not None:
+            descriptor.used = True
+            return descriptor
+        row = self.storage_of(ledger).ledgers.get(ledger)
+        return None if row is None else self._keep(self._from_row(ledger, row))
 
     def open(self, ledger: int, master_key: bytes) -> LedgerDescriptor:
         """The descriptor of a ledger for one who brings ``master_key``; an unknown ledger is created with it.
@@ -213,9 +221,15 @@ class LedgerTable:
         return descriptor
 
     def _forget_idle(self) -> None:
-        """Forget the older half of the descriptors as far as they are idle."""
-        for ledger in list(self._descriptors)[: len(self._descriptors) // 2 + 1]:
-            if self._descriptors[ledger].idle:
+        """Look at those that have not been looked at for the longest time; forget the idle and unused."""
+        for _ in range(min(LOOKED_AT_MAX, len(self._descriptors))):
+            if len(self._descriptors) < self._descriptors_max:
+                return
+            ledger, descriptor = next(iter(self._descriptors.items()))
+            if descriptor.used or not descriptor.idle:
+                descriptor.used = False
+                self._descriptors.move_to_end(ledger)
+            else:
                 self.forget(ledger)
 
 

@@ -16,7 +16,7 @@ import enum
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -175,6 +175,17 @@ class WriteStage:
         call_all(_ANSWER, actions)
         return True
 
+    def end_of_known(self, grants: Sequence[bytes], start: int) -> int:
+        """Where the first grant behind ``start`` stands that would keep :meth:`add_run` from taking a run.
+
+        From any thread, without a lock: another thread may change it at any time.
+        """
+        known = self._table.grants
+        end = start
+        while end < len(grants) and grants[end] in known:
+            end += 1
+        return end
+
     def add(self, add: SingleAdd) -> None:
         """Take one add; its answer comes through its sink, from another thread or before this returns.
 
@@ -275,7 +286,8 @@ class WriteStage:
                 if lac > descriptor.lac:
                     descriptor.lac = lac
         for descriptor in ledgers:
-            if descriptor.watches:
+            descriptor.used = True
+            if descriptor.watches is not None:
                 actions.extend(descriptor.due_watches(self._clock.time_ms()))
 
     def _check(self, add: SingleAdd) -> None:
