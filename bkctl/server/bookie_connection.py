@@ -218,17 +218,23 @@ class BookieConnection(asyncio.Protocol):
         return taken
 
     def add_one_by_one(self, run: AddRun) -> None:
-        """Add the entries of a run each by itself: some ledger is new, fenced, or has another key.
+        """Add a run that the engine did not take as a whole: some ledger is new, fenced, or has another key.
 
-        After the first one that was taken the rest may be a plain run again.
+        Entries of ledgers that are known stay together as far as they stand side by side, the others are
+        added each by itself. Each entry is looked at a fixed number of times, however many ledgers are new.
         """
         refused: list[tuple[bytes, ResultCode]] = []
-        for index in range(len(run)):
+        index = tried = 0
+        while index < len(run):
+            if index == tried:
+                tried = max(index + 1, self._server.bookie.writes.end_of_known(run.grants, index))
+                if tried - index > 1 and self._add_whole(_slice(run, index, tried)):
+                    index = tried
+                    continue
             code = self._add_single(run, index)
             if code is not None:
                 refused.append((run.tokens[index], code))
-            elif index + 1 < len(run) and self._add_whole(_rest(run, index + 1)):
-                break
+            index += 1
         if refused:
             self._refuse(run.wire, refused)
 
@@ -302,7 +308,3 @@ def _slice(run: AddRun, start: int, stop: int) -> AddRun:
         run.tokens[start:stop],
         sum(map(len, bodies)),
     )
-
-
-def _rest(run: AddRun, start: int) -> AddRun:
-    return _slice(run, start, len(run))
