@@ -103,8 +103,11 @@ class KeyValueReader(Protocol):
     def floor(self, key: bytes) -> Row | None:
         """The row with the largest key that is at most ``key``."""
 
-    def below(self, key: bytes) -> Row | None:
-        """The row with the largest key that is less than ``key``."""
+    def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
+        """The row with the largest key that is less than ``key``, and with ``start`` at least that.
+
+        With ``start`` the time that it takes does not depend on what is, or was deleted, in front of it.
+        """
 
     def count_estimate(self) -> int:
         """About how many rows there are; exact only by chance."""

@@ -107,9 +107,9 @@ class FaultyStore:
         with self._faults("get"):
             return self._inner.floor(key)
 
-    def below(self, key: bytes) -> Row | None:
+    def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
         with self._faults("get"):
-            return self._inner.below(key)
+            return self._inner.below(key, start=start)
 
     def count_estimate(self) -> int:
         return self._inner.count_estimate()

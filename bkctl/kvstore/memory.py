@@ -78,8 +78,9 @@ class MemoryReader:
     def floor(self, key: bytes) -> Row | None:
         return self._row_before(key, bisect_right)
 
-    def below(self, key: bytes) -> Row | None:
-        return self._row_before(key, bisect_left)
+    def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
+        row = self._row_before(key, bisect_left)
+        return None if row is None or (start is not None and row[0] < start) else row
 
     def count_estimate(self) -> int:
         self._check_open()

@@ -90,8 +90,8 @@ class ReopeningStore:
     def floor(self, key: bytes) -> Row | None:
         return self._looked_up(lambda store: store.floor(key))
 
-    def below(self, key: bytes) -> Row | None:
-        return self._looked_up(lambda store: store.below(key))
+    def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
+        return self._looked_up(lambda store: store.below(key, start=start))
 
     def count_estimate(self) -> int:
         return self._looked_up(lambda store: store.count_estimate())

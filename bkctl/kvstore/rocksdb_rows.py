@@ -168,8 +168,8 @@ class RocksRows:
     def floor(self, key: bytes) -> Row | None:
         return self._guarded(lambda: self._row_before(key, included=True))
 
-    def below(self, key: bytes) -> Row | None:
-        return self._guarded(lambda: self._row_before(key, included=False))
+    def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
+        return self._guarded(lambda: self._row_before(key, included=False, start=start))
 
     def count_estimate(self) -> int:
         return self._number("estimate-num-keys")
@@ -213,10 +213,23 @@ class RocksRows:
         self._scans.add(scan)
         return scan
 
-    def _row_before(self, key: bytes, *, included: bool) -> Row | None:
-        """The last row up to ``key``, to be called inside the gate: the cursor must be gone outside."""
-        cursor = self._opened().iter()
+    def _row_before(self, key: bytes, *, included: bool, start: bytes | None = None) -> Row | None:
+        """The last row up to ``key``, to be called inside the gate: the cursor must be gone outside.
+
+        A seek backwards goes through rows that were deleted as a range while they stood in a memtable, one by
+        one with the interpreter's lock held, and no bound ends it. A seek forwards ends at its bound: with
+        ``start`` it comes first, and when there is a row, the other one finds the last of them at once.
+        """
+        options = rocksdict.ReadOptions()
+        if start is not None:
+            options.set_iterate_upper_bound(max(key, start))
+        cursor = self._opened().iter(options)
         try:
+            if start is not None:
+                cursor.seek(start)
+                if not cursor.valid():
+                    cursor.status()
+                    return None
             cursor.seek_for_prev(key)
             if not included and cursor.valid() and cursor.key() == key:
                 cursor.prev()

@@ -163,6 +163,16 @@ def test_floor_and_below(opened: Opener) -> None:
         assert reader.below(key) == ((less[-1], ROWS[less[-1]]) if less else None)
 
 
+def test_below_with_a_start(opened: Opener) -> None:
+    reader = opened(ROWS)
+    keys = sorted(ROWS)
+    borders = [*keys, b"", b"\x05\x00\x07", b"\x06", b"\xff\xff\xff"]
+    for start in borders:
+        for key in borders:
+            less = [candidate for candidate in keys if start <= candidate < key]
+            assert reader.below(key, start=start) == ((less[-1], ROWS[less[-1]]) if less else None)
+
+
 def test_empty(opened: Opener) -> None:
     reader = opened({})
     assert list(reader.batches()) == []
@@ -188,6 +198,7 @@ def test_closed(opened: Opener) -> None:
         lambda: reader.get_many([b"x"]),
         lambda: reader.floor(b"x"),
         lambda: reader.below(b"x"),
+        lambda: reader.below(b"x", start=b"a"),
         lambda: list(reader.batches()),
         lambda: next(begun),
         reader.count_estimate,

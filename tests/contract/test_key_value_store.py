@@ -118,6 +118,22 @@ def test_ranges_are_deleted_without_their_end(kind: Kind, start: bytes, stop: by
     assert rows_of(kind.reopened()) == expected
 
 
+@pytest.mark.parametrize("flushed", ["never", "before", "after", "both"])
+def test_the_row_below_a_key_is_found_among_deleted_ones(kind: Kind, flushed: str) -> None:
+    store = kind.open()
+    store.write([Put(key(number), b"1") for number in range(100)], sync=False)
+    if flushed in ("before", "both"):
+        store.flush()
+    store.write([DeleteRange(key(first), key(first + 9)) for first in range(0, 100, 10)], sync=True)
+    if flushed in ("after", "both"):
+        store.flush()
+    for first in range(0, 100, 7):
+        for last in range(first, 101, 7):
+            live = [number for number in range(first, last) if number % 10 == 9]
+            expected = (key(live[-1]), b"1") if live else None
+            assert store.below(key(last), start=key(first)) == expected
+
+
 @pytest.mark.parametrize("sync", [False, True])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_what_was_written_is_there_after_a_reopen(kind: Kind, sync: bool, flushed: bool) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator
-from itertools import islice
 
 from bkctl.codec.ledger_data import (
     FLAGS_ID,
@@ -27,11 +26,12 @@ from bkctl.codec.ledger_data import (
     encode_ledger_data,
     encode_ledger_key,
 )
+from bkctl.engine.index.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put
 
-#: Operations in one batch of the store.
-OPERATIONS_MAX = 100_000
+#: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
+OPERATIONS_MAX = 2048
 
 #: Different rows that are looked for among those that follow; more than that are not of a few applications.
 _SHARED_ROWS_MAX = 10_000
@@ -123,10 +123,8 @@ class LedgerIndex:
         self._store.close()
 
     def _write(self, rows: dict[int, _Row]) -> None:
-        operations = self._operations(rows)
-        while batch := list(islice(operations, OPERATIONS_MAX)):
-            # The write-ahead log is synced: fences, keys and explicit LACs survive from here on.
-            self._store.write(batch, sync=True)
+        # The write-ahead log is synced: fences, keys and explicit LACs survive from here on.
+        write_in_batches(self._store, self._operations(rows), OPERATIONS_MAX)
         self._rebuilt.difference_update(rows)
 
     def _operations(self, rows: dict[int, _Row]) -> Iterator[Operation]:
