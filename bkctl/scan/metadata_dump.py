@@ -9,6 +9,9 @@
 is what the ledgers' paths have in front. A dump holds the ledgers' passwords in clear: reprs and errors do
 not show data.
 
+The file is read node by node and stays open: a dump in memory is its nodes but for the ledgers, of which only
+the places in the file are kept.
+
 ``end`` is the end marker, the last of all keys. It is written when everything before it was read, so that a
 dump without one may be a part of a cluster (tools that are older, or not ours, write none). ``time_ms`` is
 when the reading began and ``next_ledger`` the id that the cluster would have generated next at that moment:
@@ -17,33 +20,32 @@ of a ledger that is newer the dump says nothing. The undo file of ``ledger delet
 
 from __future__ import annotations
 
-import base64
 import enum
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeGuard
 
-from bkctl.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata
+from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import split_ledger_path
 from bkctl.errors import CorruptionError
-from bkctl.vfs.base import FileSystem
+from bkctl.scan.dumped_nodes import (
+    DumpedLedgers,
+    DumpedNodes,
+    DumpedPaths,
+    LedgerPlaces,
+    Znode,
+    decode_dumped_ledger,
+    decode_znode,
+)
+from bkctl.scan.json_members import Member, members
+from bkctl.vfs.base import FileSystem, ReadableFile
 
 #: Bound on a dump's size: a million ledgers take some 400 MB.
-DUMP_BYTES_MAX = 2 << 30
+DUMP_BYTES_MAX = 64 << 30
 
-_VERSION_LIMIT = 2**31
+_WHAT = "metadata dump"
 _END = "end"
 _INSTANCE_ID = "INSTANCEID"
-
-
-@dataclass(frozen=True, slots=True)
-class Znode:
-    """One node of the tree; ``version`` counts the rewrites of its data."""
-
-    data: bytes = field(repr=False)
-    version: int
-    ephemeral: bool
 
 
 class DumpKind(enum.Enum):
@@ -84,8 +86,8 @@ class MetadataDump:
 
     root: str
     znodes: Mapping[str, Znode]
-    ledgers: dict[int, LedgerMetadata]
-    ledger_paths: dict[int, str]
+    ledgers: Mapping[int, LedgerMetadata]
+    ledger_paths: Mapping[int, str]
     cookies: dict[str, bytes]
     end: DumpEnd | None = None
 
@@ -102,28 +104,20 @@ class MetadataDump:
 
 
 def load_metadata_dump(fs: FileSystem, path: str) -> MetadataDump:
-    """Read and decode a dump file.
+    """Read a dump file, and decode everything in it once.
 
     Raises CorruptionError naming the file, and the znode where there is one; NotFoundError; StorageError.
+    Looking a ledger up raises the same when the file is not what it was.
     """
     file = fs.open(path)
     try:
-        size = file.size_bytes
-        if size > DUMP_BYTES_MAX:
-            raise CorruptionError(
-                "metadata dump",
-                path=path,
-                offset=DUMP_BYTES_MAX,
-                expected=f"at most {DUMP_BYTES_MAX} bytes",
-                found=str(size),
-            )
-        data = file.read_at(0, size)
-    finally:
-        file.close()
-    try:
-        return decode_metadata_dump(data)
+        return _read(file)
     except CorruptionError as error:
+        file.close()
         raise error.located(path) from None
+    except BaseException:
+        file.close()
+        raise
 
 
 def decode_metadata_dump(data: bytes) -> MetadataDump:
@@ -131,54 +125,125 @@ def decode_metadata_dump(data: bytes) -> MetadataDump:
 
     Raises CorruptionError; within a znode's data the offset counts from the data's first byte.
     """
-    tree = _parse(data)
-    end = _end(tree)
-    znodes = _znodes(tree)
-    if end is not None and end.nodes != len(znodes):
-        raise CorruptionError("metadata dump", expected=f"{end.nodes} znodes", found=f"{len(znodes)}")
-    root = _root(znodes)
-    ledgers: dict[int, LedgerMetadata] = {}
-    paths: dict[int, str] = {}
-    for ledger, path in sorted(_ledgers_below(root, znodes)):
-        if ledger in paths:
-            raise CorruptionError(f"znode {path}", expected=f"ledger {ledger} once", found=paths[ledger])
-        try:
-            ledgers[ledger] = decode_ledger_metadata(znodes[path].data)
-        except CorruptionError as error:
-            raise CorruptionError(
-                f"znode {path}: {error.what}", offset=error.offset, expected=error.expected, found=error.found
-            ) from None
-        paths[ledger] = path
-    prefix = f"{root}/cookies/"
-    cookies = {path[len(prefix) :]: node.data for path, node in znodes.items() if path.startswith(prefix)}
-    return MetadataDump(root, znodes, ledgers, paths, cookies, end)
+    return _read(_Bytes(data))
 
 
-def _parse(data: bytes) -> dict[str, object]:
-    try:
-        tree: object = json.loads(data)
-    except json.JSONDecodeError as error:
+class _Bytes:
+    """A file in memory."""
+
+    path = _WHAT
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _read(file: ReadableFile) -> MetadataDump:
+    if file.size_bytes > DUMP_BYTES_MAX:
         raise CorruptionError(
-            "metadata dump", offset=error.pos, expected="JSON", found="other text"
-        ) from None
-    except (ValueError, RecursionError):
-        raise CorruptionError("metadata dump", expected="JSON", found="other bytes") from None
-    if not isinstance(tree, dict):
-        raise CorruptionError(
-            "metadata dump", expected="one JSON object of znodes", found=type(tree).__name__
+            _WHAT,
+            offset=DUMP_BYTES_MAX,
+            expected=f"at most {DUMP_BYTES_MAX} bytes",
+            found=str(file.size_bytes),
         )
-    return tree
+    reader = _Reader(file)
+    end: DumpEnd | None = None
+    count = 0
+    for member in members(file, _WHAT):
+        if end is not None:
+            raise CorruptionError(
+                f"{_WHAT}: end marker", expected="nothing behind it", found=member.name[:200]
+            )
+        if member.name == _END:
+            end = _end(member.value)
+        else:
+            reader.take(member)
+            count += 1
+    if end is not None and end.nodes != count:
+        raise CorruptionError(_WHAT, expected=f"{end.nodes} znodes", found=f"{count}")
+    return reader.dump(end)
 
 
-def _end(tree: dict[str, object]) -> DumpEnd | None:
-    """Take the end marker out of the tree; None where there is none."""
-    if _END not in tree:
-        return None
-    last = next(reversed(tree))
-    value = tree.pop(_END)
-    what = "metadata dump: end marker"
-    if last != _END:
-        raise CorruptionError(what, expected="nothing behind it", found=last[:200])
+class _Reader:
+    """Sorts nodes as they come. Which paths are those of ledgers is known only at the end, by the root."""
+
+    def __init__(self, file: ReadableFile) -> None:
+        self._file = file
+        self._others: dict[str, Znode] = {}
+        # Places, and the first error, of what would be a ledger below each of these roots.
+        self._places: dict[str, LedgerPlaces] = {}
+        self._errors: dict[str, CorruptionError] = {}
+        self._shortest: str | None = None
+        self._above = ""
+
+    def take(self, member: Member) -> None:
+        """Note a node. Raises CorruptionError."""
+        path = member.name
+        node = decode_znode(path, member.value)
+        self._note_path(path)
+        split = split_ledger_path(path)
+        if split is None:
+            self._others[path] = node
+            return
+        root, ledger = split
+        if root not in self._places:
+            self._places[root] = LedgerPlaces(self._file)
+        self._places[root].add(ledger, member)
+        if root not in self._errors:
+            try:
+                decode_dumped_ledger(path, node.data)
+            except CorruptionError as error:
+                self._errors[root] = error
+
+    def _note_path(self, path: str) -> None:
+        if self._shortest is None:
+            self._shortest, self._above = path, path.rstrip("/")
+        elif len(path) < len(self._shortest):
+            self._shortest = path
+        while not (path == self._above or path.startswith(self._above + "/")):
+            self._above = self._above.rpartition("/")[0]
+
+    def dump(self, end: DumpEnd | None) -> MetadataDump:
+        """The dump, when all nodes were taken. Raises CorruptionError."""
+        root = self._root()
+        if root in self._errors:
+            raise self._errors[root]
+        places = self._places.pop(root, None) or LedgerPlaces(self._file)
+        for foreign in self._places.values():
+            self._others.update(foreign.node(at) for at in range(len(foreign)))
+        places.settle()
+        places.own_file()
+        prefix = f"{root}/cookies/"
+        cookies = {
+            path[len(prefix) :]: node.data for path, node in self._others.items() if path.startswith(prefix)
+        }
+        nodes = DumpedNodes(self._others, places)
+        return MetadataDump(root, nodes, DumpedLedgers(places), DumpedPaths(places), cookies, end)
+
+    def _root(self) -> str:
+        """The ledgers root: the path above all others, else what stands before the ledgers."""
+        if self._shortest is None:
+            raise CorruptionError(_WHAT, expected="znodes", found="none")
+        if split_ledger_path(self._shortest) is None and self._shortest.rstrip("/") == self._above:
+            return self._above
+        if len(self._places) != 1:
+            raise CorruptionError(
+                _WHAT,
+                expected="one ledgers root above all znodes",
+                found=f"{len(self._places)} of them",
+            )
+        return next(iter(self._places))
+
+
+def _end(value: object) -> DumpEnd:
+    """The end marker. Raises CorruptionError."""
+    what = f"{_WHAT}: end marker"
     if not isinstance(value, dict) or value.get("complete") is not True:
         raise CorruptionError(what, expected='an object with "complete": true')
     kinds = {kind.value: kind for kind in DumpKind}
@@ -193,50 +258,3 @@ def _end(tree: dict[str, object]) -> DumpEnd | None:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _znodes(tree: dict[str, object]) -> dict[str, Znode]:
-    return {path: _znode(path, value) for path, value in tree.items()}
-
-
-def _znode(path: str, value: object) -> Znode:
-    what = f"znode {path[:200]}"
-    if not path.startswith("/"):
-        raise CorruptionError(what, expected="a path that starts with a slash")
-    if not isinstance(value, dict):
-        raise CorruptionError(what, expected="an object with data, version and ephemeral")
-    data, version, ephemeral = value.get("data"), value.get("version", 0), value.get("ephemeral", False)
-    if data is not None and not isinstance(data, str):
-        raise CorruptionError(what, expected="data in base64")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < _VERSION_LIMIT:
-        raise CorruptionError(what, expected="version, an i32 >= 0")
-    if not isinstance(ephemeral, bool):
-        raise CorruptionError(what, expected="ephemeral, true or false")
-    try:
-        return Znode(base64.b64decode(data or "", validate=True), version, ephemeral)
-    except ValueError:
-        raise CorruptionError(what, expected="data in base64") from None
-
-
-def _root(paths: Iterable[str]) -> str:
-    """The ledgers root: the path above all others, else what stands before the ledgers."""
-    shortest = min(paths, key=len, default="")
-    if not shortest:
-        raise CorruptionError("metadata dump", expected="znodes", found="none")
-    if split_ledger_path(shortest) is None and all(
-        path == shortest or path.startswith(shortest.rstrip("/") + "/") for path in paths
-    ):
-        return shortest.rstrip("/")
-    roots = {split[0] for path in paths if (split := split_ledger_path(path))}
-    if len(roots) != 1:
-        raise CorruptionError(
-            "metadata dump", expected="one ledgers root above all znodes", found=f"{len(roots)} of them"
-        )
-    return roots.pop()
-
-
-def _ledgers_below(root: str, paths: Iterable[str]) -> Iterable[tuple[int, str]]:
-    for path in paths:
-        split = split_ledger_path(path)
-        if split is not None and split[0] == root:
-            yield split[1], path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bkctl.admin.offline.cookie_rules import StoredCookie
@@ -90,7 +90,7 @@ class Examination:
     given: frozenset[str] = frozenset()
     other_storage: bool = False
     cluster: ClusterFacts | None = None
-    ledgers: dict[int, LedgerMetadata] | None = None
+    ledgers: Mapping[int, LedgerMetadata] | None = None
     metadata_file: str | None = None
     find: FindMetadata | None = None
     command_options: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import merge
@@ -43,7 +43,7 @@ class CheckOptions:
     """``metadata`` is ledger id to metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
 
     book: DigestBook
-    metadata: dict[int, LedgerMetadata] | None
+    metadata: Mapping[int, LedgerMetadata] | None
     memory_bytes: int
 
 
