@@ -93,7 +93,7 @@ class Bookie:
         self.table = LedgerTable(self.storages, self.journals, descriptors_max=settings.descriptors_max)
         self.writes = WriteStage(self._lock, self.table, clock, settings.writes, self.fail)
         self.reads = ReadStage(self._lock, self.table)
-        self.fencing = Fencing(self._lock, self.table)
+        self.fencing = Fencing(self._lock, self.table, clock)
         self.explicit_lacs = ExplicitLacs(
             self._lock, self.table, self.writes, clock, journal=settings.journal.format_version >= 6
         )

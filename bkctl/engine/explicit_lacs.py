@@ -38,9 +38,9 @@ class ExplicitLacs:
     def write(self, blob: bytes, master_key: bytes, done: Done, *, high_priority: bool = False) -> None:
         """Keep a LAC packet (``codec.explicit_lac``) as it came; its own ledger id and LAC count.
 
-        A fenced ledger takes it, an unknown one is created. ``done`` is called once, perhaps before this
-        returns. Raises BadRequestError for a packet that is too short or has a negative ledger id,
-        ReadOnlyBookieError, UnauthorizedError.
+        A fenced ledger takes it, an unknown one is created, unless it was fenced and then deleted. ``done``
+        is called once, perhaps before this returns. Raises BadRequestError for a packet that is too short or
+        has a negative ledger id, ReadOnlyBookieError, LedgerFencedError, UnauthorizedError.
         """
         if len(blob) < _FRONT.size:
             raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at least {_FRONT.size} are needed")
@@ -50,6 +50,7 @@ class ExplicitLacs:
         actions: Actions = []
         with self._lock:
             self._writes.check_writable(ledger, high_priority=high_priority)
+            self._table.refuse_buried(ledger, self._clock.monotonic())
             descriptor = self._table.open(ledger, master_key)
             self._table.change_row(ledger, explicit_lac=blob)
             if self._journal:

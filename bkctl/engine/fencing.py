@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+from bkctl.clock import Clock
 from bkctl.codec import journal as journal_codec
 from bkctl.engine.engine_thread import call_all
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.write_stage import Actions
-from bkctl.errors import BkctlError, BookieIOError
+from bkctl.errors import BkctlError, BookieIOError, NoLedgerError
 
 _ANSWER = "an answer to a fence"
 
@@ -27,19 +28,24 @@ _ANSWER = "an answer to a fence"
 class Fencing:
     """Fences ledgers; thread-safe, never waits."""
 
-    def __init__(self, lock: threading.Lock, table: LedgerTable) -> None:
+    def __init__(self, lock: threading.Lock, table: LedgerTable, clock: Clock) -> None:
         self._lock = lock
         self._table = table
+        self._clock = clock
 
     def fence(self, ledger: int, master_key: bytes, done: Done) -> None:
         """Fence a ledger; one that the bookie does not know is created with this key, and fenced.
 
+        One that was fenced and deleted stays so: it takes no adds, and a row of it would only be collected
+        again. Raises NoLedgerError then, by which a recovery knows that there is nothing here.
         ``done`` is called once, when the fence is durable (None) or cannot be made so (BookieIOError);
         perhaps before this returns. Raises UnauthorizedError for another key than the ledger's, StorageError
         when the journal takes nothing. Also a fence that failed keeps adds out from here on.
         """
         actions: Actions = []
         with self._lock:
+            if self._table.is_buried(ledger, self._clock.monotonic()):
+                raise NoLedgerError(f"ledger {ledger} was fenced and then deleted", ledger=ledger)
             descriptor = self._table.open(ledger, master_key)
             if descriptor.fence_waiters is not None:
                 descriptor.fence_waiters.append(done)

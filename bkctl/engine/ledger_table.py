@@ -21,8 +21,9 @@ from bkctl.errors import BkctlError, CorruptionError, LedgerFencedError, Unautho
 #: Descriptors that are looked at when one has to be forgotten.
 LOOKED_AT_MAX = 32
 
-#: How long a ledger that was deleted while it was fenced cannot be made anew, and how many are remembered.
-BURIED_S = 3600.0
+#: How long a ledger that was deleted while it was fenced cannot be made anew: 7 days, as in Java, unless the
+#: bookie is stopped before. So many are remembered, in 20 MB; beyond, those deleted first are forgotten.
+BURIED_S = 7 * 24 * 3600.0
 BURIED_MAX = 100_000
 
 
@@ -164,7 +165,7 @@ class LedgerTable:
         return descriptor
 
     def bury(self, ledger: int, now_s: float) -> None:
-        """A fenced ledger is being deleted: let nobody make it anew for an hour.
+        """A fenced ledger is being deleted: let nobody make it anew for a time.
 
         Its writer may not know yet; what it writes would be acknowledged, and lost with the ledger.
         """
@@ -173,9 +174,13 @@ class LedgerTable:
         self._buried.pop(ledger, None)
         self._buried[ledger] = now_s + BURIED_S
 
+    def is_buried(self, ledger: int, now_s: float) -> bool:
+        """Whether the ledger was fenced and then deleted, not too long ago."""
+        return self._buried.get(ledger, now_s) > now_s
+
     def refuse_buried(self, ledger: int, now_s: float) -> None:
         """Raises LedgerFencedError for a ledger that was fenced and deleted."""
-        if self._buried.get(ledger, now_s) > now_s:
+        if self.is_buried(ledger, now_s):
             raise LedgerFencedError(f"ledger {ledger} was fenced and then deleted", ledger=ledger)
 
     def descriptors(self) -> Iterable[LedgerDescriptor]:

@@ -47,11 +47,19 @@ class Pace:
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """Around calls to the cluster, which may take long. Raises StoppedError."""
+        """Around calls to the cluster, which may take long. Raises StoppedError.
+
+        A stop does not wait for them, so that the cluster may be closed under one: what it raises then is no
+        failure.
+        """
         self._asking.set()
         try:
             self.check()
-            yield
+            try:
+                yield
+            except BkctlError:
+                self.check()
+                raise
             self.check()
         finally:
             self._asking.clear()

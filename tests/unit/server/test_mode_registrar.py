@@ -37,7 +37,7 @@ class World:
         def registering(*arguments: Any) -> None:
             if self.hangs:
                 self.hanging.set()
-                self.go_on.wait(20)
+                self.go_on.wait(90)
             if self.away:
                 raise ConnectionFailedError("the metadata store is away")
             register(*arguments)

@@ -111,6 +111,24 @@ def test_a_fencing_read_is_answered_only_behind_its_fence(
         port.close()
 
 
+@pytest.mark.parametrize("wire", [Wire.V2, Wire.V3])
+def test_a_fencing_read_of_a_ledger_that_was_fenced_and_deleted_finds_no_ledger(
+    tmp_path: Path, wire: Wire
+) -> None:
+    with EmbeddedBookie(tmp_path) as bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        port = Port(bookie.port, wire)
+        assert code(port.ask(add(5, 0))) is ResultCode.OK
+        assert code(port.ask(ReadRequest(5, 0, MASTER_KEY, fence=True))) is ResultCode.OK
+        bookie.service.bookie.delete_ledger(5)
+        for entry in (0, -1):
+            assert code(port.ask(ReadRequest(5, entry, MASTER_KEY, fence=True))) is ResultCode.NO_LEDGER
+        assert code(port.ask(ReadRequest(5, 0))) is ResultCode.NO_LEDGER
+        assert code(port.ask(add(5, 1))) is ResultCode.FENCED
+        port.close()
+
+
 def test_the_ids_in_the_entry_count_and_the_answer_repeats_the_requests(v3: Port) -> None:
     answer = v3.ask(AddRequest(11, 99, MASTER_KEY, body_of(11, 5, SIZE)))
     assert (code(answer), answer.entry) == (ResultCode.OK, 99)

@@ -207,6 +207,18 @@ def test_mutant_4462_a_ledger_that_was_fenced_and_deleted_takes_no_more_adds() -
         rig.add(7, 1)
 
 
+def test_a_fence_or_an_explicit_lac_does_not_make_a_deleted_ledger_anew() -> None:
+    """BookKeeper's TestFencing.testConcurrentFenceAndDeleteLedger: there is no such ledger any more."""
+    with rig_with_a_deleted_ledger(fenced=True) as rig:
+        with pytest.raises(NoLedgerError):
+            rig.fence(7)
+        with pytest.raises(LedgerFencedError):
+            rig.write_lac(7, 0)
+        assert rig.bookie.storages[0].ledgers.get(7) is None
+        with pytest.raises(NoLedgerError):
+            rig.bookie.reads.last_add_confirmed(7)
+
+
 def test_mutant_4462_without_the_grave_the_add_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bkctl.engine.ledger_table.LedgerTable.bury", lambda *_: None)
     with rig_with_a_deleted_ledger(fenced=True) as rig:

@@ -649,29 +649,6 @@ def test_a_store_that_does_not_say_its_next_id_deletes_nothing() -> None:
     rig.check(2)
 
 
-def test_a_stop_does_not_wait_for_a_store_that_is_slow() -> None:
-    rig = opened(wait_ms=3_600_000)
-    rig.fill([1, 2])
-    asked, answer = threading.Event(), threading.Event()
-
-    class Slow(Cluster):
-        def ranges(self):  # type: ignore[no-untyped-def]
-            asked.set()
-            assert answer.wait(20)
-            return super().ranges()
-
-    rig.collector._ledgers._cluster = Slow()
-    rig.collector.start()
-    rig.collector.request(MAJOR)
-    assert asked.wait(20)
-    rig.collector.stop()
-    rig.storage.stop()
-    answer.set()
-    rig.collector._thread.join(20)
-    assert not rig.collector._thread.is_alive
-    assert rig.deleted == []
-
-
 def test_a_bug_in_a_pass_does_not_end_collecting() -> None:
     rig = opened(wait_ms=3_600_000)
     passes = threading.Semaphore(0)

@@ -1,0 +1,58 @@
+"""A stop in the middle of a collection: it waits for nobody, and what it cuts off is no error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from bkctl.errors import ConnectionFailedError
+from tests.unit.engine.gc.gc_rig import MAJOR, Cluster, opened
+
+
+def test_a_store_that_is_closed_under_a_stop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    rig = opened(wait_ms=3_600_000)
+    rig.fill([1, 2])
+    asked, closed = threading.Event(), threading.Event()
+
+    class Closing(Cluster):
+        def ranges(self):  # type: ignore[no-untyped-def]
+            asked.set()
+            assert closed.wait(20)
+            raise ConnectionFailedError("the metadata store: closed")
+
+    rig.collector._ledgers._cluster = Closing()
+    rig.collector.start()
+    rig.collector.request(MAJOR)
+    assert asked.wait(20)
+    rig.collector.stop()
+    closed.set()
+    rig.collector._thread.join(20)
+    report = rig.collector.status().last_pass
+    assert report is not None
+    assert (report.failure, report.listing_failed) == ("stopped", None)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_stop_does_not_wait_for_a_store_that_is_slow() -> None:
+    rig = opened(wait_ms=3_600_000)
+    rig.fill([1, 2])
+    asked, answer = threading.Event(), threading.Event()
+
+    class Slow(Cluster):
+        def ranges(self):  # type: ignore[no-untyped-def]
+            asked.set()
+            assert answer.wait(20)
+            return super().ranges()
+
+    rig.collector._ledgers._cluster = Slow()
+    rig.collector.start()
+    rig.collector.request(MAJOR)
+    assert asked.wait(20)
+    rig.collector.stop()
+    rig.storage.stop()
+    answer.set()
+    rig.collector._thread.join(20)
+    assert not rig.collector._thread.is_alive
+    assert rig.deleted == []
