@@ -99,7 +99,7 @@ def run(command: list[str], uri: str) -> tuple[float, str]:
 def ours(uri: str, ledger: int) -> float:
     """Seconds to recover and show a ledger."""
     bkctl = [sys.executable, "-m", "bkctl", "ledger"]
-    recover_s, _ = run([*bkctl, "recover", str(ledger)], uri)
+    recover_s, _ = run([*bkctl, "recover", str(ledger), "--yes"], uri)
     show_s, shown = run([*bkctl, "show", str(ledger)], uri)
     assert json.loads(shown)["last_entry"] == ENTRIES - 1, shown
     return recover_s + show_s
@@ -119,7 +119,7 @@ def theirs(uri: str, ledger: int, jars: Jars, conf: Path) -> float:
 def many(uri: str, count: int, concurrency: int) -> float:
     """Ledgers recovered per second by one command."""
     ids = asyncio.run(leave_open(uri, count, 2))
-    command = [sys.executable, "-m", "bkctl", "ledger", "recover", "--all-open", "--yes"]
+    command = [sys.executable, "-m", "bkctl", "ledger", "recover", "--all-open", "--yes", "--stop-writers"]
     seconds, printed = run([*command, "--concurrency", str(concurrency)], uri)
     rows = [json.loads(line) for line in printed.splitlines()]
     assert {row["ledger"] for row in rows if row["state"] == "CLOSED"} >= set(ids)

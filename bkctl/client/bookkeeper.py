@@ -198,16 +198,18 @@ class BookKeeper:
         ledger: int,
         *,
         fence: bool = False,
+        wait_all: bool = True,
         password: bytes | None = None,
         digest: DigestType | None = None,
     ) -> tuple[StoredLedger, LacResult]:
         """What every bookie of the last ensemble says, with or without fencing the ledger there.
 
-        Waits for all of them, and goes on without those that do not answer. Raises NoSuchLedgerError,
-        AccessDeniedError.
+        Waits for all of them, and goes on without those that do not answer; with ``wait_all`` False only
+        until the answers cover the ledger. Raises NoSuchLedgerError, AccessDeniedError, and without
+        ``wait_all`` TooFewAnswersError.
         """
         stored, access = await self._look_up(ledger, password, digest)
-        return stored, await self._read_lac(access, stored.metadata, fence=fence, wait_all=True)
+        return stored, await self._read_lac(access, stored.metadata, fence=fence, wait_all=wait_all)
 
     async def delete(self, ledger: int, *, version: int | None = None) -> None:
         """Delete a ledger's metadata; bookies find out by themselves. One that is gone already is fine.

@@ -15,7 +15,7 @@ from bkctl.commands.cluster_options import (
     TlsKeyOption,
     open_client,
 )
-from bkctl.commands.ledger_options import LedgerArgument
+from bkctl.commands.ledger_options import LedgerArgument, WatchOption
 from bkctl.commands.options import (
     OutputOption,
     PasswordFileOption,
@@ -29,11 +29,19 @@ from bkctl.commands.output import Key, Schema, write_one
 DOCTOR_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
-    Key("verdict", "string", "healthy, unreadable, recoverable, needs_bookies or damaged_metadata"),
+    Key(
+        "verdict",
+        "string",
+        "healthy, open, under_replicated, unreadable, recoverable, needs_bookies or damaged_metadata",
+    ),
     Key("findings", "array of strings", "what was found, in sentences"),
-    Key("next_command", "string or null", "what to run next"),
+    Key("next_command", "string or null", "what to run next; null when there is nothing to do"),
     Key("absent", "array of strings", "bookies of its ensembles that are not registered"),
-    Key("would_close_at", "int or null", "last entry after a recovery; null when that is not known"),
+    Key(
+        "would_close_at",
+        "int or null",
+        "last entry after a recovery; null when that is not known, or while it is being written",
+    ),
     Key(
         "replicas",
         "array of objects",
@@ -49,6 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor_command(
     ledger: LedgerArgument,
+    watch: WatchOption = "2s",  # type: ignore[assignment]
     password: PasswordOption = None,
     password_file: PasswordFileOption = None,
     password_hex: PasswordHexOption = None,
@@ -63,7 +72,9 @@ def doctor_command(
 ) -> None:
     """[online] [reads] Say why a ledger does not open, and what to run next. Changes and fences nothing.
 
-    The exit code is 1 unless the verdict is healthy.
+    A ledger that is not closed is looked at twice: if something moved in between, a writer is at work, the
+    verdict is open and there is nothing to run. A writer that writes less often is seen with a longer
+    --watch. The exit code is 0 for the verdicts healthy and open, else 1.
 
     Examples:
 
@@ -71,11 +82,11 @@ def doctor_command(
 
       bkctl ledger doctor 42 -o json
     """
-    from bkctl.admin.online.ledger_doctor import Verdict, examine_ledger
+    from bkctl.admin.online.ledger_doctor import examine_ledger
 
     secret = read_password(password, password_file, password_hex)
     with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
-        found = client.call(examine_ledger(client.client, ledger, password=secret))
+        found = client.call(examine_ledger(client.client, ledger, password=secret, watch_s=watch / 1000))
     write_one(found, DOCTOR_SCHEMA, output)
-    if found.verdict is not Verdict.HEALTHY:
+    if not found.verdict.is_well:
         raise typer.Exit(1)

@@ -86,6 +86,15 @@ CustomOption = Annotated[
         help="Only those with this custom metadata; all of them if repeated.",
     ),
 ]
+WatchOption = Annotated[
+    int,
+    typer.Option(
+        "--watch",
+        metavar="TIME",
+        parser=parse_duration_ms,
+        help="How long an open ledger is watched for a writer that is at work.",
+    ),
+]
 
 
 def ledger_filter(

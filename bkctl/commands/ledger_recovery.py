@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from bkctl.commands.ledger_options import (
     NewerOption,
     OlderOption,
     StateName,
+    WatchOption,
     ledger_filter,
     parse_ledger_id,
 )
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from bkctl.admin.online.ledger_recovery import RecoveryFacts
     from bkctl.admin.online.ledgers import LedgerFilter
     from bkctl.client.sync import BookKeeperSync
-    from bkctl.metadata.api import MetadataStore
 
 _REPLICAS = "bookie, answered, lac, last_entry, fenced (null: not known), error"
 
@@ -99,6 +100,13 @@ def recover_command(
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Ledgers recovered at once.")
     ] = 8,
+    watch: WatchOption = "2s",  # type: ignore[assignment]
+    stop_writers: Annotated[
+        bool,
+        typer.Option(
+            "--stop-writers", help="With --all-open: also ledgers that a writer is at work on; it is stopped."
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     password: PasswordOption = None,
@@ -115,11 +123,15 @@ def recover_command(
 ) -> None:
     """[online] [writes] Recover ledgers whose writer is gone, and close them where the protocol says.
 
-    Nothing acknowledged is lost. A writer that is still alive is fenced off, so take care with --all-open: it
-    asks, or needs --yes. Ledgers that are closed are left as they are: run it again after an interruption.
-    --dry-run fences and writes nothing; bookies do not tell it whether they have fenced the ledger.
-    The exit code is 3 when a ledger could not be recovered; it stays IN_RECOVERY, and nothing is lost. So it
-    is when metadata does not decode, where nobody can say whether the ledger is open.
+    Nothing acknowledged is lost, but a writer that is still alive is stopped. An open ledger is watched
+    first: where a writer is at work it asks, or needs --yes (exit code 4 without). --all-open always asks or
+    needs --yes, and leaves ledgers that are being written alone, unless --stop-writers is given. A writer
+    that has nothing to write looks like one that is gone. Closed ledgers are left as they are: run it again
+    after an interruption. --dry-run watches, fences and writes nothing; bookies do not tell it whether they
+    have fenced the ledger.
+    The exit code is 3 when a ledger could not be recovered, which stays IN_RECOVERY and loses nothing, when
+    one was left to its writer, and when metadata does not decode, where nobody can say whether it is open.
+    With -o json one id gives one object; several, or --all-open, an array.
 
     Examples:
 
@@ -129,51 +141,81 @@ def recover_command(
 
       bkctl ledger recover --all-open --older-than 1h --yes
     """
-    if all_open == bool(ledgers):
-        raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
-    if not all_open and (older_than, newer_than, bookie, custom) != (None, None, None, None):
-        raise UsageError("--older-than, --newer-than, --bookie and --custom go with --all-open")
-    if concurrency < 1:
-        raise UsageError("--concurrency: at least 1")
+    conditions = (older_than, newer_than, bookie, custom)
+    _check(ledgers, conditions, concurrency, all_open=all_open, stop_writers=stop_writers)
     secret = read_password(password, password_file, password_hex)
     with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
-        wanted, unreadable = list(dict.fromkeys(ledgers or ())), 0
+        run = _Run(client, concurrency, secret, watch / 1000, dry_run)
         if all_open:
-            states = [StateName.OPEN, StateName.IN_RECOVERY]
-            conditions = ledger_filter(states, older_than, newer_than, bookie, custom)
-            wanted, unreadable = _listed(client.store, conditions)
-            if not wanted:
-                typer.echo("bkctl: none of these ledgers is OPEN or IN_RECOVERY", err=True)
-            elif not dry_run:
-                ask(f"recover {len(wanted)} ledgers, and fence off writers that are still alive", yes=yes)
-        one = len(wanted) == 1 and not all_open
-        _recover(client, wanted, concurrency, secret, output, dry_run=dry_run, one=one)
-    if unreadable:
-        typer.echo(f"bkctl: {unreadable} ledgers whose metadata does not decode were left out", err=True)
-        raise typer.Exit(3)
+            wanted = ledger_filter([StateName.OPEN, StateName.IN_RECOVERY], *conditions)
+            _recover_all_open(run, wanted, output, yes=yes, stop_writers=stop_writers)
+        else:
+            _recover_named(run, ledgers or [], output, yes=yes)
 
 
-def _recover(
-    client: BookKeeperSync,
-    ledgers: list[int],
+def _check(
+    ledgers: list[int] | None,
+    conditions: tuple[object, ...],
     concurrency: int,
-    password: bytes | None,
-    output: OutputOption,
     *,
-    dry_run: bool,
-    one: bool,
+    all_open: bool,
+    stop_writers: bool,
 ) -> None:
-    """``one``: a command about one ledger, whose error is the command's."""
-    from bkctl.admin.online.ledger_recovery import recover_ledgers
-    from bkctl.client.ops.recovery import RecoverySettings
+    if all_open == bool(ledgers):
+        raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
+    if not all_open and any(condition is not None for condition in conditions):
+        raise UsageError("--older-than, --newer-than, --bookie and --custom go with --all-open")
+    if stop_writers and not all_open:
+        raise UsageError("--stop-writers goes with --all-open; for ledgers that are named --yes says it")
+    if concurrency < 1:
+        raise UsageError("--concurrency: at least 1")
 
-    settings = RecoverySettings(dry_run=dry_run)
-    with progress("recovered", len(ledgers), counts="ledgers", streams_rows=not one) as advance:
-        found = client.flatten(
-            recover_ledgers(client.client, ledgers, settings, at_once=concurrency, password=password)
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the options say of one run."""
+
+    client: BookKeeperSync
+    concurrency: int
+    password: bytes | None
+    watch_s: float
+    dry_run: bool
+
+    def recovered(self, ledgers: list[int]) -> Iterator[RecoveryFacts]:
+        """Recover ledgers, and give the facts of each as it ends."""
+        from bkctl.admin.online.ledger_recovery import recover_ledgers
+        from bkctl.client.ops.recovery import RecoverySettings
+
+        client, settings = self.client, RecoverySettings(dry_run=self.dry_run)
+        return client.flatten(
+            recover_ledgers(
+                client.client, ledgers, settings, at_once=self.concurrency, password=self.password
+            )
         )
+
+    def written(self, ledgers: list[int]) -> dict[int, str]:
+        """Return those that a writer is at work on, and what it did while they were watched."""
+        from bkctl.admin.online.writer_watch import written_ledgers
+
+        client = self.client
+        return client.call(written_ledgers(client.client, ledgers, self.watch_s, password=self.password))
+
+
+def _recover_named(run: _Run, ids: list[int], output: OutputOption, *, yes: bool) -> None:
+    """Recover ledgers that are named; the error of a single one is the command's."""
+    ledgers = list(dict.fromkeys(ids))
+    if not run.dry_run and not yes:
+        written = run.written(ledgers)
+        if written:
+            told = "; ".join(f"ledger {ledger}: {moved}" for ledger, moved in written.items())
+            ask(f"stop a writer that is at work ({told})", yes=False)
+    one = len(ids) == 1
+    with progress("recovered", len(ledgers), counts="ledgers", streams_rows=not one) as advance:
+        found = run.recovered(ledgers)
         if not one:
-            _write_many(found, output, advance)
+            failed = _write_many(found, output, advance)
+            if failed:
+                raise typer.Exit(3)
             return
         (facts,) = found
     if facts.error is not None:
@@ -181,14 +223,52 @@ def _recover(
     write_one(_recovery_row(facts), RECOVER_SCHEMA, output)
 
 
-def _listed(store: MetadataStore, wanted: LedgerFilter) -> tuple[list[int], int]:
-    """The ids of the wanted ledgers, and how many could not be looked at."""
+def _recover_all_open(
+    run: _Run, conditions: LedgerFilter, output: OutputOption, *, yes: bool, stop_writers: bool
+) -> None:
+    """Recover all ledgers that are not closed; one that was deleted since the listing is no failure."""
+    from bkctl.admin.online.ledger_recovery import left_to_its_writer
+    from bkctl.client.errors import NoSuchLedgerError
+
     with progress("listing", counts="ledgers") as advance:
-        listing = LedgerListing(store, wanted, advance)
-        return [found.ledger for found in listing], listing.unreadable
+        listing = LedgerListing(run.client.store, conditions, advance)
+        wanted = [found.ledger for found in listing]
+    written: dict[int, str] = {}
+    if not wanted:
+        typer.echo("bkctl: none of these ledgers is OPEN or IN_RECOVERY", err=True)
+    elif not run.dry_run:
+        others = "fence off writers that are still alive" if stop_writers else "leave those that are written"
+        ask(f"recover {len(wanted)} ledgers, and {others}", yes=yes)
+        written = {} if stop_writers else run.written(wanted)
+    rest = [ledger for ledger in wanted if ledger not in written]
+
+    def found() -> Iterator[RecoveryFacts]:
+        for ledger, moved in written.items():
+            yield left_to_its_writer(ledger, moved)
+        for facts in run.recovered(rest):
+            if isinstance(facts.error, NoSuchLedgerError):
+                typer.echo(f"bkctl: ledger {facts.ledger} was deleted meanwhile", err=True)
+            else:
+                yield facts
+
+    with progress("recovered", len(wanted), counts="ledgers", streams_rows=True) as advance:
+        failed = _write_many(found(), output, advance)
+    if written:
+        typer.echo(
+            f"bkctl: {len(written)} ledgers are being written and were left alone; --stop-writers takes "
+            "them, too",
+            err=True,
+        )
+    if listing.unreadable:
+        typer.echo(
+            f"bkctl: {listing.unreadable} ledgers whose metadata does not decode were left out", err=True
+        )
+    if failed or written or listing.unreadable:
+        raise typer.Exit(3)
 
 
-def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: Advance) -> None:
+def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: Advance) -> int:
+    """Write the rows of many ledgers, and return how many could not be recovered."""
     failed = done = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -202,7 +282,7 @@ def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: A
     write_rows(rows(), RECOVER_SCHEMA, output)
     if failed:
         typer.echo(f"bkctl: {failed} of {failed + done} ledgers could not be recovered", err=True)
-        raise typer.Exit(3)
+    return failed
 
 
 def _recovery_row(facts: RecoveryFacts) -> dict[str, Any]:

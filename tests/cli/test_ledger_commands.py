@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -18,10 +19,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.admin.online import ledger_deletion
+from bkctl.admin.online import ledger_deletion, ledger_doctor
+from bkctl.admin.online.writer_watch import LedgerReading
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.errors import HandleFencedError
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
+from bkctl.commands.ledger_listing import LedgerListing
 from bkctl.commands.root import app
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
@@ -29,9 +33,14 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import LocalCluster
 from bkctl.types import DigestType
 from tests.support.autorecovery_nodes import mark_text
+from tests.support.live_writer import live_writer
 from tests.support.rows import from_ndjson, same_in_every_format
+from tests.support.waiting import until
 
 Run = Callable[..., Any]
+
+#: For ledgers whose writers are gone: there is nothing to watch for.
+SHORT = ("--watch", "10ms")
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +327,7 @@ def test_recover_says_first_what_it_would_do_then_does_it(
     assert max(one["last_entry"] for one in plan["replicas"]) == 4
     assert json.loads(run_cli("ledger", "show", ledger, env=env).stdout)["version"] == 0
 
-    result = run_cli("ledger", "recover", ledger, env=env)
+    result = run_cli("ledger", "recover", ledger, *SHORT, env=env)
     done = json.loads(result.stdout)
     assert (result.exit_code, done["state"], done["dry_run"], done["adopted"]) == (0, "CLOSED", False, False)
     same = ("ledger", "last_entry", "length", "entries_rewritten", "lac_found", "rewrites", "previous_state")
@@ -337,7 +346,9 @@ def test_recover_several_goes_on_past_one_that_fails(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str]
 ) -> None:
     ids = [written(cluster, 2, close=False) for _ in range(3)]
-    result = run_cli("ledger", "recover", ids[0], 999_999_999, ids[1], ids[2], "--concurrency", 2, env=env)
+    result = run_cli(
+        "ledger", "recover", ids[0], 999_999_999, ids[1], ids[2], "--concurrency", 2, "--yes", env=env
+    )
     rows = {row["ledger"]: row for row in from_ndjson(result.stdout)}
     assert result.exit_code == 3
     assert {rows[ledger]["state"] for ledger in ids} == {"CLOSED"}
@@ -354,7 +365,7 @@ def test_recover_all_open_asks(run_cli: Run, cluster: LocalCluster, env: dict[st
     assert (refused.exit_code, refused.stdout) == (4, "")
     assert "recover 5 ledgers" in refused.stderr
     assert from_ndjson(run_cli(*command, "--older-than", "1h", "--yes", env=env).stdout) == []
-    rows = from_ndjson(run_cli(*command, "--yes", env=env).stdout)
+    rows = from_ndjson(run_cli(*command, *SHORT, "--yes", env=env).stdout)
     assert sorted(row["ledger"] for row in rows) == ids
     none = run_cli(*command, "--yes", env=env)
     assert (none.exit_code, none.stdout) == (0, "")
@@ -362,10 +373,89 @@ def test_recover_all_open_asks(run_cli: Run, cluster: LocalCluster, env: dict[st
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["1", "--all-open"], ["1", "--older-than", "1h"], ["1", "--concurrency", "0"]]
+    "arguments",
+    [
+        [],
+        ["1", "--all-open"],
+        ["1", "--older-than", "1h"],
+        ["1", "--concurrency", "0"],
+        ["1", "--stop-writers"],
+    ],
 )
 def test_recover_of_what(run_cli: Run, env: dict[str, str], arguments: list[str]) -> None:
     assert run_cli("ledger", "recover", *arguments, env=env).exit_code == 2
+
+
+def test_recover_asks_before_it_stops_a_writer_that_is_at_work(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    with live_writer(cluster.metadata_uri) as writer:
+        refused = run_cli("ledger", "recover", writer.ledger, env=env)
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert f"would stop a writer that is at work (ledger {writer.ledger}: LAC " in refused.stderr
+        assert json.loads(run_cli("ledger", "show", writer.ledger, env=env).stdout)["state"] == "OPEN"
+        assert writer.error is None
+        done = run_cli("ledger", "recover", writer.ledger, "--yes", env=env)
+        assert (done.exit_code, json.loads(done.stdout)["state"]) == (0, "CLOSED")
+        until(lambda: writer.error is not None)
+        assert isinstance(writer.error, HandleFencedError)
+        assert json.loads(done.stdout)["last_entry"] >= writer.appended - 1
+
+
+def test_recover_all_open_leaves_ledgers_to_writers_that_are_at_work(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    mine = (("suite", b"live"),)
+    left = written(cluster, 2, close=False, custom_metadata=mine)
+    command = ("ledger", "recover", "--all-open", "--custom", "suite=live", "--yes")
+    with live_writer(cluster.metadata_uri, custom_metadata=mine) as writer:
+        result = run_cli(*command, env=env)
+        rows = {row["ledger"]: row for row in from_ndjson(result.stdout)}
+        assert result.exit_code == 3
+        assert (rows[left]["state"], rows[writer.ledger]["state"]) == ("CLOSED", "OPEN")
+        assert rows[writer.ledger]["why"].startswith("left alone: a writer is active, LAC ")
+        assert "1 ledgers are being written and were left alone" in result.stderr
+        assert writer.error is None
+        result = run_cli(*command, "--stop-writers", env=env)
+        assert (result.exit_code, from_ndjson(result.stdout)[0]["state"]) == (0, "CLOSED")
+        until(lambda: writer.error is not None)
+
+
+def test_a_ledger_that_was_deleted_since_the_listing_is_no_failure(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = (("suite", b"deleted-meanwhile"),)
+    stays, goes = (written(cluster, 2, close=False, custom_metadata=mine) for _ in range(2))
+    real = LedgerListing.__iter__
+
+    def listed(self: LedgerListing) -> Iterator[StoredLedger]:
+        yield from list(real(self))
+        with open_metadata_store(cluster.metadata_uri) as store:
+            store.ledgers.delete_ledger(goes, store.ledgers.read_ledger(goes).version)
+
+    monkeypatch.setattr(LedgerListing, "__iter__", listed)
+    command = ("ledger", "recover", "--all-open", "--custom", "suite=deleted-meanwhile", "--yes", *SHORT)
+    result = run_cli(*command, env=env)
+    assert result.exit_code == 0
+    assert [row["ledger"] for row in from_ndjson(result.stdout)] == [stays]
+    assert f"ledger {goes} was deleted meanwhile" in result.stderr
+
+
+def test_the_shape_of_json_follows_from_the_arguments(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    """One id gives an object; several, or a search, give an array, however many ledgers that comes to."""
+    mine = (("suite", b"shape"),)
+    ledger = written(cluster, 1, close=False, custom_metadata=mine)
+    recover = ("ledger", "recover", "-o", "json", "--yes")
+    search = ("--all-open", "--custom", "suite=shape", *SHORT)
+    assert isinstance(json.loads(run_cli(*recover, ledger, env=env).stdout), dict)
+    assert len(json.loads(run_cli(*recover, ledger, ledger, env=env).stdout)) == 1
+    assert json.loads(run_cli(*recover, *search, env=env).stdout) == []
+    ledger = written(cluster, 1, close=False, custom_metadata=mine)
+    assert [row["ledger"] for row in json.loads(run_cli(*recover, *search, env=env).stdout)] == [ledger]
+    assert isinstance(json.loads(run_cli("ledger", "show", ledger, "-o", "json", env=env).stdout), dict)
+    assert len(json.loads(run_cli("ledger", "show", ledger, ledger, "-o", "json", env=env).stdout)) == 2
 
 
 def test_fence_stops_the_writer_and_says_so(run_cli: Run, cluster: LocalCluster, env: dict[str, str]) -> None:
@@ -385,13 +475,85 @@ def test_doctor_of_a_healthy_and_of_an_open_ledger(
     row = json.loads(result.stdout)
     assert (result.exit_code, row["verdict"], row["next_command"]) == (0, "healthy", None)
     ledger = written(cluster, 3, close=False)
-    result = run_cli("ledger", "doctor", ledger, env=env)
+    result = run_cli("ledger", "doctor", ledger, *SHORT, env=env)
     row = json.loads(result.stdout)
     assert (result.exit_code, row["verdict"], row["would_close_at"]) == (1, "recoverable", 2)
     assert row["next_command"] == f"bkctl ledger recover {ledger}"
     assert json.loads(run_cli("ledger", "show", ledger, env=env).stdout)["version"] == 0
-    row = json.loads(run_cli("ledger", "doctor", written(cluster, 0, close=False), env=env).stdout)
+    row = json.loads(run_cli("ledger", "doctor", written(cluster, 0, close=False), *SHORT, env=env).stdout)
     assert "a recovery would close it empty and write 0 entries again" in row["findings"][-1]
+
+
+def test_doctor_leaves_a_ledger_to_its_writer(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str]
+) -> None:
+    with live_writer(cluster.metadata_uri) as writer:
+        result = run_cli("ledger", "doctor", writer.ledger, env=env)
+        row = json.loads(result.stdout)
+        assert (result.exit_code, row["verdict"], row["next_command"]) == (0, "open", None)
+        assert row["would_close_at"] is None
+        before, after = re.match(
+            r"it is open, and a writer is active: LAC (-?\d+) -> (\d+) within 2 s\Z", row["findings"][0]
+        ).groups()  # type: ignore[union-attr]
+        assert int(before) < int(after)
+        assert writer.error is None
+
+
+def test_doctor_of_a_ledger_that_is_closed_while_it_is_looked_at(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = written(cluster, 3, close=False)
+    real = ledger_doctor.read_ledger_now
+    looks = 0
+
+    async def read(client: BookKeeper, ledger: int, *, password: bytes | None = None) -> LedgerReading:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            await client.recover(ledger)
+        return await real(client, ledger, password=password)
+
+    monkeypatch.setattr(ledger_doctor, "read_ledger_now", read)
+    result = run_cli("ledger", "doctor", ledger, *SHORT, env=env)
+    row = json.loads(result.stdout)
+    assert (result.exit_code, row["state"], row["verdict"]) == (0, "CLOSED", "healthy")
+    assert "it was closed while it was looked at" in row["findings"]
+
+
+def test_doctor_misses_the_copies_of_a_bookie_that_is_gone(run_cli: Run, tmp_path: Path) -> None:
+    with LocalCluster(3, tmp_path / "cluster") as cluster:
+        env = {"BKCTL_METADATA_URI": cluster.metadata_uri}
+        ledger, two_copies = written(cluster, 6), written(cluster, 1)
+        with open_metadata_store(cluster.metadata_uri) as store:
+            segments = store.ledgers.read_ledger(two_copies).metadata.segments
+        third = segments[0].bookies[2]
+        gone = next(bookie for bookie in cluster.bookies if bookie.bookie_id == third)
+        gone.stop()
+
+        result = run_cli("ledger", "doctor", ledger, env=env)
+        row = json.loads(result.stdout)
+        assert (result.exit_code, row["verdict"], row["absent"]) == (1, "under_replicated", [third])
+        assert f"bookie {third} is not registered: 4 entries have one copy fewer" in row["findings"]
+        assert row["findings"][-1].startswith("autorecovery is on but has no auditor")
+        assert row["next_command"] == (
+            f"bkctl pipeline run replication-audit PATH... --metadata {cluster.metadata_uri} "
+            f"--bookies-gone {third} --out audit"
+        )
+        # The one entry of the other ledger is on the first two bookies.
+        row = json.loads(run_cli("ledger", "doctor", two_copies, env=env).stdout)
+        assert (row["verdict"], row["absent"]) == ("healthy", [third])
+
+        gone.start()
+        assert json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)["verdict"] == "healthy"
+        with open_metadata_store(cluster.metadata_uri) as store:
+            cookie = store.cookies.read_cookie(third)
+            assert cookie is not None
+            store.cookies.delete_cookie(third, cookie.version)
+            store.underreplication.set_enabled(False)
+        row = json.loads(run_cli("ledger", "doctor", ledger, env=env).stdout)
+        assert row["verdict"] == "under_replicated"
+        assert f"bookie {third} has no cookie: 4 entries have one copy fewer" in row["findings"]
+        assert row["findings"][-1].startswith("autorecovery is switched off")
 
 
 def test_with_bookies_down(run_cli: Run, tmp_path: Path) -> None:
@@ -402,7 +564,7 @@ def test_with_bookies_down(run_cli: Run, tmp_path: Path) -> None:
         for bookie in cluster.bookies[:2]:
             bookie.stop()
 
-        failed = run_cli("ledger", "recover", opened, env=env)
+        failed = run_cli("ledger", "recover", opened, *SHORT, env=env)
         assert (failed.exit_code, failed.stdout) == (3, "")
         assert f"ledger {opened}" in failed.stderr
         assert any(bookie in failed.stderr for bookie in gone)
@@ -410,7 +572,7 @@ def test_with_bookies_down(run_cli: Run, tmp_path: Path) -> None:
         fenced = run_cli("ledger", "fence", opened, env=env)
         assert (fenced.exit_code, json.loads(fenced.stdout)["covered"]) == (3, False)
 
-        doctor = run_cli("ledger", "doctor", opened, env=env)
+        doctor = run_cli("ledger", "doctor", opened, *SHORT, env=env)
         row = json.loads(doctor.stdout)
         assert (doctor.exit_code, row["verdict"], row["would_close_at"]) == (1, "needs_bookies", None)
         assert all(bookie in row["next_command"] for bookie in gone)

@@ -4,8 +4,10 @@
 verdict                   meaning
 ========================= ================================================================================
 ``healthy``               closed, and entries of every write set of every segment can be read
+``open``                  a writer is at work on it: between two readings something moved
+``under_replicated``      closed or being written, and a bookie that holds some of its entries is gone
 ``unreadable``            closed, and entries cannot be read from any replica
-``recoverable``           not closed, and a recovery would come to an end now
+``recoverable``           not closed, nothing moved, and a recovery would come to an end now
 ``needs_bookies``         not closed, and too few bookies tell what they have for a recovery
 ``damaged_metadata``      its metadata has no meaning
 ========================= ================================================================================
@@ -20,7 +22,9 @@ from enum import StrEnum
 from functools import partial
 from itertools import islice
 
+from bkctl.admin.online.gone_bookies import GoneBookie, gone_bookies
 from bkctl.admin.online.ledger_recovery import Replica, replicas_of, told_end
+from bkctl.admin.online.writer_watch import WATCH_S, LedgerReading, moved_between, read_ledger_now
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.distribution import Distribution, segment_entries
 from bkctl.client.errors import AccessDeniedError
@@ -41,10 +45,17 @@ class Verdict(StrEnum):
     """What is the matter; the value is the JSON form."""
 
     HEALTHY = "healthy"
+    OPEN = "open"
+    UNDER_REPLICATED = "under_replicated"
     UNREADABLE = "unreadable"
     RECOVERABLE = "recoverable"
     NEEDS_BOOKIES = "needs_bookies"
     DAMAGED_METADATA = "damaged_metadata"
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nobody has to do anything."""
+        return self in (Verdict.HEALTHY, Verdict.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +76,25 @@ class Diagnosis:
     replicas: tuple[Replica, ...]
 
 
-async def examine_ledger(client: BookKeeper, ledger: int, *, password: bytes | None = None) -> Diagnosis:
-    """Look at a ledger's metadata, its bookies and its entries.
+async def examine_ledger(
+    client: BookKeeper, ledger: int, *, password: bytes | None = None, watch_s: float = WATCH_S
+) -> Diagnosis:
+    """Look at a ledger's metadata, its bookies and its entries; one that is not closed is looked at twice.
 
-    Raises NoSuchLedgerError, AccessDeniedError, and what the metadata store raises.
+    ``watch_s`` lies between the two. Raises NoSuchLedgerError, AccessDeniedError, and what the metadata store
+    raises.
     """
     metadata = (await client.read_metadata(ledger)).metadata
     registered = await client.in_thread(client.store.registration.bookies)
-    examination = _Examination(client, ledger, password, metadata, registered)
+    cookies = await client.in_thread(client.store.cookies.cookie_bookies)
+    examination = _Examination(client, ledger, password, metadata, registered, frozenset(cookies))
     examination.findings += await client.in_thread(
         partial(_underreplicated, client.store.underreplication, ledger)
     )
     try:
         if metadata.state is LedgerState.CLOSED:
             return await examination.of_closed()
-        return await examination.of_open()
+        return await examination.of_open(watch_s)
     except UsageError as error:
         examination.findings.append(str(error))
         return examination.diagnosis(Verdict.DAMAGED_METADATA, f"bkctl ledger show {ledger}")
@@ -95,11 +110,14 @@ class _Examination:
         password: bytes | None,
         metadata: LedgerMetadata,
         registered: RegisteredBookies,
+        with_cookie: frozenset[str],
     ) -> None:
         self._client = client
         self._ledger = ledger
         self._password = password
         self._metadata = metadata
+        self._registered = frozenset(registered.everyone)
+        self._with_cookie = with_cookie
         self._bookies = {bookie for segment in metadata.segments for bookie in segment.bookies}
         self._absent = sorted(self._bookies.difference(registered.everyone))
         self.findings = [f"bookie {bookie} is not registered" for bookie in self._absent]
@@ -132,17 +150,64 @@ class _Examination:
         reader = await self._client.open_without_recovery(self._ledger, password=self._password)
         unreadable = await _unreadable(reader, metadata)
         self.findings = [f"it is closed: {told_end(metadata.last_entry)}", *self.findings, *unreadable]
+        gone = await self._gone(metadata.last_entry + 1)
         verdict, command = Verdict.HEALTHY, None
         if unreadable:
             verdict, command = Verdict.UNREADABLE, _probe(self._absent or sorted(self._bookies))
+        elif gone:
+            verdict, command = Verdict.UNDER_REPLICATED, self._audit(gone)
         return self.diagnosis(verdict, command, metadata.last_entry)
 
-    async def of_open(self) -> Diagnosis:
-        """Whether it could be recovered."""
-        metadata, findings = self._metadata, self.findings
+    async def _gone(self, end: int) -> list[GoneBookie]:
+        """Find the bookies that are gone and hold entries below ``end``, and say what they take with them."""
+        gone = gone_bookies(self._metadata, end, self._registered, self._with_cookie)
+        if gone:
+            self.findings += [
+                f"bookie {one.bookie} {one.why}: {one.entries} entries have one copy fewer" for one in gone
+            ]
+            known = self._client.store.underreplication
+            self.findings.append(await self._client.in_thread(partial(_autorecovery, known)))
+        return gone
+
+    def _audit(self, gone: Iterable[GoneBookie]) -> str:
+        """Return the command that counts the copies of every entry."""
+        names = ",".join(one.bookie for one in gone)
+        return (
+            f"bkctl pipeline run replication-audit PATH... --metadata {self._client.store.uri} "
+            f"--bookies-gone {names} --out audit"
+        )
+
+    async def of_open(self, watch_s: float) -> Diagnosis:
+        """Whether somebody writes it, and if not whether it could be recovered."""
+        first = await read_ledger_now(self._client, self._ledger, password=self._password)
+        await asyncio.sleep(watch_s)
+        second = await read_ledger_now(self._client, self._ledger, password=self._password)
+        self._metadata = metadata = second.stored.metadata
+        if metadata.state is LedgerState.CLOSED:
+            self.findings.append("it was closed while it was looked at")
+            return await self.of_closed()
+        moved = moved_between(first, second)
+        if moved is not None:
+            return await self._of_written(second, f"a writer is active: {moved} within {watch_s:g} s")
+        return await self._of_left(second, watch_s)
+
+    async def _of_written(self, reading: LedgerReading, moved: str) -> Diagnosis:
+        self.findings.insert(0, f"it is open, and {moved}")
+        replicas = replicas_of(self._metadata.segments[-1].bookies, reading.answers.replicas, fenced=False)
+        gone = await self._gone(reading.answers.lac + 1)
+        if gone:
+            return self.diagnosis(Verdict.UNDER_REPLICATED, self._audit(gone), replicas=replicas)
+        return self.diagnosis(Verdict.OPEN, None, replicas=replicas)
+
+    async def _of_left(self, reading: LedgerReading, watch_s: float) -> Diagnosis:
+        """A ledger that is not closed, and on which nothing moved."""
+        metadata, findings, answers = self._metadata, self.findings, reading.answers
         began = "nobody recovers it" if metadata.state is LedgerState.OPEN else "a recovery has begun"
-        findings.insert(0, f"it is {metadata.state.value}: {began}, and it has not been closed")
-        _, answers = await self._client.ask_replicas(self._ledger, password=self._password)
+        findings.insert(
+            0,
+            f"it is {metadata.state.value}: {began}, it has not been closed, and nothing was written within "
+            f"{watch_s:g} s",
+        )
         ensemble = metadata.segments[-1].bookies
         replicas = replicas_of(ensemble, answers.replicas, fenced=False)
         silent = [one for one in replicas if not one.answered]
@@ -155,10 +220,11 @@ class _Examination:
         if plan is None:
             command = _probe([one.bookie for one in silent] or ensemble)
             return self.diagnosis(Verdict.NEEDS_BOOKIES, command, replicas=replicas)
+        await self._gone(plan.last_entry + 1)
         end = "empty" if plan.last_entry < 0 else f"behind entry {plan.last_entry}"
         findings.append(
             f"a recovery would close it {end} and write {plan.entries_rewritten} entries again; a writer "
-            "that is still alive would be stopped"
+            "that is alive and only has nothing to write would be stopped"
         )
         command = f"bkctl ledger recover {self._ledger}"
         return self.diagnosis(Verdict.RECOVERABLE, command, plan.last_entry, replicas)
@@ -214,6 +280,19 @@ async def _tried(reader: ReadOnlyLedgerHandle, entries: tuple[int, ...]) -> list
         return None
 
     return [said for said in await asyncio.gather(*map(read, entries)) if said is not None]
+
+
+def _autorecovery(known: Underreplication) -> str:
+    """Say whether anybody copies what bookies that are gone held."""
+    try:
+        if not known.enabled():
+            return "autorecovery is switched off: nobody copies its entries to other bookies"
+        auditor = known.auditor()
+    except BkctlError as error:
+        return f"whether autorecovery copies its entries is not known: {error}"
+    if auditor is None:
+        return "autorecovery is on but has no auditor: nobody copies its entries to other bookies"
+    return f"autorecovery is on, its auditor is {auditor}: it has the entries copied to other bookies"
 
 
 def _underreplicated(known: Underreplication, ledger: int) -> list[str]:

@@ -116,6 +116,14 @@ async def _recovered(
     return _facts(ledger, before, result, dry_run=settings.dry_run)
 
 
+def left_to_its_writer(ledger: int, moved: str) -> RecoveryFacts:
+    """Return the facts of an open ledger that was not recovered, because its writer is at work."""
+    state = LedgerState.OPEN
+    return RecoveryFacts(
+        ledger, False, state, state, why=f"left alone: a writer is active, {moved} while it was watched"
+    )
+
+
 def _facts(ledger: int, before: LedgerMetadata, result: RecoveryResult, *, dry_run: bool) -> RecoveryFacts:
     metadata = result.metadata
     return RecoveryFacts(
