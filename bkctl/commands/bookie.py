@@ -39,6 +39,8 @@ START_SCHEMA: Schema = (
     Key("journals", "int", "journals that were replayed"),
     Key("entries", "int", "entries that were replayed"),
     Key("damages", "int", "damaged places that were accepted, each with a line on stderr"),
+    Key("missing_journals", "int", "gaps between journals, or to the last mark, that were accepted"),
+    Key("lost_indexes", "int", "ledger directories whose index was lost, which was accepted"),
     Key("limbo_ledgers", "int", "ledgers put in limbo because of an accepted loss"),
     Key("seconds", "number", "how long the replay took"),
 )
@@ -143,6 +145,8 @@ def _started_row(report: StartReport) -> dict[str, object]:
         "journals": recovery.journals,
         "entries": recovery.entries,
         "damages": recovery.damage_count,
+        "missing_journals": recovery.missing_journals,
+        "lost_indexes": recovery.lost_indexes,
         "limbo_ledgers": recovery.limbo_ledgers,
         "seconds": round(recovery.seconds, 3),
     }

@@ -30,6 +30,13 @@ from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.lost_index import (
+    LOCATIONS,
+    find_lost_indexes,
+    index_places,
+    journal_places,
+    refuse_lost_indexes,
+)
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.recovery import Recovery, RecoveryReport
 from bkctl.engine.settings import BookieSettings
@@ -117,9 +124,17 @@ class Bookie:
     def start(self, *, accept_loss: bool = False) -> RecoveryReport:
         """Replay the journals, open new ones, start all threads.
 
-        Raises RefusedError (damage; see ``recovery``) or StorageError; the bookie is to be closed with
-        :meth:`stop` in that case too.
+        Raises RefusedError (damage; see ``recovery`` and ``lost_index``) or StorageError; the bookie is to be
+        closed with :meth:`stop` in that case too.
         """
+        lost = find_lost_indexes(
+            self._filesystem,
+            index_places(self.settings),
+            lambda: journal_places(self.settings, self.marks),
+            self._index_state,
+        )
+        if not accept_loss:
+            refuse_lost_indexes(self._filesystem, lost)
         for storage in self.storages:
             storage.start()
         report = Recovery(
@@ -130,6 +145,7 @@ class Bookie:
             self._lock,
             self._clock,
             accept_loss=accept_loss,
+            lost_indexes=lost,
         ).run()
         for journal in self.journals:
             journal.start(after_id=self.marks.written(journal.index).journal_id)
@@ -143,6 +159,11 @@ class Bookie:
             collector.start()
         self._serving = self.served = True
         return report
+
+    def _index_state(self, number: int, name: str) -> str | None:
+        storage = self.storages[number]
+        index = storage.locations if name == LOCATIONS else storage.ledgers
+        return "empty" if index.never_written else None
 
     def stop(self) -> None:
         """Answer what was accepted, flush everything, move the marks, close. A second call does nothing.

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class JournalReplay:
     """Replays journal directory ``number`` of ``journals``.
 
-    ``lossy`` says that something of its ledgers is known to be lost before the first record is read.
+    ``lossy`` says that a loss was met and accepted.
     """
 
     def __init__(
@@ -50,12 +50,11 @@ class JournalReplay:
         report: RecoveryReport,
         *,
         accept_loss: bool,
-        lossy: bool,
     ) -> None:
         self.filesystem = filesystem
         self.ledgers = ledgers
         self.report = report
-        self.lossy = lossy
+        self.lossy = False
         #: Ledgers whose records are of a life that is over, and where their present life begins.
         self.skipped_until: dict[int, LastMark] = {}
         #: Ledgers of which this replay has met a key.
@@ -232,7 +231,13 @@ class _FileReplay:
 
     def _row(self, ledger: int) -> LedgerData | None:
         """The ledger's row; behind a loss, which may have taken its key record, one is made."""
-        return self._ledgers.row_behind_a_loss(ledger) if self._replay.lossy else self._ledgers.row(ledger)
+        if self._is_lossy(ledger):
+            return self._ledgers.row_behind_a_loss(ledger)
+        return self._ledgers.row(ledger)
+
+    def _is_lossy(self, ledger: int) -> bool:
+        """Whether something of the ledger may have been lost."""
+        return self._replay.lossy or self._ledgers.storage_of(ledger) in self._ledgers.without_rows
 
     def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger
@@ -282,7 +287,7 @@ class _FileReplay:
             key = b""
         if row is None:
             # Behind a loss the ledger's first entries and its fence may be among what is lost.
-            row = LedgerData(fenced=False, master_key=key, limbo=self._replay.lossy)
+            row = LedgerData(fenced=False, master_key=key, limbo=self._is_lossy(record.ledger))
             self._ledgers.set_row(record.ledger, row)
         elif is_blank(row.master_key):
             self._ledgers.set_row(record.ledger, replace(row, master_key=key))

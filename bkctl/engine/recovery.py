@@ -20,6 +20,7 @@ not served where it is known to be torn.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -28,9 +29,12 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.journal_replay import JournalReplay
 from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.lost_index import LostIndex, note_written, put_in_limbo
 from bkctl.engine.recovery_report import DAMAGES_MAX, RecoveryReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.vfs import WritableFileSystem
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["DAMAGES_MAX", "Recovery", "RecoveryReport"]
 
@@ -39,7 +43,7 @@ class Recovery:
     """Replays the journals of a bookie that does not serve yet.
 
     ``journal_directories`` and ``storages`` are in the order of the configuration; ``lock`` is the engine
-    lock.
+    lock. ``lost_indexes`` are those whose loss is accepted.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Recovery:
         clock: Clock,
         *,
         accept_loss: bool = False,
+        lost_indexes: Sequence[LostIndex] = (),
     ) -> None:
         self._filesystem = filesystem
         self._journal_directories = journal_directories
@@ -59,6 +64,7 @@ class Recovery:
         self._marks = marks
         self._clock = clock
         self._accept_loss = accept_loss
+        self._lost_indexes = lost_indexes
         self._report = RecoveryReport()
         self._ledgers = ReplayedLedgers(storages, lock, self._report)
 
@@ -70,15 +76,26 @@ class Recovery:
         Nothing was lost then: a later start finds the same.
         """
         started_s = self._clock.monotonic()
+        for lost in self._lost_indexes:
+            self._accept(lost)
         ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]
         # Entries, locations and rows are durable before any mark says so.
         for storage in self._storages:
             storage.flush()
+        for storage in self._storages:
+            note_written(storage)
         for number, end in enumerate(ends):
             if end is not None:
                 self._marks.write(number, end)
         self._report.seconds = self._clock.monotonic() - started_s
         return self._report
+
+    def _accept(self, lost: LostIndex) -> None:
+        _log.warning("%s; accepted", lost.found)
+        self._report.lost_indexes += 1
+        if lost.rows_lost:
+            self._ledgers.without_rows.add(self._storages[lost.number])
+        put_in_limbo(self._filesystem, lost, self._ledgers)
 
     def _replay(self, number: int, directory: str) -> LastMark | None:
         """Replay one journal directory; where its last file ends, None without files."""
@@ -90,5 +107,4 @@ class Recovery:
             self._ledgers,
             self._report,
             accept_loss=self._accept_loss,
-            lossy=False,
         ).run(self._marks.read(number))

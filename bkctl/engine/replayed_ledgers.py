@@ -17,13 +17,15 @@ class ReplayedLedgers:
     def __init__(
         self, storages: Sequence[LedgerStorage], lock: threading.Lock, report: RecoveryReport
     ) -> None:
-        self._storages = storages
+        self.storages = storages
+        #: Directories whose ledger rows are lost: a ledger without a row is not known to be deleted.
+        self.without_rows: set[LedgerStorage] = set()
         self._lock = lock
         self._report = report
 
     def storage_of(self, ledger: int) -> LedgerStorage:
         """The directory of a ledger."""
-        return self._storages[ledger % len(self._storages)]
+        return self.storages[ledger % len(self.storages)]
 
     def row(self, ledger: int) -> LedgerData | None:
         """The ledger's row, None when it is not known."""
@@ -52,7 +54,7 @@ class ReplayedLedgers:
 
     def set_limbo(self, number: int, journals: int) -> None:
         """Put every known ledger of one of ``journals`` journal directories in limbo."""
-        for storage in self._storages:
+        for storage in self.storages:
             for ledger in storage.ledgers.ledgers():
                 if ledger % journals == number:
                     self.set_ledger_limbo(ledger)

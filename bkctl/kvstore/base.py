@@ -72,6 +72,13 @@ class KeyValueReader(Protocol):
     def damage(self) -> str | None:
         """Why rows may be missing although the store could be opened, or None."""
 
+    @property
+    def never_written(self) -> bool:
+        """Whether the store is empty and was never anything else: it is new, or in the place of a lost one.
+
+        Rows that were all deleted leave a store that was written to. Raises as the methods do.
+        """
+
     def get(self, key: bytes) -> bytes | None:
         """The key's value, or None when there is no such key."""
 

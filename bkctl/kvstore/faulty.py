@@ -74,6 +74,11 @@ class FaultyStore:
     def damage(self) -> str | None:
         return self._inner.damage
 
+    @property
+    def never_written(self) -> bool:
+        with self._faults("get"):
+            return self._inner.never_written
+
     def get(self, key: bytes) -> bytes | None:
         with self._faults("get"):
             return self._inner.get(key)

@@ -36,6 +36,7 @@ class MemoryReader:
         self._path = path
         self._damage = damage
         self._closed = False
+        self._written = bool(rows)
 
     @property
     def path(self) -> str:
@@ -44,6 +45,11 @@ class MemoryReader:
     @property
     def damage(self) -> str | None:
         return self._damage
+
+    @property
+    def never_written(self) -> bool:
+        self._check_open()
+        return not self._written
 
     def get(self, key: bytes) -> bytes | None:
         self._check_open()
@@ -141,6 +147,7 @@ class MemoryStore(MemoryReader):
         self._files: MemoryFiles = {} if files is None else files
         self._lock = threading.Lock()
         self._durable = self._view[0]
+        self._durably_written = self._written
         self._unsynced: list[_Batch] = []
 
     @property
@@ -159,11 +166,15 @@ class MemoryStore(MemoryReader):
             volatile = sum(not batch.durable for batch in self._unsynced)
             survive = 0 if chance is None else chance.randint(0, volatile)
             rows = self._durable
+            written = self._durably_written
             for batch in self._unsynced:
                 if batch.durable or survive > 0:
                     rows = _applied(rows, batch.operations)
+                    written = written or bool(batch.operations)
                     survive -= not batch.durable
-            return MemoryStore(rows, dict(self._files), self._path)
+            left = MemoryStore(rows, dict(self._files), self._path)
+            left._written = left._durably_written = written
+            return left
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
         self._check_open()
@@ -171,6 +182,7 @@ class MemoryStore(MemoryReader):
         with self._lock:
             self._check_open()
             self._replace(_applied(self._view[0], batch))
+            self._written = self._written or bool(batch)
             if sync:
                 self._make_durable()
             else:
@@ -192,6 +204,7 @@ class MemoryStore(MemoryReader):
                 raise StorageError(f"{missing[0]}: no such file", path=missing[0])
             rows: list[Operation] = [Put(*row) for path in paths for row in self._files.pop(path).items()]
             self._replace(_applied(self._view[0], rows))
+            self._written = self._written or bool(rows)
             # The files are durable at once, the batches before them still are not.
             self._unsynced.append(_Batch(rows, durable=True))
 
@@ -203,6 +216,7 @@ class MemoryStore(MemoryReader):
 
     def _make_durable(self) -> None:
         self._durable = self._view[0]
+        self._durably_written = self._written
         self._unsynced.clear()
 
     def _replace(self, values: dict[bytes, bytes]) -> None:

@@ -59,6 +59,10 @@ class ReopeningStore:
     def damage(self) -> str | None:
         return self._inner.damage
 
+    @property
+    def never_written(self) -> bool:
+        return self._looked_up(lambda store: store.never_written)
+
     def get(self, key: bytes) -> bytes | None:
         return self._looked_up(lambda store: store.get(key))
 

@@ -127,6 +127,12 @@ class RocksRows:
     def damage(self) -> str | None:
         return None
 
+    @property
+    def never_written(self) -> bool:
+        database = self._opened()
+        # Tables that were moved in leave no sequence number; rows that were deleted do.
+        return self._guarded(database.latest_sequence_number) == 0 and not self.tables()
+
     def get(self, key: bytes) -> bytes | None:
         database = self._opened()
         value: bytes | None = self._guarded(lambda: database.get(key))

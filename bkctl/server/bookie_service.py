@@ -25,6 +25,7 @@ from bkctl.codec.bookie_status import BookieMode, BookieStatus
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
+from bkctl.engine.lost_index import refuse_gone_indexes
 from bkctl.engine.recovery import RecoveryReport
 from bkctl.errors import BkctlError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
@@ -191,8 +192,11 @@ class BookieService:
 
     def _start_engine(self) -> RecoveryReport:
         ledgers = self.config.directories.ledgers
+        settings = bookie_settings(self.config)
+        if not self._accept_loss:
+            refuse_gone_indexes(self.filesystem, settings)
         bookie = Bookie(
-            bookie_settings(self.config),
+            settings,
             filesystem=self.filesystem,
             clock=self._clock,
             open_store=_open_store,

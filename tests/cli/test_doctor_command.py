@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bkctl.codec import ledger_data, location
+from bkctl.codec.journal import encode_header
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import Location
@@ -98,6 +99,17 @@ def test_notes_are_shown_when_asked_for(run_cli: Run, bookie: DoctoredBookie) ->
     assert dirty["path"] == str(bookie.ledgers / "DIRTY")
     assert dirty["next"] == f"bkctl journal verify {bookie.journal}"
     assert said.endswith(f"(--deep checks them); {len(rows)} notes\n")
+
+
+def databases_gone(bookie: DoctoredBookie) -> None:
+    for name in ("ledgers", "locations"):
+        shutil.rmtree(bookie.ledgers / name)
+
+
+def databases_emptied(bookie: DoctoredBookie) -> None:
+    databases_gone(bookie)
+    for name, profile in (("ledgers", LEDGERS_PROFILE), ("locations", LOCATIONS_PROFILE)):
+        open_store(str(bookie.ledgers / name), profile, create=True).close()
 
 
 def put_location(bookie: DoctoredBookie, entry: int, at: tuple[int, int] | None) -> None:
@@ -309,6 +321,30 @@ FAULTS = (
         "error",
         "1a1fe14808f.txn, which the last mark names, is gone, and 1 newer journals are there",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
+    ),
+    Fault(
+        "journal gone between others",
+        lambda bookie: (bookie.journal / "1a1fe148092.txn").write_bytes(encode_header(6)),
+        "marks",
+        "error",
+        "1a1fe148090.txn to 1a1fe148091.txn: 2 journals between 1a1fe14808f.txn and 1a1fe148092.txn are gone",
+        "bkctl journal list {b}/journal/current",
+    ),
+    Fault(
+        "databases gone",
+        databases_gone,
+        "databases",
+        "error",
+        "ledgers is gone and locations is gone, while",
+        "bkctl index rebuild {b}/ledgers --storage db",
+    ),
+    Fault(
+        "databases empty",
+        databases_emptied,
+        "databases",
+        "error",
+        "ledgers is empty and locations is empty, while",
+        "bkctl index rebuild {b}/ledgers",
     ),
     Fault(
         "no id for the bookie",

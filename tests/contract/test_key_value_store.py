@@ -563,3 +563,38 @@ def test_a_failed_directory_sync_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     writer.put(b"a", b"1")
     with pytest.raises(StorageError, match="Input/output error"):
         writer.finish()
+
+
+def test_a_store_knows_whether_it_was_ever_written_to(kind: Kind) -> None:
+    store = kind.open()
+    assert store.never_written
+    store.write([], sync=True)
+    assert store.never_written
+    store.write([Delete(key(1))], sync=True)
+    assert not store.never_written
+
+
+def test_rows_that_were_deleted_leave_a_store_that_was_written_to(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    with open_store(path, LOCATIONS_PROFILE, create=True) as store:
+        store.write([Put(key(1), b"1")], sync=True)
+        store.flush()
+        store.write([DeleteRange(key(0), key(9))], sync=True)
+        store.flush()
+        store.compact()
+    with open_store(path, LOCATIONS_PROFILE, create=False) as store:
+        assert rows_of(store) == {}
+        assert not store.never_written
+    reader = rocksdb.open_read_only(path)
+    assert not reader.never_written
+    reader.close()
+
+
+def test_ingested_tables_make_a_store_that_was_written_to(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    writer = sorted_file_writer(str(tmp_path / "rows.sst"), LOCATIONS_PROFILE)
+    writer.put(key(1), b"1")
+    writer.finish()
+    with open_store(path, LOCATIONS_PROFILE, create=True) as store:
+        store.ingest([str(tmp_path / "rows.sst")])
+        assert not store.never_written

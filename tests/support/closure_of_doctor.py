@@ -247,6 +247,11 @@ def the_journal(bench: Bench) -> Path:
     return next(bench.bookie.journal.glob("*.txn"))
 
 
+def databases_gone(bench: Bench) -> None:
+    for name in ("ledgers", "locations"):
+        shutil.rmtree(bench.bookie.ledgers / name)
+
+
 def journal_away(bench: Bench) -> None:
     bench.move_away(the_journal(bench))
 
@@ -382,6 +387,7 @@ DOCTOR: tuple[Case, ...] = (
         mend=mark_back,
         instead="put the journal of before in its place",
     ),
+    Case(Kind.LOST_INDEX, databases_gone),
     Case(Kind.UNREADABLE_DATABASE, write("locations/CURRENT", b"no manifest")),
     Case(Kind.UNSYNCED_TAIL, unsynced_journal, with_notes(), mend=start),
     Case(Kind.DAMAGED_JOURNAL, damaged_journal, mend=journal_back, instead="bring the file back"),

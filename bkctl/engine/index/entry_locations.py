@@ -16,7 +16,7 @@ from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.engine.index.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts
+from bkctl.kvstore.base import Delete, DeleteRange, KeyValueStore, Puts
 
 #: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
 OPERATIONS_MAX = 2048
@@ -100,6 +100,16 @@ class EntryLocationIndex:
         # Behind the last entry id of a ledger come its negative ones, up to the next ledger's first key.
         ranges = (DeleteRange(encode_ledger_key(each), (each + 1).to_bytes(8, "big")) for each in ledgers)
         write_in_batches(self._store, ranges, OPERATIONS_MAX)
+
+    @property
+    def never_written(self) -> bool:
+        """Whether no row was ever written."""
+        return self._store.never_written
+
+    def note_written(self) -> None:
+        """Make it durably one that was written to."""
+        if self._store.never_written:
+            self._store.write([Delete(b"")], sync=True)
 
     def close(self) -> None:
         """Close the store."""

@@ -118,6 +118,16 @@ class LedgerIndex:
         with self._lock:
             return bool(self._pending or self._flushing)
 
+    @property
+    def never_written(self) -> bool:
+        """Whether no row was ever written."""
+        return self._store.never_written
+
+    def note_written(self) -> None:
+        """Make it durably one that was written to."""
+        if self._store.never_written:
+            self._store.write([Delete(b"")], sync=True)
+
     def close(self) -> None:
         """Close the store; what was not flushed is not durable."""
         self._store.close()

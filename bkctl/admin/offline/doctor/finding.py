@@ -76,6 +76,7 @@ class Kind(enum.StrEnum):
     MISSING_JOURNAL = "missing_journal"
     MARK_BEYOND_JOURNAL = "mark_beyond_journal"
     UNREADABLE_DATABASE = "unreadable_database"
+    LOST_INDEX = "lost_index"
 
     UNSYNCED_TAIL = "unsynced_tail"
     UNCHECKED_ENTRIES = "unchecked_entries"

@@ -10,6 +10,7 @@ from bkctl.admin.offline.digests import digest_book
 from bkctl.admin.offline.doctor.examination import Examination
 from bkctl.admin.offline.doctor.finding import Finding, Severity
 from bkctl.admin.offline.doctor.finding import Kind as DoctorKind
+from bkctl.admin.offline.doctor.lost_indexes import check_lost_indexes
 from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
 from bkctl.admin.offline.index_check.finding import Finding as IndexFinding
 from bkctl.admin.offline.index_check.finding import Kind
@@ -61,14 +62,20 @@ _EXPECTED = {
 
 
 def check_databases(exam: Examination) -> Iterator[Finding]:
-    """Whether RocksDB opens ``locations`` and ``ledgers``, and both are there."""
+    """Whether RocksDB opens ``locations`` and ``ledgers``, and both are there and are no empty ones."""
+    empty: dict[str, set[str]] = {}
     for place in exam.subject.indexes:
         present = set(place.found.indexes) if place.found is not None else set()
         if not present & {LOCATIONS, LEDGERS}:
             continue
         for name in (LOCATIONS, LEDGERS):
             path = join(place.path, name)
-            problem = _problem(path) if name in present else "is not there, while the other database is"
+            problem: str | None = "is not there, while the other database is"
+            never_written = False
+            if name in present:
+                problem, never_written = _opened(path)
+            if never_written:
+                empty.setdefault(place.path, set()).add(name)
             if problem is None:
                 continue
             exam.unreadable.add(place.path)
@@ -82,23 +89,25 @@ def check_databases(exam: Examination) -> Iterator[Finding]:
                 dir=place.path,
                 path=path,
             )
+    yield from check_lost_indexes(exam, empty)
 
 
-def _problem(path: str) -> str | None:
+def _opened(path: str) -> tuple[str | None, bool]:
+    """What is wrong with a database, None when nothing is; and whether nothing was ever written to it."""
     try:
         store = open_store(path)
     except (CorruptionError, NotFoundError, StorageError) as error:
-        return str(error)
+        return str(error), False
     try:
         if store.damage is not None:
-            return store.damage
+            return store.damage, False
         for _ in store.batches(rows_max=1):
-            break
+            return None, False
+        return None, store.never_written
     except (CorruptionError, StorageError) as error:
-        return str(error)
+        return str(error), False
     finally:
         store.close()
-    return None
 
 
 def check_index(exam: Examination) -> Iterator[Finding]:

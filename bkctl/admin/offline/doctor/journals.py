@@ -19,6 +19,8 @@ from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
+from bkctl.engine.journal_replay import missing_journals
+from bkctl.engine.lost_index import JournalPlace
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
@@ -55,6 +57,35 @@ def check_marks(exam: Examination) -> Iterator[Finding]:
         mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1)
         if mark is not None:
             yield from _against_journals(exam, place, mark, journals)
+        yield from _gaps(place, mark or ZERO_MARK)
+
+
+def journal_places(exam: Examination) -> list[JournalPlace]:
+    """The journal directories that are there, and the marks that count for them."""
+    marks, alone = _marks(exam), len(exam.subject.journals) == 1
+    return [
+        JournalPlace(place.path, _counting(marks, number, place, alone=alone) or ZERO_MARK)
+        for number, place in enumerate(exam.subject.journals)
+        if place.found is not None
+    ]
+
+
+def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
+    """Journals that are missing between others, at the mark or behind it: what refuses a start."""
+    assert place.found is not None, "only directories that are there have journals"
+    ids = [each.journal_id for each in place.found.journals if each.journal_id >= mark.journal_id]
+    for behind, found in missing_journals(ids):
+        yield Finding(
+            "marks",
+            Kind.MISSING_JOURNAL,
+            Severity.ERROR,
+            f"{found}; entries acknowledged in between may be lost, and a start is refused",
+            "journals whose ids follow each other, from the last mark on",
+            not_ended(_JOURNAL_INSTEAD, "journal", "list", place.path),
+            dir=place.path,
+            path=join(place.path, journal_name(behind)),
+            journal_id=behind,
+        )
 
 
 def _marks(exam: Examination) -> dict[str, list[FoundMark]]:

@@ -9,7 +9,7 @@ from bkctl.admin.offline.rebuild.ledger_rows import LedgerPlan
 from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.codec.ledger_data import FLAGS_ID, encode_ledger_data, encode_ledger_key
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Put, Row
+from bkctl.kvstore.base import Delete, Put, Row
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
@@ -37,7 +37,8 @@ def build_ledgers(work: WorkDirectory, plan: LedgerPlan) -> int:
         rows = planned_rows(plan)
         while batch := [Put(key, value) for key, value in islice(rows, _BATCH_ROWS)]:
             store.write(batch, sync=False)
-        store.write([], sync=True)
+        # Also without rows it is a database that was written to: not one in the place of a lost one.
+        store.write([] if plan.rows else [Delete(b"")], sync=True)
         store.flush()
     finally:
         store.close()

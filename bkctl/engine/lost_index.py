@@ -1,0 +1,255 @@
+"""Indexes that are lost while entry logs hold records: a start that went on would hide every one of them.
+
+Both databases are written to at the first start of a directory (:func:`note_written`), in front of the first
+record of its logs. So where logs hold records, one that is gone, or that nothing was ever written to, was
+lost. One whose rows were all deleted was written to, and is no such case.
+
+Other bookies, older ones of this program among them, write nothing before their first flush, and one that was
+cut off leaves records in the logs all the same. Those that were acknowledged stand in the journals behind the
+last mark, too. So an index counts as lost only when a log holds a record that no journal behind the mark has,
+and never where there is no mark at all: then no journal was ever given up.
+
+Who accepts the loss gets every ledger of the directory in limbo: those of the logs where the ledger rows are
+lost, else those that have a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import journal_name, parse_journal_name
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.gc.log_reading import read_log
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.engine.settings import BookieSettings
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import FileSystem, WritableFileSystem
+
+_log = logging.getLogger(__name__)
+
+LOCATIONS, LEDGERS = "locations", "ledgers"
+
+
+class IndexPlace(NamedTuple):
+    """The directory of entry logs and the one of their index: the ``current`` of both."""
+
+    logs: str
+    databases: str
+
+
+class JournalPlace(NamedTuple):
+    """One journal directory and the last mark that counts for it."""
+
+    directory: str
+    mark: LastMark
+
+
+@dataclass(frozen=True, slots=True)
+class LostIndex:
+    """Databases of ledger directory ``number`` that are lost, each with "gone" or "empty".
+
+    The entry, which stands in ``log``, is one that nothing but the logs has.
+    """
+
+    number: int
+    place: IndexPlace
+    databases: dict[str, str]
+    log: str
+    ledger: int
+    entry: int
+
+    @property
+    def rows_lost(self) -> bool:
+        """Whether it is no longer known which ledgers there are."""
+        return LEDGERS in self.databases
+
+    @property
+    def found(self) -> str:
+        """What is wrong, in one sentence without an end."""
+        names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
+        return (
+            f"{self.place.databases}: {names}, while {self.log} holds records that no journal holds (ledger"
+            f" {self.ledger}, entry {self.entry} is one): the index was lost"
+        )
+
+    def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:
+        """The words of the command that builds the index anew."""
+        # Where no trace of an index is left, or one of another storage, its kind has to be said.
+        present = set(inspect_directory(filesystem, self.place.databases).indexes)
+        kind = () if present & {LOCATIONS, LEDGERS} else ("--storage", "db")
+        return ("index", "rebuild", home_of(self.place.logs), *kind)
+
+
+def find_lost_indexes(
+    filesystem: FileSystem,
+    places: Sequence[IndexPlace],
+    journals: Callable[[], Iterable[JournalPlace]],
+    state: Callable[[int, str], str | None],
+) -> list[LostIndex]:
+    """The ledger directories whose index is lost.
+
+    ``state`` says whether a database (number of the directory, name) is "gone" or "empty"; None when it has,
+    or had, rows. Journals and logs are read only where one is. Raises StorageError.
+    """
+    found: list[LostIndex] = []
+    journaled: _JournaledEntries | None = None
+    for number, place in enumerate(places):
+        states = {name: why for name in (LOCATIONS, LEDGERS) if (why := state(number, name)) is not None}
+        if not states:
+            continue
+        logs = _logs(filesystem, place.logs)
+        if logs and journaled is None:
+            kept = list(journals())
+            if not any(journal.mark > ZERO_MARK for journal in kept):
+                return []
+            journaled = _JournaledEntries(filesystem, kept)
+        for log in logs:
+            assert journaled is not None, "there is a log"
+            record = _unjournaled(filesystem, log, journaled)
+            if record is not None:
+                found.append(LostIndex(number, place, states, log.path, *record))
+                break
+    return found
+
+
+def index_places(settings: BookieSettings) -> list[IndexPlace]:
+    """The ledger directories of a bookie, in their order."""
+    pairs = zip(settings.ledger_directories, settings.indexes, strict=True)
+    return [IndexPlace(current(ledgers), current(index)) for ledgers, index in pairs]
+
+
+def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPlace]:
+    """The journal directories of a bookie, in their order. Raises StorageError."""
+    return [
+        JournalPlace(current(directory), marks.read(number))
+        for number, directory in enumerate(settings.journal_directories)
+    ]
+
+
+def refuse_gone_indexes(filesystem: WritableFileSystem, settings: BookieSettings) -> None:
+    """Raise RefusedError where databases are gone and entry logs hold records.
+
+    To be asked before an engine opens the databases, which makes those that are missing.
+    """
+    places = index_places(settings)
+    journals = len(settings.journal_directories)
+    marks = LastMarks(filesystem, [place.logs for place in places], journals)
+
+    def state(number: int, name: str) -> str | None:
+        there = is_key_value_store(filesystem, f"{places[number].databases}/{name}")
+        return None if there else "gone"
+
+    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), state)
+    refuse_lost_indexes(filesystem, lost)
+
+
+def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> None:
+    """Raise RefusedError with the way out when an index is lost."""
+    if not lost:
+        return
+    first = lost[0]
+    more = f" (and so in {len(lost) - 1} more directories)" if len(lost) > 1 else ""
+    raise RefusedError(
+        f"{first.found}{more}. Bring it back, or build it anew with 'bkctl"
+        f" {' '.join(first.rebuild(filesystem))}', or start with --accept-loss: then every ledger of this"
+        " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
+    )
+
+
+def put_in_limbo(filesystem: FileSystem, lost: LostIndex, ledgers: ReplayedLedgers) -> None:
+    """Put every ledger of a directory whose index is lost in limbo. Raises StorageError."""
+    storage = ledgers.storages[lost.number]
+    if not lost.rows_lost:
+        for ledger in storage.ledgers.ledgers():
+            ledgers.set_ledger_limbo(ledger)
+        return
+    for ledger in _ledgers_of_logs(filesystem, lost.place.logs):
+        if ledger >= 0 and ledgers.storage_of(ledger) is storage:
+            ledgers.row_behind_a_loss(ledger)
+
+
+def note_written(storage: LedgerStorage) -> None:
+    """Make the databases of a directory such that were written to; new ones, and lost ones that are accepted.
+
+    Raises StorageError.
+    """
+    storage.locations.note_written()
+    storage.ledgers.note_written()
+
+
+def _logs(filesystem: FileSystem, directory: str) -> list[LogFile]:
+    """The logs of a ledger directory that may hold records."""
+    if filesystem.status(directory) is None:
+        return []
+    logs = inspect_directory(filesystem, directory).logs
+    return [log for log in logs if log.size_bytes and not log.compaction]
+
+
+def _unjournaled(
+    filesystem: FileSystem, log: LogFile, journaled: _JournaledEntries
+) -> tuple[int, int] | None:
+    """Ledger and entry of the first record of a log that no journal has."""
+    try:
+        scan = EntryLogScan(filesystem, log.path)
+    except NotFoundError:
+        return None
+    with scan:
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                for ledger, entry in zip(item.ledgers, item.entries, strict=True):
+                    if not journaled.has(ledger, entry):
+                        return ledger, entry
+    return None
+
+
+def _ledgers_of_logs(filesystem: FileSystem, directory: str) -> Iterator[int]:
+    for log in _logs(filesystem, directory):
+        try:
+            yield from read_log(filesystem, log.path, log.log_id).usage.ledgers
+        except CorruptionError as error:
+            _log.warning("%s; which ledgers it holds is not known", error)
+        except NotFoundError:
+            continue
+
+
+class _JournaledEntries:
+    """Which entries stand in journals behind the last marks: 8 bytes each."""
+
+    def __init__(self, filesystem: FileSystem, journals: Iterable[JournalPlace]) -> None:
+        self._entries: dict[int, array[int]] = {}
+        for place in journals:
+            self._read(filesystem, place)
+        for ledger, entries in self._entries.items():
+            self._entries[ledger] = array("q", sorted(entries))
+
+    def has(self, ledger: int, entry: int) -> bool:
+        """Whether a journal has the entry."""
+        entries = self._entries.get(ledger)
+        if entries is None:
+            return False
+        at = bisect_left(entries, entry)
+        return at < len(entries) and entries[at] == entry
+
+    def _read(self, filesystem: FileSystem, place: JournalPlace) -> None:
+        if filesystem.status(place.directory) is None:
+            return
+        found = map(parse_journal_name, filesystem.names(place.directory))
+        for journal in sorted(each for each in found if each is not None):
+            if journal < place.mark.journal_id:
+                continue
+            start = place.mark.offset if journal == place.mark.journal_id else 0
+            with JournalScan(filesystem, f"{place.directory}/{journal_name(journal)}", start=start) as scan:
+                for batch in scan.batches():
+                    for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
+                        self._entries.setdefault(ledger, array("q")).append(entry)
