@@ -125,17 +125,21 @@ class ReopeningStore:
             self._inner.close()
 
     def _looked_up(self, look: Callable[[KeyValueStore], _T]) -> _T:
-        try:
-            return look(self._inner)
-        except StoreClosedError:
-            if not self._reopening.acquire(timeout=REOPENED_WAIT_S):
-                raise
+        store, repeated = self._inner, False
+        while True:
             try:
-                renewed = self._inner
-            finally:
-                self._reopening.release()
-        # Opened again meanwhile, or open as before because it could not be closed, or closed for good.
-        return look(renewed)
+                return look(store)
+            except StoreClosedError:
+                if not self._reopening.acquire(timeout=REOPENED_WAIT_S):
+                    raise
+                try:
+                    renewed = self._inner
+                finally:
+                    self._reopening.release()
+                # The same one is open as before because it could not be closed, or closed for good.
+                if renewed is store and repeated:
+                    raise
+                store, repeated = renewed, renewed is store
 
     def _written(self, change: Callable[[KeyValueStore], None]) -> None:
         if self._stuck:
