@@ -35,7 +35,7 @@ from bkctl.engine.gc.copying import Copied
 from bkctl.engine.gc.explanation import DirectoryState, Explainer, Known
 from bkctl.engine.gc.ledger_sweep import LedgerSweep
 from bkctl.engine.gc.log_reading import LogReading, corruption_of, pointed_at, read_log, records_bytes
-from bkctl.engine.gc.log_usage import LogUsage, LogUsages
+from bkctl.engine.gc.log_usage import LogTotals, LogUsage, LogUsages
 from bkctl.engine.gc.pace import Pace, StoppedError
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
@@ -52,6 +52,9 @@ _log = logging.getLogger(__name__)
 
 #: Compacts a log: id, dead ledgers, holes of damage that nobody points into.
 _Way = Callable[[int, Container[int], Sequence[tuple[int, int]]], Copied]
+
+#: What a pass knows of logs, by their ids.
+_Seen = dict[int, LogUsage | LogTotals]
 
 #: Between two looks at whether a thread that is to end waits for the cluster.
 _JOIN_S = 0.05
@@ -117,7 +120,7 @@ class Collector:
         self._aside: dict[int, str] = {}
         self._unresolved: dict[int, str] = {}
         # What the last pass knows of logs, for whoever asks; the pass goes on changing it.
-        self._seen: dict[int, LogUsage] = {}
+        self._seen: dict[int, LogUsage | LogTotals] = {}
         self._results: deque[LogResult] = deque(maxlen=settings.results_max)
         self._last_pass: PassReport | None = None
         self._thread = EngineThread("GarbageCollectorThread", self._run, self._broken)
@@ -269,8 +272,9 @@ class Collector:
     def _collect(self, report: PassReport, request: Request | None) -> None:
         self._unresolved = self._transactional.recover().unresolved | self._by_scratch.recover().unresolved
         self._flush()
-        self._seen = usages = self._read_logs(report)
-        dead = self._ledgers.sweep(report, usages.values(), self._in_phase)
+        in_logs: set[int] = set()
+        self._seen = usages = self._read_logs(report, in_logs)
+        dead = self._ledgers.sweep(report, in_logs, self._in_phase)
         if report.held_deletions:
             return
         self._remove_garbage(report, usages, dead)
@@ -284,8 +288,11 @@ class Collector:
             # What is in the write caches is not deleted then; what is on the disk can be, and makes room.
             _log.warning("%s: collecting without a flush: %s", self._storage.directory, error)
 
-    def _read_logs(self, report: PassReport) -> dict[int, LogUsage]:
-        """What every settled log holds, except those that are set aside."""
+    def _read_logs(self, report: PassReport, in_logs: set[int]) -> _Seen:
+        """What every settled log holds, except those that are set aside; ``in_logs`` gets their ledgers.
+
+        Of logs whose ledgers do not fit into memory only totals are kept.
+        """
         self._in_phase("reading logs")
         log_ids = self._storage.while_quiet(self._storage.entry_logger.settled_log_ids)
         self._usages.drop_others(log_ids)
@@ -293,7 +300,7 @@ class Collector:
         report.logs = len(log_ids)
         report.unflushed_logs = len(self._storage.entry_logger.unflushed_log_ids)
         report.least_unflushed_log_id = self._storage.entry_logger.least_unflushed_log_id
-        usages: dict[int, LogUsage] = {}
+        usages: _Seen = {}
         doubtful: dict[int, LogReading] = {}
         for done, log_id in enumerate(log_ids):
             self._progress = done / len(log_ids)
@@ -305,6 +312,7 @@ class Collector:
                 read = self._usages.remembered(log_id)
                 if read is not None:
                     usages[log_id] = read
+                    in_logs.update(read.ledgers)
                 continue
             self._log_id = log_id
             try:
@@ -315,17 +323,21 @@ class Collector:
             if reading.damage:
                 doubtful[log_id] = reading
             else:
-                usages[log_id] = reading.usage
+                usages[log_id] = self._usages.bounded(reading.usage)
+                in_logs.update(reading.usage.ledgers)
         self._log_id = None
-        self._judge_damage(report, usages, doubtful)
+        for reading in self._judge_damage(report, doubtful):
+            self._usages.put(reading.usage)
+            usages[reading.usage.log_id] = self._usages.bounded(reading.usage)
+            in_logs.update(reading.usage.ledgers)
         return usages
 
-    def _judge_damage(
-        self, report: PassReport, usages: dict[int, LogUsage], doubtful: dict[int, LogReading]
-    ) -> None:
-        """Damage into which the index points sets its log aside; other damage costs nobody anything."""
+    def _judge_damage(self, report: PassReport, doubtful: dict[int, LogReading]) -> list[LogReading]:
+        """Set logs aside into whose damage the index points; the others, as their damage costs nobody
+        anything."""
         if not doubtful:
-            return
+            return []
+        harmless = []
         lost = pointed_at(
             self._storage.locations,
             {log_id: reading.damage for log_id, reading in doubtful.items()},
@@ -334,10 +346,10 @@ class Collector:
         for log_id, reading in doubtful.items():
             damage = lost.get(log_id)
             if damage is None:
-                usages[log_id] = reading.usage
-                self._usages.put(reading.usage)
+                harmless.append(reading)
             else:
                 self._set_aside(report, log_id, corruption_of(damage))
+        return harmless
 
     def _read_log(self, report: PassReport, log_id: int) -> LogReading:
         path = self._storage.entry_logger.path(log_id)
@@ -365,14 +377,11 @@ class Collector:
 
     # --- logs -----------------------------------------------------------------------------------------------
 
-    def _remove_garbage(self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int]) -> None:
+    def _remove_garbage(self, report: PassReport, usages: _Seen, dead: Collection[int]) -> None:
         """Logs without a live ledger, the largest first."""
-        empty = []
-        for usage in usages.values():
-            if dead and usage.drop(dead):
-                self._usages.put(usage)
-            if usage.is_empty:
-                empty.append(usage)
+        if dead:
+            self._drop_dead(report, usages, dead)
+        empty = [usage for usage in usages.values() if usage.is_empty]
         for usage in sorted(empty, key=lambda each: -each.file_bytes):
             self._pace.check()
             del usages[usage.log_id]
@@ -391,8 +400,22 @@ class Collector:
         if report.deleted_logs:
             self._storage.while_quiet(self._storage.entry_logger.sync_names)
 
+    def _drop_dead(self, report: PassReport, usages: _Seen, dead: Collection[int]) -> None:
+        """Take dead ledgers out of what is known of logs; one of which only totals are is read again."""
+        for log_id, known in list(usages.items()):
+            self._pace.check()
+            try:
+                usage = known if isinstance(known, LogUsage) else self._read_log(report, log_id).usage
+            except BkctlError as error:
+                del usages[log_id]
+                self._set_aside(report, log_id, error)
+                continue
+            if usage.drop(dead):
+                self._usages.put(usage)
+            usages[log_id] = self._usages.bounded(usage)
+
     def _compact(
-        self, report: PassReport, usages: dict[int, LogUsage], dead: Collection[int], request: Request | None
+        self, report: PassReport, usages: _Seen, dead: Collection[int], request: Request | None
     ) -> None:
         kind, report.compaction_reason = policy.choose(
             self._due(Kind.MINOR),
@@ -426,7 +449,7 @@ class Collector:
         self._compacted(kind)
 
     def _compact_log(
-        self, report: PassReport, usages: dict[int, LogUsage], usage: LogUsage, dead: Collection[int]
+        self, report: PassReport, usages: _Seen, usage: LogUsage | LogTotals, dead: Collection[int]
     ) -> None:
         way, obstacle = self._way_of(usage)
         if way is None:
@@ -457,7 +480,7 @@ class Collector:
         reason = f"{usage.usage(self._settings.log_size_bytes):.1%} live"
         self._result(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
 
-    def _way_of(self, usage: LogUsage) -> tuple[_Way | None, str]:
+    def _way_of(self, usage: LogUsage | LogTotals) -> tuple[_Way | None, str]:
         """How to compact a log with the room there is; None, and why not, when there is no way."""
         free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
         if policy.fits(usage.remaining_bytes, free_bytes, self._settings):
@@ -484,7 +507,7 @@ class Collector:
             self.meters.minor_compactions += 1
         self._compacting = None
 
-    def _count_what_is_left(self, usages: dict[int, LogUsage]) -> None:
+    def _count_what_is_left(self, usages: _Seen) -> None:
         self.meters.active_logs = len(usages)
         self.meters.active_log_bytes = sum(usage.file_bytes for usage in usages.values())
         self.meters.active_ledgers = len(self._storage.ledgers)
@@ -518,7 +541,7 @@ class Collector:
         log_id: int,
         action: str,
         reason: str,
-        usage: LogUsage | None = None,
+        usage: LogUsage | LogTotals | None = None,
         *,
         copied: Copied | None = None,
         freed_bytes: int = 0,

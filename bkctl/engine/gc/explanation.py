@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from bkctl.clock import Clock
 from bkctl.engine.gc.log_reading import trusted_map
-from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.log_usage import LogTotals, LogUsage
 from bkctl.engine.gc.policy import Due, Kind, obstacle_of
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError
@@ -67,7 +67,7 @@ class DirectoryState:
 class Known:
     """What the collector contributes. ``held_deletions`` are those that wait to be confirmed."""
 
-    usages: Mapping[int, LogUsage]
+    usages: Mapping[int, LogUsage | LogTotals]
     set_aside: Mapping[int, str]
     unresolved: Mapping[int, str]
     dues: Mapping[Kind, Due]
@@ -113,7 +113,7 @@ class Explainer:
         if usage is None:
             unread = "no ledgers map, and not read since the start; the next pass reads it (bkctl bookie gc)"
             return LogState(log_id, path, file_bytes, age_s, "none", NO, obstacle or unread, True, damaged)
-        pairs = usage.pairs()
+        pairs = self._pairs(usage)
         eligible, why = (NO, obstacle) if obstacle else self._verdict(usage)
         return LogState(
             log_id,
@@ -125,8 +125,8 @@ class Explainer:
             why,
             held=bool(obstacle),
             total_bytes=usage.total_bytes,
-            live_bytes=sum(size for _, size in pairs),
-            live_ledgers=len(pairs),
+            live_bytes=usage.remaining_bytes if isinstance(usage, LogTotals) else sum(s for _, s in pairs),
+            live_ledgers=usage.ledgers if isinstance(usage, LogTotals) else len(pairs),
             ledgers=tuple(nlargest(LEDGERS_MAX, pairs, key=itemgetter(1))),
         )
 
@@ -145,7 +145,7 @@ class Explainer:
             )
         return ""
 
-    def _verdict(self, usage: LogUsage) -> tuple[str, str]:
+    def _verdict(self, usage: LogUsage | LogTotals) -> tuple[str, str]:
         if usage.is_empty:
             return GARBAGE, "no ledger of it is alive; the next pass removes it"
         share = usage.usage(self.known.log_size_bytes)
@@ -160,11 +160,21 @@ class Explainer:
             return NO, f"{live}; {obstacle_of(Kind.MAJOR, major)}"
         return NO, f"{live}, not below the threshold of {major.settings.threshold:.0%}"
 
-    def _usage(self, log_id: int, file_bytes: int) -> LogUsage | None:
+    def _usage(self, log_id: int, file_bytes: int) -> LogUsage | LogTotals | None:
         """What the last pass found, or else what a ledgers map says; nothing is scanned for this."""
         usage = self.known.usages.get(log_id)
         if usage is not None or log_id in self.unflushed:
             return usage
+        return self._mapped(log_id, file_bytes)
+
+    def _pairs(self, usage: LogUsage | LogTotals) -> list[tuple[int, int]]:
+        """(ledger, bytes) of those alive, by the ledgers map where they did not fit into memory."""
+        if isinstance(usage, LogUsage):
+            return usage.pairs()
+        mapped = self._mapped(usage.log_id, usage.file_bytes)
+        return [] if mapped is None else mapped.pairs()
+
+    def _mapped(self, log_id: int, file_bytes: int) -> LogUsage | None:
         try:
             with EntryLogScan(self.filesystem, self.storage.entry_logger.path(log_id)) as scan:
                 found = trusted_map(scan.head)

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from bkctl.clock import Clock
 from bkctl.engine.gc import policy
-from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.pace import Pace, StoppedError
 from bkctl.engine.gc.policy import RateLimit
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
@@ -80,7 +79,7 @@ class LedgerSweep:
             return len(self._confirmed)
 
     def sweep(
-        self, report: PassReport, usages: Iterable[LogUsage], in_phase: Callable[[str], None]
+        self, report: PassReport, in_logs: set[int], in_phase: Callable[[str], None]
     ) -> Collection[int]:
         """Delete the ledgers that are gone; those whose bytes in the logs are dead.
 
@@ -88,9 +87,6 @@ class LedgerSweep:
         """
         indexed = set(self._storage.ledgers.ledgers())
         report.ledgers = len(indexed)
-        in_logs: set[int] = set()
-        for usage in usages:
-            in_logs.update(usage.ledgers)
         unknown = in_logs - indexed
         in_phase("listing")
         local = policy.sorted_ids(indexed | unknown)

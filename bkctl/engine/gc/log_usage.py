@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import compress
 
 from bkctl.codec.entry_log_metadata import (
@@ -22,6 +23,33 @@ from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Put
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogTotals:
+    """What is kept of a :class:`LogUsage` whose ledgers, ``ledgers`` of them, do not fit into memory."""
+
+    log_id: int
+    file_bytes: int
+    total_bytes: int
+    remaining_bytes: int
+    ledgers: int
+    source: str
+    holes: tuple[tuple[int, int], ...]
+
+    def usage(self, log_size_bytes: int | None = None) -> float:
+        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        return _live_share(self.remaining_bytes, self.total_bytes, log_size_bytes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no ledger of it is alive."""
+        return not self.ledgers
+
+
+def _live_share(remaining_bytes: int, total_bytes: int, log_size_bytes: int | None) -> float:
+    total = max(total_bytes, log_size_bytes or 0)
+    return remaining_bytes / total if total else 0.0
 
 
 class LogUsage:
@@ -82,13 +110,24 @@ class LogUsage:
 
     def usage(self, log_size_bytes: int | None = None) -> float:
         """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
-        total = max(self.total_bytes, log_size_bytes or 0)
-        return self.remaining_bytes / total if total else 0.0
+        return _live_share(self.remaining_bytes, self.total_bytes, log_size_bytes)
 
     @property
     def is_empty(self) -> bool:
         """Whether no ledger of it is alive."""
         return not self.ledgers
+
+    def totals(self) -> LogTotals:
+        """Return the same without the ledgers."""
+        return LogTotals(
+            self.log_id,
+            self.file_bytes,
+            self.total_bytes,
+            self.remaining_bytes,
+            len(self.ledgers),
+            self.source,
+            self.holes,
+        )
 
 
 class LogUsages:
@@ -136,6 +175,10 @@ class LogUsages:
     def remembered(self, log_id: int) -> LogUsage | None:
         """What was put in this run of the bookie and is still in memory."""
         return self._usages.get(log_id)
+
+    def bounded(self, usage: LogUsage) -> LogUsage | LogTotals:
+        """Return the usage when it is in memory anyway, else its totals."""
+        return usage if self._usages.get(usage.log_id) is usage else usage.totals()
 
     def put(self, usage: LogUsage) -> None:
         """Keep what was read of a log, or what is left of it; a log with holes only in memory."""

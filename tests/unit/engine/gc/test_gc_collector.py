@@ -10,6 +10,7 @@ import pytest
 from bkctl.codec.entrylog import HEADER_BYTES, MAGIC
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.log_reading import read_log
+from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.policy import Kind, Request
 from bkctl.engine.gc.settings import CompactionSettings
 from bkctl.errors import ConnectionFailedError, NoEntryError, StorageError
@@ -727,6 +728,33 @@ def test_memory_of_logs_is_bounded() -> None:
     rig.cluster.live.remove(1)
     assert rig.collect(MAJOR).compacted_logs == logs
     rig.check(2, 12)
+
+
+def test_a_pass_holds_no_more_ledgers_of_logs_than_memory_is_bounded_to() -> None:
+    """What a bounded collector finds, explains and does is what one does that holds everything."""
+    rigs = [opened(usages_pairs_max=3), opened()]
+    for rig in rigs:
+        rig.fill([1, 2, 3], entries=12)
+        rig.collect()
+    small, large = rigs
+    held = [seen for seen in small.collector._seen.values() if isinstance(seen, LogUsage)]
+    assert 0 < sum(len(usage.ledgers) for usage in held) <= 3
+    assert len(small.collector._seen) == len(large.collector._seen) > len(held)
+    assert all(isinstance(seen, LogUsage) for seen in large.collector._seen.values())
+    assert small.collector.explain() == large.collector.explain()
+    for rig in rigs:
+        rig.cluster.live.remove(1)
+    reports = [rig.collect() for rig in rigs]
+    assert reports[0].deleted_ledgers == reports[1].deleted_ledgers == 1
+    live = [{log_id: seen.remaining_bytes for log_id, seen in rig.collector._seen.items()} for rig in rigs]
+    assert live[0] == live[1]
+    reports = [rig.collect(MAJOR) for rig in rigs]
+    assert reports[0].compacted_logs == reports[1].compacted_logs > 0
+    assert reports[0].copied_bytes == reports[1].copied_bytes
+    for rig in rigs:
+        rig.cluster.live.clear()
+        rig.cluster.live.add(99)
+    assert rigs[0].collect().deleted_ledgers == rigs[1].collect().deleted_ledgers == 2
 
 
 def test_a_disk_that_fails_ends_the_pass_and_the_next_one_goes_on() -> None:
