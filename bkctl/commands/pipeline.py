@@ -59,6 +59,8 @@ RUN_SCHEMA: Schema = (
     Key("metadata_after", "string or null", "metadata of after; null when only read once"),
     Key("parameters", "object", "the options in effect"),
     Key("tables", "array", "of {name, role (input, result), path, rows, bytes}"),
+    Key("unread_indexes", "array of strings", "directories whose index could not be read"),
+    Key("logs_gone", "int", "entry logs that went away while files were read"),
     Key("version", "string", "version of bkctl"),
 )
 
@@ -82,8 +84,9 @@ _Metadata = Annotated[
     typer.Option(
         "--metadata",
         metavar="FILE|URI",
-        help="Ledger metadata: a dump ('bkctl metadata dump') or a metadata URI, which is read before the "
-        "files and again after them. Default: BKCTL_METADATA_URI, for a job that needs it.",
+        help="Ledger metadata: a dump ('bkctl metadata dump'), a metadata URI, which is read before the "
+        "files and again after them, or the --out of a run that kept all columns of tables ledgers and "
+        "fragments. Default: BKCTL_METADATA_URI, for a job that needs it.",
     ),
 ]
 _MetadataAfter = Annotated[
@@ -238,15 +241,20 @@ def run_command(
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
     Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
-    counts. DIR can be a PATH of a later run: 'inventory' on every bookie, its tables collected, and the
-    other jobs over all of them, so that the logs themselves stay where they are.
+    counts. DIR can be a PATH of a later run: 'inventory' on every bookie, its tables collected, and other
+    jobs over all of them, so that the logs themselves stay where they are.
 
-    Nothing is called missing that may only not be known yet: the tail of an open ledger, what changed
-    between two readings of metadata, a bookie whose directories were not given.
+    'replication-audit', 'garbage', 'orphans' and 'stats' read tables of 'inventory', the others those of
+    their own runs. Two sets of one bookie are refused. What a run that wrote a set could not see, its audits
+    cannot know either. With sets, read metadata before they are made (--metadata) and after
+    (--metadata-after).
 
-    Exit code 1 when something was found, 3 when a part could not be judged (bookies that were not given,
-    directories without a cookie, an index that cannot be opened, logs that went away meanwhile);
-    summary.json and 'verdict' tell which.
+    Nothing is called missing that may only not be known yet: what comes behind the last add confirmed of an
+    open ledger, what changed between two readings of metadata, a bookie whose directories were not given.
+
+    Exit code 1 when something was found, 3 when a part could not be judged (bookies that were not given, two
+    copies of one bookie, directories without a cookie, an index that cannot be opened, logs that went away
+    meanwhile, open ledgers not up to their last add confirmed); summary.json and 'verdict' tell which.
 
     Examples:
 
@@ -257,7 +265,11 @@ def run_command(
       bkctl pipeline run garbage /data/* --metadata cluster.json --out g --threshold 0.5 -o json
     """
     from bkctl.pipeline.job import REBUILD_NAME
+    from bkctl.pipeline.table_sets import refuse_urls
 
+    refuse_urls("--out", out)
+    refuse_urls("PATH", *paths)
+    refuse_urls("--report", report)
     secret = read_password(password, password_file, password_hex)
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
     chosen = Chosen(*where, digest, secret, bookie, jobs, memory)

@@ -89,6 +89,9 @@ def parquet_schema(folders: Iterable[str]) -> pa.Schema:
 class Outcome:
     """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
 
+    ``unread_indexes`` are directories whose index could not be read, ``logs_gone`` counts entry logs that
+    went away meanwhile; both with those of the table sets that were read.
+
     ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
     the rest) and ``exit_code`` 0, 1 or 3.
     """
@@ -108,6 +111,8 @@ class Outcome:
     verdict: str = CLEAN
     exit_code: int = 0
     found: tuple[str, ...] = ()
+    unread_indexes: tuple[str, ...] = ()
+    logs_gone: int = 0
 
     def as_row(self) -> dict[str, Any]:
         """As it stands in ``summary.json``."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from bkctl.admin.offline.rebuild.options import Phase, silent_phase
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.engine import Engine, Extraction
+from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
 from bkctl.pipeline.out_directory import claimed, put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
@@ -30,6 +32,15 @@ from bkctl.pipeline.survey import (
     logs_gone,
     survey,
     unread_indexes,
+)
+from bkctl.pipeline.table_sets import (
+    TableSet,
+    check_columns,
+    metadata_time_ms,
+    read_table_set,
+    refuse_twins,
+    refuse_urls,
+    twin_directories,
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
@@ -88,11 +99,18 @@ def run_job(
     if request.metadata_after is not None and request.metadata is None:
         raise UsageError("a second reading of metadata needs a first one: give --metadata too")
     started = time.time()
+    refuse_urls("--out", request.out)
+    refuse_urls("PATH", *request.paths)
     surveyed = surveyed or survey(filesystem, request.paths)
     if os.path.normpath(request.out) in surveyed.table_sets:
         raise UsageError(f"--out {request.out}: is also a PATH to read from; choose another directory")
+    sets = [read_table_set(path) for path in surveyed.table_sets]
+    rows = bookies_table(filesystem, surveyed, request.options.bookie).to_pylist()
+    refuse_twins(sets, rows)
     with claimed(request.out) as work_dir:
-        run = _Run(filesystem, engine, request, surveyed, work_dir, phase, queries)
+        run = _Run(filesystem, engine, request, surveyed, sets, work_dir, phase, queries)
+        run.inherit(int(started * 1000))
+        run.look_for_twins(rows)
         run.read_inputs()
         run.run_statements()
         outcome = run.outcome(started)
@@ -107,6 +125,7 @@ class _Run:
         engine: Engine,
         request: Request,
         surveyed: Survey,
+        sets: Sequence[TableSet],
         work_dir: str,
         phase: Phase,
         queries: Phase,
@@ -115,11 +134,13 @@ class _Run:
         self._engine = engine
         self._request = request
         self._surveyed = surveyed
+        self._sets = sets
         self._work_dir = work_dir
         self._phase = phase
         self._queries = queries
         self._guards: list[str] = []
         self._unread_indexes: dict[str, str] = {}
+        self._unknown: list[str] = []
         self._written: dict[str, WrittenTable] = {}
         self._parameters = replace(request.parameters, two_snapshots=request.two_snapshots)
 
@@ -140,7 +161,21 @@ class _Run:
                     self._read(item)
         for name, query in self._parameters.views().items():
             self._engine.view(name, query)
-        self._warn_of_twins()
+
+    def inherit(self, started_ms: int) -> None:
+        """Take over what the runs that wrote the table sets could not see."""
+        job, request = self._request.job, self._request
+        for guard in inherited_guards(self._sets):
+            self._guard(guard)
+        self._unknown += inherited_unknown(self._sets, job)
+        if self._sets:
+            read_ms = [
+                None if metadata is None else metadata_time_ms(metadata, started_ms)
+                for metadata in (request.metadata, request.metadata_after)
+            ]
+            for unknown, why in at_odds(self._sets, job, MetadataTimes(*read_ms)):
+                self._unknown.append(unknown)
+                self._guard(why)
 
     def _leave_out_indexes(self) -> None:
         """What cannot be opened ends no run over a fleet: it is left out, and that is told."""
@@ -197,6 +232,7 @@ class _Run:
         folder = os.path.join(chosen, item.source)
         if not os.path.isdir(folder):
             raise NotFoundError(f"--metadata {chosen}: a directory without table {item.source}")
+        check_columns(folder, item)
         self._engine.load(item.name, [folder])
 
     def _filesystem_has_directory(self, path: str) -> bool:
@@ -209,6 +245,8 @@ class _Run:
         for path in self._surveyed.table_sets:
             folder = os.path.join(path, item.name)
             if os.path.isdir(folder):
+                if item.name != BOOKIES_TABLE:
+                    check_columns(folder, item, self._sets)
                 folders.append(folder)
             elif not item.may_lack:
                 raise NotFoundError(
@@ -244,17 +282,11 @@ class _Run:
             folders.append(self._keep(item.name, making, "input"))
         self._engine.load(item.name, folders)
 
-    def _warn_of_twins(self) -> None:
+    def look_for_twins(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Two copies of one bookie (two backups, say) would be taken for one that holds both."""
-        table = bookies_table(self._filesystem, self._surveyed, self._request.options.bookie).to_pylist()
-        for bookie in sorted({row["bookie"] for row in table if row["bookie"]}):
-            rows = [row for row in table if row["bookie"] == bookie and row["holds_ledgers"]]
-            expected = max((row["ledger_dirs"] or 0 for row in rows), default=0)
-            if expected and len(rows) > expected:
-                self._guard(
-                    f"bookie {bookie}: {len(rows)} ledger directories were given, its cookie names "
-                    f"{expected}; are there two copies of it?"
-                )
+        for bookie, why in twin_directories(rows).items():
+            self._guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
+            self._unknown.append("twin_directories")
 
     # ---------------------------------------------------------------------------------------------- queries
 
@@ -320,6 +352,7 @@ class _Run:
         unknown = ["unread_indexes"] if self._unread_indexes else []
         if gone and job.trusts_absence:
             unknown.append("logs_gone")
+        unknown = list(dict.fromkeys((*unknown, *self._unknown)))
         (counts,) = self._engine.rows("SELECT * FROM summary")
         return judged(
             Outcome(
@@ -335,7 +368,14 @@ class _Run:
                 parameters=self._parameters,
                 counts={column.name: counts[column.name] for column in job.result("summary").columns},
                 tables=tuple(self._written.values()),
-                guards=(*self._guards, *job.notes_for(two_snapshots=request.two_snapshots)),
+                guards=tuple(
+                    dict.fromkeys((*self._guards, *job.notes_for(two_snapshots=request.two_snapshots)))
+                ),
+                unread_indexes=(
+                    *self._unread_indexes,
+                    *(x for one in self._sets for x in one.unread_indexes),
+                ),
+                logs_gone=gone + sum(one.logs_gone for one in self._sets),
             ),
             job,
             unknown,

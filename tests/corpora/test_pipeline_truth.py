@@ -156,10 +156,14 @@ def test_a_bookie_that_is_not_there(fleet: Fleet, victim: str) -> None:
     assert rows_of(silent, "missing") == []
     gone = fleet.run("replication-audit", bookies_gone=(victim,))
     assert (gone.verdict, gone.exit_code) == ("found", 1)
-    assert missing_entries(gone, fleet, victim) == lost
-    assert gone.counts["copies_missing"] == gone.counts["entries_short"] == len(lost)
+    missing = missing_entries(gone, fleet, victim)
+    assert fleet.closed(missing) == lost
+    # Of open ledgers what is confirmed: nothing is on its way to a bookie that is gone.
+    assert lost < missing <= set(fleet.image.held_by(victim))
+    assert gone.counts["copies_missing"] == gone.counts["entries_short"] == len(missing)
     assert gone.counts["entries_lost"] == 0
-    assert gone.counts["slots_unknown"] == silent.counts["slots_unknown"] > 0
+    assert (gone.counts["slots_unknown"], gone.counts["slots_not_judged"]) == (0, 0)
+    assert silent.counts["slots_not_judged"] == silent.counts["slots_not_examined"] > 0
 
 
 def test_a_log_that_is_not_there(fleet: Fleet, victim: str) -> None:

@@ -38,6 +38,7 @@ def check_audit(case: AuditCase, folder: Path) -> None:
         short[copies, missing, unknown] += entries
     assert short == truth.short
     assert outcome.counts["slots_unknown"] == truth.open_slots
+    assert outcome.counts["slots_not_judged"] == truth.not_judged
     assert outcome.counts["bookies_not_examined"] == truth.bookies_not_examined
 
 

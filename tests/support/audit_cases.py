@@ -35,6 +35,7 @@ class Truth:
     missing: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     short: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     open_slots: int = 0
+    not_judged: int = 0
     bookies_not_examined: int = 0
 
 
@@ -52,8 +53,8 @@ class AuditCase:
         """Whether an entry belongs to a slot with this bookie."""
         return any(
             fragment.ledger == ledger
-            and fragment.last is not None
-            and fragment.first <= entry <= fragment.last
+            and fragment.first <= entry
+            and (fragment.last is None or entry <= fragment.last)
             and fragment.bookies[slot % len(fragment.bookies)] == bookie
             and slot in fragment.slots_of(entry)
             for fragment in self.fragments
@@ -64,28 +65,62 @@ class AuditCase:
         lacking: set[str] = set()
         present = self.held | self.journaled
         for fragment in self.fragments:
-            if fragment.last is None:
-                truth.open_slots += len(fragment.bookies)
-                continue
-            for entry in range(fragment.first, fragment.last + 1):
+            last, is_open = fragment.last, fragment.last is None
+            if last is None:
+                last = self.confirmed(fragment.ledger)
+                lacking.update(set(fragment.bookies) - set(self.gone) - set(self.given))
+            short: set[int] = set()
+            tails: set[int] = set()
+            for entry in range(fragment.first, last + 1):
                 copies = missing = unknown = 0
                 for slot in fragment.slots_of(entry):
                     bookie = fragment.bookies[slot]
-                    if bookie in self.gone:
-                        missing += 1
-                        truth.missing[fragment.ledger, entry, bookie] += 1
-                    elif bookie not in self.given:
+                    key = (bookie, fragment.ledger, entry)
+                    if bookie not in self.gone and bookie not in self.given:
                         unknown += 1
                         lacking.add(bookie)
-                    elif (bookie, fragment.ledger, entry) in present:
+                    elif bookie not in self.gone and key in present:
                         copies += 1
+                    elif bookie not in self.gone and is_open and entry > self.last_held(*key[:2]):
+                        unknown += 1
+                        tails.add(slot)
                     else:
                         missing += 1
+                        short.add(slot)
                         truth.missing[fragment.ledger, entry, bookie] += 1
                 if missing:
                     truth.short[copies, missing, unknown] += 1
+            absent = {
+                slot
+                for slot, bookie in enumerate(fragment.bookies)
+                if bookie not in self.gone and bookie not in self.given
+            }
+            truth.open_slots += len(tails - short)
+            truth.not_judged += len(tails | self._unseen(fragment, absent, last))
         truth.bookies_not_examined = len(lacking)
         return truth
+
+    @staticmethod
+    def _unseen(fragment: Fragment, absent: set[int], last: int) -> set[int]:
+        """Slots that could not be judged, because nobody looked and there was something to see."""
+        if fragment.last is None:
+            return absent
+        entries = range(fragment.first, last + 1)
+        return {slot for entry in entries for slot in fragment.slots_of(entry)} & absent
+
+    def confirmed(self, ledger: int) -> int:
+        """The last add confirmed that the entry logs show."""
+        return max(
+            (_lac(entry) for bookie, other, entry in self.held if other == ledger and bookie in self.given),
+            default=-1,
+        )
+
+    def last_held(self, bookie: str, ledger: int) -> int:
+        """The last entry of a ledger that a bookie holds."""
+        return max(
+            (entry for one, other, entry in self.held | self.journaled if (one, other) == (bookie, ledger)),
+            default=-1,
+        )
 
     def write(self, folder: Path) -> Path:
         """The case as a table set."""
@@ -119,12 +154,19 @@ class AuditCase:
             )
             if before and follows and entry % 7:
                 before["last"] = entry
+                before["max_lac"] = max(before["max_lac"], _lac(entry))
                 before["entries"] += 1
             else:
                 run = {"bookie": bookie, "dir": f"/{bookie}", "log_id": entry % 3, "ledger": ledger}
-                runs.append({**run, "first": entry, "last": entry, "entries": 1, "bytes": 50})
+                lac = _lac(entry)
+                runs.append({**run, "first": entry, "last": entry, "entries": 1, "bytes": 50, "max_lac": lac})
         # A replay writes some a second time.
         return runs + [dict(run) for run in runs if run["first"] % 5 == 0]
+
+
+def _lac(entry: int) -> int:
+    """The last add confirmed in an entry's header: a writer with up to three adds on their way."""
+    return max(-1, entry - 1 - entry % 3)
 
 
 def _rows(fragment: Fragment) -> list[dict[str, Any]]:

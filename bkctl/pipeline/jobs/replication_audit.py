@@ -4,6 +4,11 @@ What a slot of an ensemble should hold is counted in closed form, what it does h
 only where the two differ are gaps looked for. How many copies are left of an entry is then a matter of the
 pieces between gaps' ends and of the entry's remainder modulo the ensemble size, so that losing a whole bookie
 costs as many rows as it had fragments, not entries.
+
+The last fragment of an open ledger is judged up to the last add confirmed that the entry logs show (in the
+entries' headers; never beyond the last entry that any bookie holds). A bookie lacks an entry of it for sure
+only when it holds a later one, because it is sent the entries in their order; what is lacking behind the last
+entry that it holds may be on its way, or may have been flushed after its files were read, and is unknown.
 """
 
 from __future__ import annotations
@@ -55,30 +60,56 @@ LEFT JOIN given_bookies g ON g.bookie = n.bookie
 LEFT JOIN gone_bookies e ON e.bookie = n.bookie
 CROSS JOIN parameters p
 
--- step slots
+-- view confirmed
+SELECT r.ledger, CASE WHEN max(r.max_lac) > max(r.last) THEN max(r.last) ELSE max(r.max_lac) END AS lac
+FROM runs r GROUP BY r.ledger
+
+-- view last_held
+SELECT h.bookie, h.ledger, max(h.high) AS last_held FROM stretches h GROUP BY h.bookie, h.ledger
+
+-- view placed
 SELECT f.ledger, f.state, f.first_entry, f.last_entry, CAST(f.slot AS BIGINT) AS slot, f.bookie,
        CAST(f.ensemble_size AS BIGINT) AS ensemble_size, CAST(f.write_quorum AS BIGINT) AS write_quorum,
        CAST(f.ack_quorum AS BIGINT) AS ack_quorum, r.role,
        CASE WHEN l.ledger IS NULL THEN 'ledger deleted meanwhile'
-            WHEN a.ledger IS NULL THEN 'replica moved meanwhile'
-            WHEN f.last_entry IS NULL THEN 'open tail' END AS unknown_because,
-       CASE WHEN f.last_entry < f.first_entry THEN 0
-            ELSE entries_on_slot(f.last_entry + 1, f.slot, f.ensemble_size, f.write_quorum)
-                 - entries_on_slot(f.first_entry, f.slot, f.ensemble_size, f.write_quorum) END AS expected
+            WHEN a.ledger IS NULL THEN 'replica moved meanwhile' END AS unknown_because,
+       CASE WHEN f.last_entry IS NOT NULL THEN f.last_entry
+            ELSE greatest(f.first_entry - 1,
+                          least(coalesce(c.lac, f.first_entry - 1), coalesce(a.last_entry, c.lac, -1)))
+            END AS confirmed_to,
+       coalesce(t.last_held, -1) AS last_held
 FROM fragments f
 JOIN bookie_roles r ON r.bookie = f.bookie
 LEFT JOIN ledgers_after l ON l.ledger = f.ledger
 LEFT JOIN fragments_after a ON a.ledger = f.ledger AND a.first_entry = f.first_entry AND a.slot = f.slot
                                AND a.bookie = f.bookie
+LEFT JOIN confirmed c ON c.ledger = f.ledger
+LEFT JOIN last_held t ON t.ledger = f.ledger AND t.bookie = f.bookie
+
+-- view bounded
+SELECT p.ledger, p.state, p.first_entry, p.last_entry, p.slot, p.bookie, p.ensemble_size, p.write_quorum,
+       p.ack_quorum, p.role, p.unknown_because, p.confirmed_to,
+       CASE WHEN p.last_entry IS NOT NULL OR p.role = 'gone' THEN p.confirmed_to
+            ELSE greatest(p.first_entry - 1, least(p.confirmed_to, p.last_held)) END AS judged_to
+FROM placed p
+
+-- step slots
+SELECT b.ledger, b.state, b.first_entry, b.last_entry, b.slot, b.bookie, b.ensemble_size, b.write_quorum,
+       b.ack_quorum, b.role, b.unknown_because, b.judged_to, b.confirmed_to,
+       CASE WHEN b.judged_to < b.first_entry THEN 0
+            ELSE entries_on_slot(b.judged_to + 1, b.slot, b.ensemble_size, b.write_quorum)
+                 - entries_on_slot(b.first_entry, b.slot, b.ensemble_size, b.write_quorum) END AS expected,
+       CASE WHEN b.confirmed_to <= b.judged_to THEN 0
+            ELSE entries_on_slot(b.confirmed_to + 1, b.slot, b.ensemble_size, b.write_quorum)
+                 - entries_on_slot(b.judged_to + 1, b.slot, b.ensemble_size, b.write_quorum) END AS not_judged
+FROM bounded b
 
 -- view held_parts
 SELECT s.ledger, s.first_entry, s.slot, s.bookie, s.ensemble_size, s.write_quorum,
-       greatest(s.first_entry, h.low) AS low,
-       CASE WHEN s.last_entry IS NULL THEN h.high ELSE least(s.last_entry, h.high) END AS high
+       greatest(s.first_entry, h.low) AS low, least(s.judged_to, h.high) AS high
 FROM slots s
 JOIN stretches h ON h.bookie = s.bookie AND h.ledger = s.ledger
-WHERE s.role IN ('examined', 'partly_examined') AND h.high >= s.first_entry AND (s.last_entry IS NULL OR
-h.low <= s.last_entry)
+WHERE s.role IN ('examined', 'partly_examined') AND h.high >= s.first_entry AND h.low <= s.judged_to
 
 -- view held_counts
 SELECT h.ledger, h.first_entry, h.slot,
@@ -91,16 +122,21 @@ SELECT s.ledger, s.state, s.first_entry, s.last_entry, s.slot, s.bookie, s.ensem
        s.ack_quorum,
        s.expected, coalesce(h.held, 0) AS held,
        CASE WHEN s.unknown_because IS NOT NULL THEN 'unknown'
-            WHEN s.expected <= coalesce(h.held, 0) THEN 'ok'
+            WHEN s.last_entry IS NULL AND s.role = 'not_examined' THEN 'not_examined'
+            WHEN s.expected <= coalesce(h.held, 0) AND s.not_judged = 0 THEN 'ok'
             WHEN s.role IN ('not_examined', 'partly_examined') THEN 'not_examined'
+            WHEN s.expected <= coalesce(h.held, 0) THEN 'unknown'
             ELSE 'missing' END AS status,
        CASE WHEN s.unknown_because IS NOT NULL THEN s.unknown_because
-            WHEN s.expected <= coalesce(h.held, 0) THEN NULL
+            WHEN s.last_entry IS NULL AND s.role = 'not_examined' THEN 'its directories were not given'
+            WHEN s.expected <= coalesce(h.held, 0) AND s.not_judged = 0 THEN NULL
             WHEN s.role = 'not_examined' THEN 'its directories were not given'
             WHEN s.role = 'partly_examined' THEN 'not all of its directories were given'
+            WHEN s.expected <= coalesce(h.held, 0) THEN 'open tail'
             WHEN s.role = 'gone' THEN 'the bookie is gone'
             WHEN h.held IS NULL THEN 'it has none of the fragment'
-            ELSE 'it lacks a part' END AS why
+            ELSE 'it lacks a part' END AS why,
+       CASE WHEN s.not_judged = 0 THEN s.confirmed_to ELSE s.judged_to END AS judged_to, s.not_judged
 FROM slots s
 LEFT JOIN held_counts h ON h.ledger = s.ledger AND h.first_entry = s.first_entry AND h.slot = s.slot
 
@@ -110,7 +146,7 @@ FROM audit a
 JOIN held_parts h ON h.ledger = a.ledger AND h.first_entry = a.first_entry AND h.slot = a.slot
 WHERE a.status = 'missing'
 UNION ALL
-SELECT a.ledger, a.first_entry, a.slot, a.last_entry + 1 AS low, a.last_entry + 1 AS high
+SELECT a.ledger, a.first_entry, a.slot, a.judged_to + 1 AS low, a.judged_to + 1 AS high
 FROM audit a WHERE a.status = 'missing'
 
 -- view between_parts
@@ -143,7 +179,8 @@ FROM gaps g
 -- view cuts
 SELECT DISTINCT c.ledger, c.first_entry, c.cut
 FROM (SELECT g.ledger, g.first_entry, g.low AS cut FROM gaps g
-      UNION ALL SELECT g.ledger, g.first_entry, g.high + 1 AS cut FROM gaps g) c
+      UNION ALL SELECT g.ledger, g.first_entry, g.high + 1 AS cut FROM gaps g
+      UNION ALL SELECT a.ledger, a.first_entry, a.judged_to + 1 AS cut FROM audit a WHERE a.not_judged > 0) c
 
 -- view pieces_and_end
 SELECT c.ledger, c.first_entry, c.cut AS low,
@@ -161,8 +198,9 @@ WHERE p.high IS NOT NULL AND entries_of_residue(p.low, p.high, a.slot, a.ensembl
 -- view piece_copies
 SELECT p.ledger, p.first_entry, p.low, p.high, p.residue, p.entries, p.state, p.write_quorum, p.ack_quorum,
        sum(CASE WHEN g.ledger IS NOT NULL THEN 1 ELSE 0 END) AS missing,
-       sum(CASE WHEN g.ledger IS NULL AND a.status IN ('unknown',
-       'not_examined') THEN 1 ELSE 0 END) AS unknown
+       sum(CASE WHEN g.ledger IS NULL AND (a.status = 'not_examined' OR a.judged_to < p.low
+                                           OR a.status = 'unknown' AND a.why <> 'open tail')
+                THEN 1 ELSE 0 END) AS unknown
 FROM pieces p
 JOIN audit a ON a.ledger = p.ledger AND a.first_entry = p.first_entry
             AND remainder(a.slot - p.residue, p.ensemble_size) < p.write_quorum
@@ -184,7 +222,8 @@ SELECT r.bookie, r.role, count(a.ledger) AS slots, coalesce(sum(a.expected), 0) 
        coalesce(sum(CASE WHEN a.status = 'ok' THEN 1 ELSE 0 END), 0) AS slots_ok,
        coalesce(sum(CASE WHEN a.status = 'missing' THEN 1 ELSE 0 END), 0) AS slots_missing,
        coalesce(sum(CASE WHEN a.status = 'not_examined' THEN 1 ELSE 0 END), 0) AS slots_not_examined,
-       coalesce(sum(CASE WHEN a.status = 'unknown' THEN 1 ELSE 0 END), 0) AS slots_unknown
+       coalesce(sum(CASE WHEN a.status = 'unknown' THEN 1 ELSE 0 END), 0) AS slots_unknown,
+       coalesce(sum(a.not_judged), 0) AS not_judged
 FROM bookie_roles r LEFT JOIN audit a ON a.bookie = r.bookie
 GROUP BY r.bookie, r.role
 
@@ -194,6 +233,10 @@ SELECT count(DISTINCT a.ledger) AS ledgers, count(*) AS slots,
        coalesce(sum(CASE WHEN a.status = 'missing' THEN 1 ELSE 0 END), 0) AS slots_missing,
        coalesce(sum(CASE WHEN a.status = 'not_examined' THEN 1 ELSE 0 END), 0) AS slots_not_examined,
        coalesce(sum(CASE WHEN a.status = 'unknown' THEN 1 ELSE 0 END), 0) AS slots_unknown,
+       coalesce(sum(CASE WHEN a.status = 'not_examined' OR a.not_judged > 0 AND a.status <> 'unknown'
+                           OR a.status = 'unknown' AND a.why <> 'ledger deleted meanwhile' THEN 1 ELSE 0 END),
+                           0)
+           AS slots_not_judged,
        coalesce(sum(CASE WHEN a.status = 'missing' THEN a.expected - a.held ELSE 0 END), 0) AS copies_missing,
        count(DISTINCT CASE WHEN a.status = 'missing' THEN a.ledger END) AS ledgers_short
 FROM audit a
@@ -219,6 +262,9 @@ SELECT count(*) AS dirs_without_cookie FROM bookies b WHERE b.bookie IS NULL
 
 -- table summary
 SELECT s.ledgers, s.slots, s.slots_ok, s.slots_missing, s.slots_not_examined, s.slots_unknown,
+       s.slots_not_judged,
+       CASE WHEN s.slots = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(s.slots_not_judged AS DOUBLE) / CAST(s.slots AS DOUBLE) END AS share_not_judged,
        s.copies_missing,
        s.ledgers_short, e.entries_short, e.entries_below_ack_quorum, e.entries_lost,
        r.bookies_examined, r.bookies_gone, r.bookies_not_examined, n.dirs_without_cookie
@@ -270,13 +316,14 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
                     "examined, partly_examined (directories are lacking), not_examined, gone",
                 ),
                 Column("slots", "BIGINT", "places in fragments' ensembles"),
-                Column("expected", "BIGINT", "entries that it should hold; open tails are left out"),
-                Column("held", "BIGINT", "of these, and of open tails, entries that it holds"),
+                Column("expected", "BIGINT", "entries that it should hold; of open tails those judged"),
+                Column("held", "BIGINT", "of these, entries that it holds"),
                 Column("missing", "BIGINT", "entries that it lacks"),
                 Column("slots_ok", "BIGINT", "places where it holds all it should"),
                 Column("slots_missing", "BIGINT", "places where it lacks some"),
                 Column("slots_not_examined", "BIGINT", "places not judged, its directories were not given"),
                 Column("slots_unknown", "BIGINT", "places not judged, open tails and changes meanwhile"),
+                Column("not_judged", "BIGINT", "confirmed entries of open tails that may be on their way"),
             ),
             order="missing DESC, bookie",
             shown=True,
@@ -291,10 +338,14 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
                 Column("ensemble_size", "BIGINT", "ensemble size"),
                 Column("write_quorum", "BIGINT", "write quorum"),
                 Column("ack_quorum", "BIGINT", "ack quorum"),
-                Column("expected", "BIGINT", "entries that it should hold; null for the open tail"),
+                Column("expected", "BIGINT", "entries that it should hold; of an open tail those judged"),
                 Column("held", "BIGINT", "entries of these that it holds"),
                 Column("status", "STRING", "ok, missing, not_examined, unknown"),
                 Column("why", "STRING", "why it is not ok"),
+                Column("judged_to", "BIGINT", "last entry up to which it was judged"),
+                Column(
+                    "not_judged", "BIGINT", "confirmed entries behind that, which may be on their way to it"
+                ),
             ),
             order="status, ledger, first_entry, slot",
         ),
@@ -312,6 +363,13 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
                     "of bookies whose directories, or some of them, were not given",
                 ),
                 Column("slots_unknown", "BIGINT", "open tails, and what changed meanwhile"),
+                Column(
+                    "slots_not_judged",
+                    "BIGINT",
+                    "places that could not be judged, or not up to the last add confirmed: bookies that were "
+                    "not given, replicas that moved, open tails; without ledgers that were deleted meanwhile",
+                ),
+                Column("share_not_judged", "DOUBLE", "their share of all places"),
                 Column("copies_missing", "BIGINT", "copies of entries that are missing"),
                 Column("ledgers_short", "BIGINT", "ledgers with a missing copy"),
                 Column("entries_short", "BIGINT", "entries with a missing copy"),
@@ -332,14 +390,20 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
         ),
     ),
     found=("slots_missing",),
-    unexamined=("bookies_not_examined", "dirs_without_cookie"),
+    unexamined=("bookies_not_examined", "dirs_without_cookie", "slots_not_judged"),
     trusts_absence=True,
     advice="'bkctl ledger doctor ID' says of a ledger whether it can be read and what to run; job "
     "journal-forensics whether a journal still has what is missing",
     parameters=("complete", "bookies_gone"),
+    one_snapshot_notes=(
+        "metadata was read once: where the ensemble of an open ledger changed afterwards, entries count as "
+        "missing that belong to a later fragment",
+    ),
     notes=(
         "entries that are only in a journal after the mark count as held: the next start flushes them",
-        "the tail of an open ledger, a ledger deleted and a replica moved between the snapshots are unknown",
+        "a ledger deleted and a replica moved between the snapshots are unknown",
+        "an open ledger is judged up to the last add confirmed that the entry logs show; confirmed entries "
+        "behind the last one that a bookie holds may be on their way to it and are unknown",
         "an entry counts as held when its record is in a log; 'verify' and 'index-audit' ask for more",
     ),
     plots=(

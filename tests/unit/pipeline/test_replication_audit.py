@@ -124,10 +124,76 @@ def test_what_if_takes_a_bookie_away_although_it_was_given(tmp_path: Path) -> No
     assert outcome.counts["entries_short"] == 10
 
 
-def test_the_tail_of_an_open_ledger_is_unknown(tmp_path: Path) -> None:
+def confirmed(bookie: str, *entries: int, lac: int, ledger: int = 7) -> list[dict[str, Any]]:
+    """Entries of which the last carries a last add confirmed."""
+    rows = holding(bookie, *entries, ledger=ledger)
+    rows[-1]["max_lac"] = lac
+    return rows
+
+
+def open_ledger(folder: Path, runs: list[dict[str, Any]], bookies: str = "abc") -> Path:
+    return write_tables(
+        folder,
+        ledgers=[{"ledger": 7, "state": "OPEN"}],
+        fragments=fragment("abc", None, quorum=3),
+        runs=runs,
+        bookies=given(*bookies),
+    )
+
+
+def test_an_open_ledger_is_judged_up_to_its_last_add_confirmed(tmp_path: Path) -> None:
+    """Entry 6 is nowhere confirmed: only one bookie has it, and that says nothing of the others."""
+    runs = holding("a", *range(6)) + holding("b", *range(6)) + confirmed("c", *range(7), lac=5)
+    outcome = run_over(open_ledger(tmp_path / "t", runs), "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["slots_ok"], outcome.counts["slots_not_judged"]) == (
+        "clean",
+        3,
+        0,
+    )
+    assert outcome.counts["share_not_judged"] == 0.0
+    # Whoever holds a later entry was sent this one, too.
+    without = [row for row in runs if (row["bookie"], row["first"]) != ("b", 3)]
+    outcome = run_over(open_ledger(tmp_path / "u", without), "replication-audit", tmp_path / "p")
+    assert (outcome.verdict, outcome.exit_code) == ("found", 1)
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "last_missing", "missing") == [
+        ("b", 3, 3, 1)
+    ]
+    assert rows_of(outcome, "short_entries", "copies", "missing", "unknown_copies") == [(2, 1, 0)]
+
+
+def test_the_share_that_could_not_be_judged_is_stated_and_not_clean(tmp_path: Path) -> None:
+    """Confirmed entries that a bookie lacks behind its last one may be on their way to it."""
+    runs = holding("a", *range(3)) + confirmed("c", *range(7), lac=5)
+    outcome = run_over(open_ledger(tmp_path / "t", runs), "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert outcome.found == ("slots_not_judged",)
+    assert (outcome.counts["slots_not_judged"], outcome.counts["slots"]) == (2, 3)
+    assert outcome.counts["share_not_judged"] == pytest.approx(2 / 3)
+    columns = ("bookie", "status", "why", "expected", "held", "not_judged")
+    assert sorted(rows_of(outcome, "audit", *columns)) == [
+        ("a", "unknown", "open tail", 3, 3, 3),
+        ("b", "unknown", "open tail", 0, 0, 6),
+        ("c", "ok", None, 6, 6, 0),
+    ]
+    # A bookie that is gone for good has nothing on its way.
+    outcome = run_over(tmp_path / "t", "replication-audit", tmp_path / "p", bookies_gone=("b",))
+    assert rows_of(outcome, "missing", "bookie", "first_missing", "last_missing", "missing") == [
+        ("b", 0, 5, 6)
+    ]
+    assert outcome.verdict == "unexamined"
+
+
+def test_a_last_add_confirmed_beyond_every_entry_is_not_believed(tmp_path: Path) -> None:
+    """No digest covers a header under DUMMY: what a damaged one claims is cut at the last entry."""
+    runs = [row for name in "abc" for row in confirmed(name, *range(4), lac=1 << 60)]
+    outcome = run_over(open_ledger(tmp_path / "t", runs), "replication-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["slots_ok"]) == ("clean", 3)
+
+
+def test_nothing_is_expected_of_an_open_ledger_without_a_confirmed_entry(tmp_path: Path) -> None:
     ended = fragment("abc", 4, quorum=3)
     tail = fragment("abd", None, first=5, quorum=3)
-    runs = [row for name in "abc" for row in holding(name, *range(5))] + holding("a", 5, 6)
+    runs = [row for name in "abc" for row in holding(name, *range(5))] + confirmed("a", 5, 6, lac=4)
     tables = write_tables(
         tmp_path / "t",
         ledgers=[{"ledger": 7, "state": "OPEN"}],
@@ -136,9 +202,26 @@ def test_the_tail_of_an_open_ledger_is_unknown(tmp_path: Path) -> None:
         bookies=given("a", "b", "c", "d"),
     )
     outcome = run_over(tables, "replication-audit", tmp_path / "o")
-    assert outcome.verdict == "clean"
-    assert (outcome.counts["slots_ok"], outcome.counts["slots_unknown"]) == (3, 3)
-    assert ("a", 2, "unknown", "open tail") in rows_of(outcome, "audit", "bookie", "held", "status", "why")
+    assert (outcome.verdict, outcome.counts["slots_ok"], outcome.counts["slots_unknown"]) == ("clean", 6, 0)
+
+
+def test_an_open_ledger_whose_ensemble_changed_meanwhile_is_judged_up_to_the_change(tmp_path: Path) -> None:
+    runs = [row for name in "ab" for row in confirmed(name, *range(8), lac=7)]
+    runs += holding("c", *range(5)) + holding("d", *range(5, 8))
+    before = write_tables(
+        tmp_path / "b",
+        ledgers=[{"ledger": 7, "state": "OPEN"}],
+        fragments=fragment("abc", None, quorum=3),
+        runs=runs,
+        bookies=given("a", "b", "c", "d"),
+    )
+    after = write_tables(
+        tmp_path / "a",
+        ledgers=[{"ledger": 7, "state": "OPEN"}],
+        fragments=fragment("abc", 4, quorum=3) + fragment("abd", None, first=5, quorum=3),
+    )
+    outcome = run_over(before, "replication-audit", tmp_path / "o", metadata_after=after)
+    assert (outcome.verdict, outcome.counts["slots_ok"]) == ("clean", 3)
 
 
 def test_an_ended_fragment_of_an_open_ledger_is_judged(tmp_path: Path) -> None:
@@ -186,7 +269,8 @@ def test_a_ledger_deleted_and_a_replica_moved_meanwhile_are_unknown(tmp_path: Pa
     )
     after = write_tables(tmp_path / "a", ledgers=[LEDGER], fragments=fragment("ac"))
     outcome = run_over(before, "replication-audit", tmp_path / "o", metadata_after=after)
-    assert outcome.verdict == "clean"
+    # Nothing is to be judged of the ledger that is gone, but of the replica that moved.
+    assert (outcome.verdict, outcome.counts["slots_not_judged"]) == ("unexamined", 1)
     assert rows_of(outcome, "audit", "ledger", "bookie", "status", "why") == [
         (7, "a", "ok", None),
         (7, "b", "unknown", "replica moved meanwhile"),

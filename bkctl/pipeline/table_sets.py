@@ -1,0 +1,205 @@
+"""Directories of tables that earlier runs wrote, and what those runs could not see.
+
+A set is read instead of the bookies' files, so whatever its run could not know is unknown to every run that
+reads it: an index that could not be opened, logs that went away meanwhile, and everything that was written
+after it. ``summary.json`` tells. Two sets of one bookie are of two times and never united.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError, UsageError
+from bkctl.pipeline.job import Input
+from bkctl.pipeline.out_directory import SUMMARY_NAME
+from bkctl.pipeline.results import parquet_files, parquet_schema
+from bkctl.pipeline.tables.ledger_source import is_uri
+from bkctl.pipeline.tables.registry import table_named
+
+#: A summary is some kilobytes; guards of a fleet may make it longer.
+_SUMMARY_BYTES_MAX = 64 << 20
+#: The end marker of a dump is the last of its keys.
+_END_BYTES_MAX = 4096
+_END_TIME = re.compile(rb'"end"\s*:\s*\{[^{}]*"time_ms"\s*:\s*([0-9]{1,18})[^{}]*\}\s*\}\s*$')
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSet:
+    """One set. ``started_ms`` and ``ended_ms`` say when its run read; None where the summary does not tell.
+
+    ``unread_indexes`` are directories whose index it left out, ``logs_gone`` counts entry logs that went away
+    while it read. ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
+    """
+
+    path: str
+    job: str | None
+    started_ms: int | None
+    ended_ms: int | None
+    guards: tuple[str, ...]
+    unread_indexes: tuple[str, ...]
+    logs_gone: int
+    bookies: tuple[Mapping[str, Any], ...]
+
+
+def read_table_set(path: str) -> TableSet:
+    """Read a set's ``summary.json`` and its table ``bookies``. Raises CorruptionError, StorageError."""
+    summary = _summary(os.path.join(path, SUMMARY_NAME))
+    started, seconds = summary.get("started_ms"), summary.get("seconds")
+    return TableSet(
+        path=path,
+        job=summary.get("job"),
+        started_ms=started if isinstance(started, int) else None,
+        ended_ms=(
+            started + int(1000 * seconds)
+            if isinstance(started, int) and isinstance(seconds, int | float)
+            else None
+        ),
+        guards=tuple(summary.get("guards", ())),
+        unread_indexes=tuple(summary.get("unread_indexes", ())),
+        logs_gone=int(summary.get("logs_gone", 0)),
+        bookies=tuple(_bookies(os.path.join(path, "bookies"))),
+    )
+
+
+def _summary(path: str) -> dict[str, Any]:
+    try:
+        if os.path.getsize(path) > _SUMMARY_BYTES_MAX:
+            raise CorruptionError(
+                "summary of a run", expected=f"at most {_SUMMARY_BYTES_MAX} bytes", path=path
+            )
+        with open(path, "rb") as stream:
+            found = json.load(stream)
+    except ValueError as error:
+        raise CorruptionError("summary of a run", expected="JSON", found=str(error), path=path) from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    if not isinstance(found, dict):
+        raise CorruptionError("summary of a run", expected="an object", found="another value", path=path)
+    return found
+
+
+def _bookies(folder: str) -> Iterable[Mapping[str, Any]]:
+    if not os.path.isdir(folder):
+        return
+    for path in parquet_files(folder):
+        try:
+            yield from pq.read_table(path).to_pylist()
+        except pa.ArrowException as error:
+            raise StorageError(f"{path}: {error}", path=path) from None
+
+
+def twin_directories(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the bookies of which more directories are among the rows than their cookies name, and how
+    many."""
+    found: dict[str, str] = {}
+    given = [row for row in rows if row["bookie"]]
+    for bookie in sorted({row["bookie"] for row in given}):
+        of_bookie = [row for row in given if row["bookie"] == bookie]
+        for kind in ("ledger", "journal"):
+            there = [row for row in of_bookie if row[f"holds_{kind}s"]]
+            named = max((row[f"{kind}_dirs"] or 0 for row in there), default=0)
+            if named and len(there) > named:
+                found.setdefault(
+                    bookie, f"{len(there)} {kind} directories were given, its cookie names {named}"
+                )
+    return found
+
+
+def refuse_twins(sets: Sequence[TableSet], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse sets that share a bookie with each other, or with the directories of ``rows``.
+
+    Sets of the several directories of one bookie are fine. Raises RefusedError.
+    """
+    sources = [(one.path, one.bookies) for one in sets] + ([("the directories", rows)] if rows else [])
+    for number, (path, mine) in enumerate(sources[: len(sets)]):
+        for other, theirs in sources[number + 1 :]:
+            shared = sorted(
+                {row["bookie"] for row in mine if row["bookie"]} & {row["bookie"] for row in theirs}
+            )
+            for bookie in shared:
+                both = [row for row in (*mine, *theirs) if row["bookie"] == bookie]
+                if _is_once(both):
+                    continue
+                raise RefusedError(
+                    f"{path} and {other} both hold bookie {bookie}: they are of two times and are never "
+                    "united, because what is missing in the newer one would be taken from the older; name "
+                    "one of them"
+                )
+
+
+def _is_once(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows of one bookie are of different directories, and no more than its cookie names."""
+    dirs = [row["dir"] for row in rows]
+    names_its_dirs = all(row["ledger_dirs"] for row in rows)
+    return len(set(dirs)) == len(dirs) and names_its_dirs and not twin_directories(rows)
+
+
+def check_columns(folder: str, item: Input, sets: Sequence[TableSet] = ()) -> None:
+    """Refuse a table of an earlier run that lacks columns which an input needs.
+
+    A job keeps only the columns that it reads itself. Raises UsageError, StorageError for a file that is no
+    Parquet file.
+    """
+    if item.reduce is not None:
+        return
+    needed = item.columns or table_named(item.source).schema.names
+    try:
+        there = set(parquet_schema([folder]).names)
+    except CorruptionError as error:
+        raise StorageError(str(error), path=error.path) from None
+    lacking = [name for name in needed if name not in there]
+    if not lacking:
+        return
+    path = os.path.dirname(folder)
+    job = next((one.job for one in sets if one.path == path and one.job), None)
+    if job is None and os.path.exists(os.path.join(path, SUMMARY_NAME)):
+        job = _summary(os.path.join(path, SUMMARY_NAME)).get("job")
+    raise UsageError(
+        f"{path}: table {item.source} has no column {', '.join(lacking)}"
+        + (f": a run of {job} wrote it, and keeps what it reads itself" if job else "")
+        + "; name a dump, a URI, or a run that has all columns"
+    )
+
+
+def metadata_time_ms(metadata: str, started_ms: int) -> int | None:
+    """Return when metadata was read: a store now, a dump or tables as they tell; None when they do not.
+
+    Raises NotFoundError, StorageError, CorruptionError.
+    """
+    if is_uri(metadata):
+        return started_ms
+    if os.path.isdir(metadata):
+        summary = os.path.join(metadata, SUMMARY_NAME)
+        found = _summary(summary).get("started_ms") if os.path.exists(summary) else None
+        return found if isinstance(found, int) else None
+    try:
+        with open(metadata, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _END_BYTES_MAX))
+            end = _END_TIME.search(stream.read(_END_BYTES_MAX))
+    except FileNotFoundError:
+        raise NotFoundError(f"{metadata}: no such file") from None
+    except OSError as error:
+        raise StorageError(f"{metadata}: {error.strerror}", path=metadata) from error
+    return None if end is None else int(end[1])
+
+
+def refuse_urls(option: str, *values: str | None) -> None:
+    """Refuse a URL where a path is expected: there is no reader and no writer for object stores.
+
+    Raises UsageError.
+    """
+    for value in values:
+        if value is not None and (scheme := _URL.match(value)) is not None:
+            raise UsageError(
+                f"{option} {value}: bkctl reads and writes mounted directories only, no {scheme[1]}:// URLs"
+            )

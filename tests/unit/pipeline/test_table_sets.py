@@ -1,0 +1,202 @@
+"""What a run over collected tables takes over from the runs that wrote them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.errors import CorruptionError, RefusedError, UsageError
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.results import Outcome
+from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.table_sets import metadata_time_ms, read_table_set
+from bkctl.vfs import PosixFileSystem
+
+DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
+ZK = DEMO.parent / "zk.json"
+
+
+def run(job: str, out: Path, *paths: Path, **options: Any) -> Outcome:
+    phase = options.pop("phase", None)
+    options.setdefault("metadata", str(ZK))
+    request = Request(JOBS[job], tuple(map(str, paths)), str(out), **options)
+    with LocalEngine(jobs=1) as engine:
+        if phase is None:
+            return run_job(PosixFileSystem(), engine, request)
+        return run_job(PosixFileSystem(), engine, request, phase=phase)
+
+
+def copied(folder: Path) -> Path:
+    return Path(shutil.copytree(DEMO, folder))
+
+
+def without_its_largest_log(folder: Path) -> Path:
+    bookie = copied(folder)
+    max(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size).unlink()
+    return bookie
+
+
+def changed_summary(folder: Path, **changes: Any) -> None:
+    path = folder / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_two_inventories_of_one_bookie_are_never_united(tmp_path: Path) -> None:
+    """What today's lacks would be taken from yesterday's, and a loss called clean."""
+    yesterday, today = tmp_path / "yesterday", tmp_path / "today"
+    run("inventory", yesterday, DEMO)
+    run("inventory", today, without_its_largest_log(tmp_path / "bookie"))
+    alone = run("replication-audit", tmp_path / "a", today)
+    assert alone.counts["slots_missing"]
+    with pytest.raises(RefusedError, match="both hold bookie ") as refused:
+        run("replication-audit", tmp_path / "b", yesterday, today)
+    assert str(yesterday) in str(refused.value)
+    assert str(today) in str(refused.value)
+    with pytest.raises(RefusedError, match="yesterday and the directories both hold"):
+        run("replication-audit", tmp_path / "c", yesterday, DEMO)
+    assert not (tmp_path / "b").exists()
+
+
+def test_sets_of_the_directories_of_one_bookie_are_united(tmp_path: Path) -> None:
+    """A bookie with two disks may have an inventory of each."""
+    for name in ("one", "two"):
+        bookie = copied(tmp_path / name)
+        for cookie in bookie.rglob("VERSION"):
+            text = cookie.read_text().replace('ledgerDirs: "', 'ledgerDirs: "2\\t/disk0\\t/disk1"\n#')
+            cookie.write_text(
+                "\n".join(line for line in text.splitlines() if not line.startswith("#")) + "\n"
+            )
+        if name == "two":
+            shutil.rmtree(bookie / "journal")
+        run("inventory", tmp_path / f"set-{name}", bookie)
+    outcome = run("stats", tmp_path / "o", tmp_path / "set-one", tmp_path / "set-two")
+    assert "twin_directories" not in outcome.found
+
+
+def test_two_copies_of_one_bookie_are_not_examined(tmp_path: Path) -> None:
+    copies = [copied(tmp_path / name) for name in ("monday", "tuesday")]
+    for job in ("replication-audit", "orphans"):
+        outcome = run(job, tmp_path / "o", *copies)
+        assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+        assert "twin_directories" in outcome.found
+        assert any("are there two copies of it" in guard for guard in outcome.guards)
+
+
+def test_logs_that_went_away_under_an_inventory_are_unknown_to_an_audit(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    log = max(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size)
+
+    @contextmanager
+    def compacted(name: str, size_bytes: int) -> Iterator[Advance]:
+        if name == "reading runs":
+            log.unlink()
+        yield nobody
+
+    collected = run("inventory", tmp_path / "set", bookie, phase=compacted)
+    assert collected.logs_gone == 1
+    outcome = run("replication-audit", tmp_path / "o", tmp_path / "set")
+    assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert "logs_gone" in outcome.found
+    assert outcome.logs_gone == 1
+    (told,) = [guard for guard in outcome.guards if "went away while files were read" in guard]
+    assert told.startswith(f"of {tmp_path / 'set'}: ")
+
+
+def test_an_index_that_an_inventory_left_out_is_unknown_to_an_audit(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    shutil.rmtree(bookie / "ledgers" / "current" / "locations")
+    collected = run("inventory", tmp_path / "set", bookie)
+    assert collected.unread_indexes == (str(bookie / "ledgers" / "current"),)
+    outcome = run("orphans", tmp_path / "o", tmp_path / "set")
+    assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert "unread_indexes" in outcome.found
+    assert any("is left out" in guard for guard in outcome.guards)
+    # A job that reads no index judges all it reads, and hands the guard on.
+    audit = run("replication-audit", tmp_path / "p", tmp_path / "set")
+    assert "unread_indexes" not in audit.found
+    assert any("is left out" in guard for guard in audit.guards)
+
+
+def dump_of(path: Path, time_ms: int) -> str:
+    znodes = json.loads(ZK.read_text())
+    end = {"kind": "cluster", "complete": True, "time_ms": time_ms, "nodes": len(znodes), "next_ledger": None}
+    path.write_text(json.dumps({**znodes, "end": end}))
+    return str(path)
+
+
+def test_a_set_is_compared_with_the_time_of_the_metadata(tmp_path: Path) -> None:
+    """Metadata of before is older than the tables, metadata of after younger; else they say too much."""
+    collected = run("inventory", tmp_path / "set", DEMO)
+    before = dump_of(tmp_path / "before.json", collected.started_ms - 1000)
+    after = dump_of(tmp_path / "after.json", collected.started_ms + 3_600_000)
+    for first, second, unknown in (
+        (before, after, set()),
+        (before, None, set()),
+        (str(ZK), None, set()),
+        (after, None, {"older_than_metadata"}),
+        (before, before, {"newer_than_metadata"}),
+    ):
+        outcome = run(
+            "replication-audit", tmp_path / "o", tmp_path / "set", metadata=first, metadata_after=second
+        )
+        assert set(outcome.found) & {"older_than_metadata", "newer_than_metadata"} == unknown
+        assert outcome.verdict == "unexamined"  # two of the three bookies were not given
+        assert any("was collected" in guard for guard in outcome.guards) is bool(unknown)
+
+
+def test_when_metadata_was_read(tmp_path: Path) -> None:
+    assert metadata_time_ms("zk://host:2181/ledgers", 77) == 77
+    assert metadata_time_ms(str(ZK), 77) is None
+    assert metadata_time_ms(dump_of(tmp_path / "dump", 1_700_000_000_123), 77) == 1_700_000_000_123
+    run("replication-audit", tmp_path / "set", DEMO)
+    started = json.loads((tmp_path / "set/summary.json").read_text())["started_ms"]
+    assert metadata_time_ms(str(tmp_path / "set"), 77) == started
+
+
+def test_a_table_that_lacks_columns_is_refused_by_name(tmp_path: Path) -> None:
+    """A run keeps only the columns that its job reads."""
+    run("stats", tmp_path / "stats", DEMO)
+    with pytest.raises(UsageError, match=r"table fragments has no column .*: a run of stats wrote it"):
+        run("replication-audit", tmp_path / "o", DEMO, metadata=str(tmp_path / "stats"))
+    outcome = run("stats", tmp_path / "p", DEMO, metadata=str(tmp_path / "stats"))
+    assert outcome.counts["ledgers"] > 0
+
+
+def test_a_summary_that_is_no_summary_is_named(tmp_path: Path) -> None:
+    run("inventory", tmp_path / "set", DEMO)
+    changed_summary(tmp_path / "set", job="a job of another version")
+    assert read_table_set(str(tmp_path / "set")).job == "a job of another version"
+    for text in ("{", "[]"):
+        (tmp_path / "set/summary.json").write_text(text)
+        with pytest.raises(CorruptionError, match="summary of a run"):
+            read_table_set(str(tmp_path / "set"))
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/inv", "hdfs://name/inv", "file:///tmp/inv"])
+def test_a_url_is_refused_by_name_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"--out {url}: .*mounted directories only"):
+        _run_out(url)
+    with pytest.raises(UsageError, match=f"PATH {url}"):
+        _run_path(url, tmp_path / "o")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _run_out(url: str) -> None:
+    with LocalEngine(jobs=1) as engine:
+        run_job(PosixFileSystem(), engine, Request(JOBS["inventory"], (str(DEMO),), url))
+
+
+def _run_path(url: str, out: Path) -> None:
+    with LocalEngine(jobs=1) as engine:
+        run_job(PosixFileSystem(), engine, Request(JOBS["inventory"], (url,), str(out)))
