@@ -19,7 +19,7 @@ from bkctl.commands.options import (
     schema_option,
 )
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
-from bkctl.commands.pipeline_options import Chosen, EngineName, open_engine
+from bkctl.commands.pipeline_options import Chosen, EngineName, need_extra, open_engine
 from bkctl.commands.progress import progress
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
@@ -180,8 +180,8 @@ def list_command(
 
       bkctl pipeline list -o json | jq '.[].name'
     """
-    from bkctl.pipeline.index_rebuild import REBUILD, REBUILD_TABLE
     from bkctl.pipeline.jobs.catalogue import JOBS
+    from bkctl.pipeline.jobs.index_rebuild import REBUILD, REBUILD_TABLE
 
     rows = [_job_row(job) for job in JOBS.values()]
     rows.append(
@@ -241,20 +241,14 @@ def run_command(
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
     Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
-    counts. DIR can be a PATH of a later run: 'inventory' on every bookie, its tables collected, and other
-    jobs over all of them, so that the logs themselves stay where they are.
-
-    'replication-audit', 'garbage', 'orphans' and 'stats' read tables of 'inventory', the others those of
-    their own runs. Two sets of one bookie are refused. What a run that wrote a set could not see, its audits
-    cannot know either. With sets, read metadata before they are made (--metadata) and after
-    (--metadata-after).
+    counts. DIR can be a PATH of a later run: make an 'inventory' on every bookie, collect the tables, and run
+    replication-audit, garbage, orphans or stats over them (other jobs over what they wrote themselves), one
+    set a bookie, with --metadata of before the inventories and --metadata-after of after them.
 
     Nothing is called missing that may only not be known yet: what comes behind the last add confirmed of an
     open ledger, what changed between two readings of metadata, a bookie whose directories were not given.
 
-    Exit code 1 when something was found, 3 when a part could not be judged (bookies that were not given, two
-    copies of one bookie, directories without a cookie, an index that cannot be opened, logs that went away
-    meanwhile, open ledgers not up to their last add confirmed); summary.json and 'verdict' tell which.
+    Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what.
 
     Examples:
 
@@ -265,18 +259,15 @@ def run_command(
       bkctl pipeline run garbage /data/* --metadata cluster.json --out g --threshold 0.5 -o json
     """
     from bkctl.pipeline.job import REBUILD_NAME
-    from bkctl.pipeline.table_sets import refuse_urls
 
-    refuse_urls("--out", out)
-    refuse_urls("PATH", *paths)
-    refuse_urls("--report", report)
+    need_extra()
     secret = read_password(password, password_file, password_hex)
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
     chosen = Chosen(*where, digest, secret, bookie, jobs, memory)
     parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
     if name == REBUILD_NAME:
         from bkctl.commands.pipeline_rebuild import run_rebuild
-        from bkctl.pipeline.index_rebuild import REBUILD
+        from bkctl.pipeline.jobs.index_rebuild import REBUILD
 
         job = REBUILD
         _refuse(name, _given(parameters) + _switched_on(report=report is not None))
@@ -365,6 +356,9 @@ def _switched_on(**options: bool) -> list[str]:
 
 
 def _check_writable(path: str) -> None:
+    from bkctl.pipeline.local_paths import refuse_urls
+
+    refuse_urls("--report", path)
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder):
         raise UsageError(f"--report {path}: name a file in a directory that is there")

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bkctl.errors import UsageError
@@ -15,12 +16,26 @@ if TYPE_CHECKING:
     from bkctl.pipeline.survey import Survey
 
 
+#: What the extra ``pipeline`` brings.
+_LIBRARIES = ("pyarrow", "duckdb")
+
+
 class EngineName(enum.StrEnum):
     """Values of ``--engine``."""
 
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
+
+
+def need_extra() -> None:
+    """Say which extra is missing where a job cannot run without it. Raises UsageError."""
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the pipeline needs its extra, {' and '.join(missing)} cannot be imported: "
+            "pip install 'bkctl[pipeline]', or '.[pipeline]' in a checkout; '[spark]' for --engine spark"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,10 @@ class Chosen:
     memory_bytes: int
 
     def __post_init__(self) -> None:
+        from bkctl.pipeline.local_paths import refuse_urls
+
+        refuse_urls("--out", self.out)
+        refuse_urls("PATH", *self.paths)
         if self.jobs is not None and self.jobs < 1:
             raise UsageError("--jobs: at least 1")
         if self.master is not None and self.engine is EngineName.LOCAL:

@@ -21,55 +21,14 @@ from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement, find_placement
 from bkctl.admin.offline.rebuild.rebuild import rebuild_index
 from bkctl.errors import StorageError, UsageError
-from bkctl.pipeline.job import REBUILD_NAME, Column, Job, Parameters, ResultTable
+from bkctl.pipeline.job import REBUILD_NAME, Parameters
+from bkctl.pipeline.jobs.index_rebuild import REBUILD, REBUILD_TABLE
 from bkctl.pipeline.out_directory import put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.places import bookie_folders
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import FileSystem
-
-REBUILD_TABLE = "rebuilt_indexes"
-
-#: What it tells, as the jobs do that are SQL; the differences themselves are for those who read the table.
-REBUILD = Job(
-    name=REBUILD_NAME,
-    summary="Build the indexes of many bookies anew from their logs, and swap them in.",
-    inputs=(),
-    sql="",
-    results=(
-        ResultTable(
-            REBUILD_TABLE,
-            "indexes that were built anew",
-            (
-                Column("dir", "STRING", "index directory"),
-                Column("rows", "BIGINT", "locations in it; null when nothing was done"),
-                Column("ledgers", "BIGINT", "ledgers in it"),
-                Column("seconds", "DOUBLE", "how long it took"),
-                Column("backups", "STRING", "where the old index is now"),
-                Column("lossy", "BOOLEAN", "whether entries may be missing for damage of a log"),
-            ),
-            order="dir",
-            shown=True,
-        ),
-        ResultTable(
-            "summary",
-            "counts",
-            (
-                Column("indexes", "BIGINT", "indexes"),
-                Column("rows", "BIGINT", "locations in them"),
-                Column("ledgers", "BIGINT", "ledgers in them"),
-                Column("lossy", "BIGINT", "indexes that may lack entries for damage of a log"),
-                Column("differences", "BIGINT", "findings in logs and indexes"),
-            ),
-            order="indexes",
-        ),
-    ),
-    found=("lossy",),
-    needs_metadata=False,
-    advice="'bkctl index ledgers DIR' shows which ledgers may lack entries (limbo); job replication-audit "
-    "which bookies hold what",
-)
 
 REBUILT = pa.schema(
     [

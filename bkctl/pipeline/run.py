@@ -21,6 +21,7 @@ from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
+from bkctl.pipeline.local_paths import refuse_urls
 from bkctl.pipeline.out_directory import claimed, put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
 from bkctl.pipeline.survey import (
@@ -39,7 +40,6 @@ from bkctl.pipeline.table_sets import (
     metadata_time_ms,
     read_table_set,
     refuse_twins,
-    refuse_urls,
     twin_directories,
 )
 from bkctl.pipeline.tables.ledger_source import is_uri

@@ -29,7 +29,6 @@ _SUMMARY_BYTES_MAX = 64 << 20
 #: The end marker of a dump is the last of its keys.
 _END_BYTES_MAX = 4096
 _END_TIME = re.compile(rb'"end"\s*:\s*\{[^{}]*"time_ms"\s*:\s*([0-9]{1,18})[^{}]*\}\s*\}\s*$')
-_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +190,3 @@ def metadata_time_ms(metadata: str, started_ms: int) -> int | None:
     except OSError as error:
         raise StorageError(f"{metadata}: {error.strerror}", path=metadata) from error
     return None if end is None else int(end[1])
-
-
-def refuse_urls(option: str, *values: str | None) -> None:
-    """Refuse a URL where a path is expected: there is no reader and no writer for object stores.
-
-    Raises UsageError.
-    """
-    for value in values:
-        if value is not None and (scheme := _URL.match(value)) is not None:
-            raise UsageError(
-                f"{option} {value}: bkctl reads and writes mounted directories only, no {scheme[1]}:// URLs"
-            )

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bkctl.pipeline.index_rebuild import REBUILD
 from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.jobs.index_rebuild import REBUILD
 from bkctl.pipeline.out_directory import claimed
 from tests.support.manifest import index_rows
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,3 +79,33 @@ def test_a_url_is_refused_by_name(run_cli: Run, tmp_path: Path, monkeypatch: pyt
         assert result.exit_code == 2
         assert f"{named}bkctl reads and writes mounted directories only, no s3:// URLs" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["pyarrow"] = sys.modules["duckdb"] = None
+from bkctl.commands.root import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def without_the_extra(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_EXTRA, *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_without_the_extra_a_job_says_which_one_to_install(tmp_path: Path) -> None:
+    for job in ("inventory", "stats", "index-rebuild"):
+        result = without_the_extra("pipeline", "run", job, str(DEMO), "--out", str(tmp_path / "o"))
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "pyarrow and duckdb cannot be imported: pip install 'bkctl[pipeline]'" in result.stderr
+        assert "bug" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_jobs_needs_no_extra() -> None:
+    result = without_the_extra("pipeline", "list", "-o", "ndjson")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "replication-audit" in result.stdout
+    assert "index-rebuild" in result.stdout

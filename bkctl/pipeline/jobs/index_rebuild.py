@@ -1,0 +1,47 @@
+"""``index-rebuild`` as ``pipeline list`` shows it; ``bkctl.pipeline.index_rebuild`` does the work."""
+
+from __future__ import annotations
+
+from bkctl.pipeline.job import REBUILD_NAME, Column, Job, ResultTable
+
+REBUILD_TABLE = "rebuilt_indexes"
+
+#: What it tells, as the jobs do that are SQL; the differences themselves are for those who read the table.
+REBUILD = Job(
+    name=REBUILD_NAME,
+    summary="Build the indexes of many bookies anew from their logs, and swap them in.",
+    inputs=(),
+    sql="",
+    results=(
+        ResultTable(
+            REBUILD_TABLE,
+            "indexes that were built anew",
+            (
+                Column("dir", "STRING", "index directory"),
+                Column("rows", "BIGINT", "locations in it; null when nothing was done"),
+                Column("ledgers", "BIGINT", "ledgers in it"),
+                Column("seconds", "DOUBLE", "how long it took"),
+                Column("backups", "STRING", "where the old index is now"),
+                Column("lossy", "BOOLEAN", "whether entries may be missing for damage of a log"),
+            ),
+            order="dir",
+            shown=True,
+        ),
+        ResultTable(
+            "summary",
+            "counts",
+            (
+                Column("indexes", "BIGINT", "indexes"),
+                Column("rows", "BIGINT", "locations in them"),
+                Column("ledgers", "BIGINT", "ledgers in them"),
+                Column("lossy", "BIGINT", "indexes that may lack entries for damage of a log"),
+                Column("differences", "BIGINT", "findings in logs and indexes"),
+            ),
+            order="indexes",
+        ),
+    ),
+    found=("lossy",),
+    needs_metadata=False,
+    advice="'bkctl index ledgers DIR' shows which ledgers may lack entries (limbo); job replication-audit "
+    "which bookies hold what",
+)
