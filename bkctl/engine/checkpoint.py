@@ -2,8 +2,8 @@
 
 The order is what durability rests on. First the marks of all journals are taken: everything in front of
 them was put into a write cache before it was appended. Then every ledger directory flushes, entries and
-ledger rows, also when it has nothing but rows. Only then the marks are written, and only behind them old
-journals removed.
+ledger rows, also when it has nothing but rows; all of them at a time. Only then the marks are written, and
+only behind them old journals removed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import MARK_BYTES, LastMark, decode_last_mark, encode_last_mark, last_mark_name
@@ -136,13 +137,32 @@ class Checkpointer:
         with self._running:
             started_s = self._clock.monotonic()
             marks = [journal.mark for journal in self._journals]
-            for storage in self._storages:
-                storage.flush()
+            self._flush_all()
             for number, mark in enumerate(marks):
                 self._marks.write(number, mark)
             for journal, mark in zip(self._journals, marks, strict=True):
                 journal.retire(mark)
             self.duration.add(self._clock.monotonic() - started_s)
+
+    def _flush_all(self) -> None:
+        """Flush every directory, all at a time: each has a disk of its own, and a flush mostly waits for it.
+
+        Raises a failure once none of them flushes any more, one that trying again does not mend first.
+        """
+        *others, last = self._storages
+        failures: list[Exception | None] = []
+        with ThreadPoolExecutor(max(len(others), 1), thread_name_prefix="checkpoint") as pool:
+            flushes: list[Future[Exception | None]] = []
+            for storage in others:
+                try:
+                    flushes.append(pool.submit(_failure_of, storage))
+                except RuntimeError:
+                    # The system gives no more threads: one after the other.
+                    failures.append(_failure_of(storage))
+            failures += [_failure_of(last), *(flush.result() for flush in flushes)]
+        failed = [failure for failure in failures if failure is not None]
+        if failed:
+            raise next((failure for failure in failed if not isinstance(failure, StorageError)), failed[0])
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):
@@ -158,3 +178,12 @@ class Checkpointer:
         """Without a checkpoint journals grow until the disk is full: the bookie stops instead."""
         self.failed += 1
         self._on_failure(error)
+
+
+def _failure_of(storage: LedgerStorage) -> Exception | None:
+    """What a flush raises."""
+    try:
+        storage.flush()
+    except Exception as error:  # noqa: BLE001 - raised again when the other directories are done
+        return error
+    return None

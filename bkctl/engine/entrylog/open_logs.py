@@ -42,11 +42,13 @@ class OpenLogs:
         self._held: dict[int, OpenLog] = {}
         self._cached: OrderedDict[int, OpenLog] = OrderedDict()
         self._closed = False
+        self._drops = 0
 
     def borrow(self, log_id: int) -> OpenLog:
         """The open log; give it back. Raises CorruptionError when there is no such file, StorageError."""
         with self._lock:
             log = self._lent(log_id)
+            drops = self._drops
         if log is not None:
             return log
         fresh = self._open(log_id)
@@ -54,8 +56,12 @@ class OpenLogs:
             with self._lock:
                 log = self._lent(log_id)
                 if log is None:
-                    log = self._cached[log_id] = fresh
+                    log = fresh
                     log.users = 1
+                    # Dropped meanwhile, it may be removed already: nobody would ever drop it again.
+                    log.wanted = drops == self._drops
+                    if log.wanted:
+                        self._cached[log_id] = log
                 pushed_out = self._surplus()
         except StorageError:
             fresh.file.close()
@@ -81,6 +87,7 @@ class OpenLogs:
     def drop(self, log_id: int) -> None:
         """Close the log once nobody uses it; who wants it later opens it again."""
         with self._lock:
+            self._drops += 1
             dropped = [log for logs in (self._held, self._cached) if (log := logs.pop(log_id, None))]
             unused = _no_longer_wanted(dropped)
         _close_all(unused)

@@ -125,6 +125,25 @@ def test_a_log_that_is_gone_is_corruption(filesystem: CountingFileSystem) -> Non
         logs.borrow(1)
 
 
+def test_a_log_that_is_dropped_while_it_is_being_opened_is_not_kept(filesystem: CountingFileSystem) -> None:
+    """It may be removed by then: an open file of it would keep its place on the disk."""
+    logs = OpenLogs(CURRENT, filesystem, 10)
+    original = filesystem.open
+
+    def drop_meanwhile(path: str) -> MemoryFile:
+        file = original(path)
+        logs.drop(1)
+        return file
+
+    filesystem.open = drop_meanwhile  # type: ignore[method-assign]
+    assert read(logs, 1) == b"\x01"
+    assert (logs.count, filesystem.open_files) == (0, [])
+    filesystem.open = original  # type: ignore[method-assign]
+    assert read(logs, 1) == b"\x01"
+    assert logs.count == 1
+    logs.close()
+
+
 def test_closing_while_a_log_is_being_opened(filesystem: CountingFileSystem) -> None:
     logs = OpenLogs(CURRENT, filesystem, 1)
     original = filesystem.open
