@@ -155,6 +155,9 @@ class NetworkSettings:
     write_buffer_high_bytes: int  # serverWriteBufferHighWaterMark
     close_slow_readers: bool  # closeChannelOnResponseTimeout
     slow_reader_timeout_ms: int | None  # waitTimeoutOnResponseBackpressureMs
+    connections_max: int  # bkctlMaxConnections
+    frame_timeout_ms: int  # bkctlFrameTimeoutMs
+    connection_memory_bytes_max: int  # bkctlConnectionMemoryMaxMb
 
 
 @dataclass(frozen=True, slots=True)

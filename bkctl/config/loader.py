@@ -259,6 +259,9 @@ def _network(values: GivenValues) -> settings.NetworkSettings:
         write_buffer_high_bytes=values.integer("serverWriteBufferHighWaterMark"),
         close_slow_readers=values.truth("closeChannelOnResponseTimeout"),
         slow_reader_timeout_ms=timeout_ms if timeout_ms >= 0 else None,
+        connections_max=values.integer("bkctlMaxConnections"),
+        frame_timeout_ms=values.integer("bkctlFrameTimeoutMs"),
+        connection_memory_bytes_max=values.integer("bkctlConnectionMemoryMaxMb") * _MIB,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -59,11 +60,35 @@ class BookieConnection(asyncio.Protocol):
         self._close_timer: asyncio.TimerHandle | None = None
         self._handshaking = False
         self._draining = False
+        #: Whether the client is to send the rest of a frame, as it is from the start.
+        self._owes = True
         self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
         self.write_paused = False
         #: Adds of this connection wait for the bookie's limit, reads for their turn.
         self.adds_paused = False
         self.reads_paused = False
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for the log."""
+        return self._peer
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the socket is not read, for a reason of this bookie's own."""
+        return (
+            self.write_paused or self.adds_paused or self.reads_paused or self._handshaking or self._draining
+        )
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of answers that the client has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def write_high_bytes(self) -> int:
+        """Bytes of answers from which on nothing more is read from the client."""
+        return self._server.write_high_bytes
 
     @property
     def gone(self) -> bool:
@@ -74,6 +99,7 @@ class BookieConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._peer = str(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        keep_alive(transport.get_extra_info("socket"))
         self._server.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -85,7 +111,12 @@ class BookieConnection(asyncio.Protocol):
         self._server.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
-        for event in self._state.feed(data):
+        events = self._state.feed(data)
+        held_bytes = self._state.pending_bytes
+        if held_bytes or self._owes:
+            self._owes = held_bytes > 0
+            self._server.watch.received(self, held_bytes, went_on=bool(events))
+        for event in events:
             if isinstance(event, AddRun):
                 self._add_run(event)
             elif isinstance(event, ReadRun):
@@ -135,12 +166,14 @@ class BookieConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.write_paused = True
         self._set_reading()
+        self._server.watch.unread(self, paused=True)
         if self._server.slow_reader_timeout_s is not None:
             loop = self._server.loop
             self._slow_timer = loop.call_later(self._server.slow_reader_timeout_s, self._too_slow)
 
     def resume_writing(self) -> None:
         self.write_paused = False
+        self._server.watch.unread(self, paused=False)
         self._cancel_slow_timer()
         self.turns.go_on()
         self._set_reading()
@@ -296,6 +329,17 @@ class BookieConnection(asyncio.Protocol):
         self._server.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
+
+
+def keep_alive(connected: socket.socket | None) -> None:
+    """Have the system notice that a client's machine is gone, within some minutes."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8)):
+        # Other systems than Linux have other names, and keep their own times.
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _slice(run: AddRun, start: int, stop: int) -> AddRun:

@@ -21,6 +21,7 @@ from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse,
 from bkctl.server.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.answers import AnswerQueue
 from bkctl.server.bookie_connection import BookieConnection
+from bkctl.server.connection_watch import ConnectionWatch
 from bkctl.server.long_polls import LongPolls
 from bkctl.server.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.request_processor import RequestProcessor
@@ -37,6 +38,8 @@ class ServerSettings:
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     connections_max: int = 10_000
+    frame_timeout_ms: int = 30_000
+    held_bytes_max: int = 256 << 20
     backlog: int = 128
     adds_in_progress_max: int = 20_000
     read_threads: int = 4
@@ -121,6 +124,11 @@ class BookieServer:
         self.channel_writes = LatencyHistogram()
         self.closed_for: Counter[CloseReason] = Counter()
         self.connections_refused = 0
+        self.watch = ConnectionWatch(
+            frame_timeout_ms=settings.frame_timeout_ms,
+            held_bytes_max=settings.held_bytes_max,
+            now_s=clock.monotonic,
+        )
         self._connections: set[BookieConnection] = set()
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
@@ -140,9 +148,11 @@ class BookieServer:
         self._listener = await self.loop.create_server(
             lambda: BookieConnection(self), sock=bound, backlog=self.settings.backlog
         )
+        self.watch.start(self.loop)
 
     async def stop(self) -> None:
         """Accept nothing more, answer what is in progress (a bounded time long), close every connection."""
+        self.watch.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in self._connections:
@@ -180,6 +190,7 @@ class BookieServer:
     def connected(self, connection: BookieConnection) -> None:
         """A client has connected; one too many is closed again."""
         self._connections.add(connection)
+        self.watch.connected(connection)
         if len(self._connections) > self.settings.connections_max:
             self.connections_refused += 1
             connection.close()
@@ -187,6 +198,7 @@ class BookieServer:
     def disconnected(self, connection: BookieConnection) -> None:
         """A client is gone."""
         self._connections.discard(connection)
+        self.watch.disconnected(connection)
         self.adds.forget(connection)
         self.long_polls.forget(connection)
 

@@ -12,6 +12,7 @@ from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.descriptor_limit import bookie_connections_max, descriptor_limit
 
 #: Bounds where the configuration says "none of its own".
 _ADDS_IN_PROGRESS_MAX = 20_000
@@ -120,6 +121,9 @@ def server_settings(config: BookieConfig) -> ServerSettings:
         write_low_bytes=network.write_buffer_low_bytes,
         write_high_bytes=network.write_buffer_high_bytes,
         slow_reader_timeout_ms=network.slow_reader_timeout_ms if network.close_slow_readers else None,
+        connections_max=bookie_connections_max(descriptor_limit(), network.connections_max),
+        frame_timeout_ms=network.frame_timeout_ms,
+        held_bytes_max=network.connection_memory_bytes_max,
         tls_required=config.tls is not None and config.tls.required,
     )
 

@@ -15,6 +15,7 @@ from bkctl import __version__
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.server.bookie_service import BookieService, StartReport
+from bkctl.server.descriptor_limit import raise_soft_limit
 from bkctl.server.event_loop import loop_name, new_event_loop
 from bkctl.server.service_manager import EXTENSION_S, ServiceManager
 
@@ -40,6 +41,7 @@ def serve(
     ``started`` is called when it serves. Raises the BkctlError that kept it from starting or that ended it.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    raise_soft_limit()
     # RocksDB makes its files with the system's usual mode. This process is a bookie's alone: no file of it
     # is anybody else's business.
     os.umask(os.umask(_UMASK) | _UMASK)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -45,11 +46,12 @@ def refused_start(directory: Path, *words: str, **keys: str) -> tuple[int, str]:
 class BookieCommand:
     """Starts in ``directory`` and waits for its row; a context manager that leaves nothing running."""
 
-    def __init__(self, directory: Path, *words: str, **keys: str) -> None:
+    def __init__(self, directory: Path, *words: str, inside: Sequence[str] = (), **keys: str) -> None:
+        """``inside`` is a command that runs the one it is given in surroundings of its making."""
         self.directory = directory
         self._stderr: list[str] = []
         self.process = subprocess.Popen(
-            command(*words, **keys),
+            [*inside, *command(*words, **keys)],
             cwd=directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

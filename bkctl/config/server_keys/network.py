@@ -86,7 +86,40 @@ KEYS: tuple[ConfigKey, ...] = (
         lower=1,
     ),
     _NET.ignored("serverTcpNoDelay", Kind.BOOL, True, "small answers are always sent at once"),
-    _NET.planned("serverSockKeepalive", Kind.BOOL, True, "Notice dead peers (SO_KEEPALIVE)."),
+    _NET.ignored("serverSockKeepalive", Kind.BOOL, True, "dead peers are always noticed (SO_KEEPALIVE)"),
+    _NET.honoured(
+        "bkctlMaxConnections",
+        Kind.INT,
+        10_000,
+        "Clients that may be connected; one more is closed. The process's limit of descriptors lowers it, as "
+        "half of them, at most 4096, are kept for files.",
+        lower=1,
+        upper=1_000_000,
+        java_default="no such key",
+    ),
+    _NET.honoured(
+        "bkctlFrameTimeoutMs",
+        Kind.INT,
+        30_000,
+        "How long the first frame of a connection, and the rest of any frame, may take to come; then the "
+        "connection is closed.",
+        unit="ms",
+        lower=100,
+        upper=3_600_000,
+        java_default="no such key",
+    ),
+    _NET.honoured(
+        "bkctlConnectionMemoryMaxMb",
+        Kind.INT,
+        256,
+        "Memory of all connections together for partial frames and for answers that clients do not take. "
+        "Beyond it the connection with the largest partial frame is closed, or the one that has not taken "
+        "its answers for longest.",
+        unit="MiB",
+        lower=8,
+        upper=65_536,
+        java_default="no such key",
+    ),
     _NET.ignored("serverTcpLinger", Kind.INT, 0, "closing a connection never waits", unit="s"),
     _NET.honoured(
         "nettyMaxFrameSizeBytes",

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, StorageError
+from bkctl.server.descriptor_limit import descriptor_limit, http_connections_max
 from bkctl.server.gc_admin import GcAdmin
 from bkctl.server.http.audit_line import log_change, log_refusal
 from bkctl.server.http.autorecovery_pages import AutorecoveryPages
 from bkctl.server.http.bookie_pages import BookiePages
+from bkctl.server.http.bounded_listener import BoundedListener
 from bkctl.server.http.cluster_pages import ClusterPages
 from bkctl.server.http.config_pages import ConfigPages
 from bkctl.server.http.failed_attempts import WAITING_MAX, FailedAttempts
@@ -31,6 +33,7 @@ _BODY_BYTES_MAX = 64 << 10
 _SHUTDOWN_TIMEOUT_S = 5.0
 #: How long a request's body may take to come.
 _BODY_TIMEOUT_S = 10.0
+_BACKLOG = 128
 #: Requests answered at once; further ones are told to come again.
 _REQUESTS_MAX = 100
 
@@ -60,6 +63,8 @@ class HttpAdmin:
         self._guard = Guard(None, service.config.http.host)
         self._ledgers: LedgerPages | None = None
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._bounded: BoundedListener | None = None
         self._answering = 0
         self._failed = FailedAttempts(SystemClock())
         #: Refusals whose answers are held back.
@@ -79,7 +84,13 @@ class HttpAdmin:
 
         @web.middleware
         async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._answer(request, handler)
+            assert self._bounded is not None
+            transport = request.transport
+            self._bounded.request_begins(transport)
+            try:
+                return await self._answer(request, handler)
+            finally:
+                self._bounded.request_ends(transport)
 
         application = web.Application(client_max_size=_BODY_BYTES_MAX, middlewares=[around])
         self._add_routes(application.router)
@@ -87,13 +98,17 @@ class HttpAdmin:
             application, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        assert self._runner.server is not None
+        connections_max = http_connections_max(descriptor_limit())
+        self._bounded = BoundedListener(self._runner.server, connections_max)
         try:
-            await site.start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._bounded, host or None, port, backlog=_BACKLOG
+            )
         except OSError as error:
             await self.stop()
             raise StorageError(f"HTTP: cannot listen on {host}:{port}: {error.strerror or error}") from error
-        return int(self._runner.addresses[0][1])
+        return int(self._listener.sockets[0].getsockname()[1])
 
     def _add_routes(self, router: web.UrlDispatcher) -> None:
         self._ledgers = LedgerPages(self._service, self._guard)
@@ -111,6 +126,9 @@ class HttpAdmin:
 
     async def stop(self) -> None:
         """Close; a second call does nothing."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
