@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +31,7 @@ app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, p
 
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
-    Key("mode", "string or null", "rw, ro; null with --all for one that is not registered"),
+    Key("mode", "string or null", "rw, ro; down: it has a cookie and is not registered"),
     Key("endpoints", "array of objects", "id, protocol, host, port, auth, extensions, as it registered them"),
 )
 
@@ -56,6 +57,15 @@ INIT_SCHEMA: Schema = (
     Key("created", "bool", "whether it was made"),
 )
 
+
+class BookieMode(StrEnum):
+    """Values of ``--mode``."""
+
+    WRITABLE = "rw"
+    READ_ONLY = "ro"
+    DOWN = "down"
+
+
 BookieIdsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[BOOKIE...]", show_default=False, help="Ids; default: all that are registered."),
@@ -78,8 +88,12 @@ def noun() -> None:
 
 @app.command("list")
 def list_command(
+    mode: Annotated[
+        list[BookieMode] | None,
+        typer.Option("--mode", metavar="MODE", help="Only rw, ro or down ones; may be repeated."),
+    ] = None,
     everyone: Annotated[
-        bool, typer.Option("--all", help="Also those that only have a cookie: they are down.")
+        bool, typer.Option("--all", help="Bookies of every mode, which is the default.")
     ] = False,
     conf: ClusterConfOption = None,
     override: OverrideOption = None,
@@ -87,25 +101,28 @@ def list_command(
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
 ) -> None:
-    """[online] [reads] List the bookies that are registered, with their addresses.
+    """[online] [reads] List the bookies of a cluster with their addresses, those that are down as well.
+
+    A bookie that has a cookie and is not registered is down.
 
     Examples:
 
       bkctl bookies list --metadata-uri zk://localhost:2181/ledgers
 
-      bkctl bookies list --all -o json
+      bkctl bookies list --mode down -o json
     """
     from bkctl.admin.online.bookies import list_bookies
 
     with open_cluster(conf, override, metadata_uri) as store:
-        found = list_bookies(store, also_down=everyone)
-    write_rows(map(_listed, found), LIST_SCHEMA, output)
+        rows = map(_listed, list_bookies(store))
+    wanted = {each.value for each in mode or BookieMode}
+    write_rows((row for row in rows if everyone or row["mode"] in wanted), LIST_SCHEMA, output)
 
 
 def _listed(found: KnownBookie) -> dict[str, Any]:
     return {
         "bookie": found.bookie,
-        "mode": None if found.mode is None else found.mode.value,
+        "mode": BookieMode.DOWN.value if found.mode is None else found.mode.value,
         "endpoints": [
             {
                 "id": endpoint.id,

@@ -91,10 +91,11 @@ def top_command(
 ) -> None:
     """[online] [reads] Watch bookies live: every queue, cache and disk, and what holds each bookie back.
 
-    Asks the bookies at the URLs, or those registered in the metadata store, bkctl's and Java's alike. With
-    --once it prints one sample: -o json one object, ndjson the same on one line, table and csv a row a
-    bookie. -o ndjson without --once prints a sample every interval, and with --replay every sample of the
-    recording. Exit code with --once: 3 when some bookies do not answer, 5 when none does.
+    Asks the bookies at the URLs, or those registered in the metadata store, bkctl's and Java's alike; a
+    bookie that has a cookie and is not registered is shown as down. With --once it prints one sample: -o
+    json one object, ndjson the same on one line, table and csv a row a bookie. -o ndjson without --once
+    prints a sample every interval, and with --replay every sample of the recording. Exit code with --once:
+    3 when some bookies do not answer, 5 when none does.
 
     Examples:
 
@@ -190,7 +191,7 @@ def _live(
     registered: bool,
 ) -> SampleSource:
     """Live bookies; the metadata store is closed with ``stack``."""
-    from bkctl.admin.online.top.discovery import registered_targets, target_of_url
+    from bkctl.admin.online.top.discovery import cluster_targets, target_of_url
     from bkctl.admin.online.top.live import LiveBookies
 
     targets = [target_of_url(url) for url in dict.fromkeys(urls)]
@@ -199,7 +200,7 @@ def _live(
         return LiveBookies(title, targets)
     store = stack.enter_context(open_cluster(conf, override, metadata_uri))
     return LiveBookies(
-        ", ".join(filter(None, (store.uri, title))), targets, partial(registered_targets, store, metrics_port)
+        ", ".join(filter(None, (store.uri, title))), targets, partial(cluster_targets, store, metrics_port)
     )
 
 

@@ -6,7 +6,7 @@ from bkctl.commands.output import Key, Schema
 
 ROW_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie, host:port of its URL where it does not tell"),
-    Key("mode", "string or null", "rw, ro, starting, stopping"),
+    Key("mode", "string or null", "rw, ro, starting, stopping; down: it has a cookie and is not registered"),
     Key("adds_per_s", "number or null", "adds answered"),
     Key("reads_per_s", "number or null", "reads answered"),
     Key("add_p99_ms", "number or null", "99 % of the adds were not slower"),
@@ -119,7 +119,7 @@ _BOOKIE: Schema = (
     Key("url", "string or null", "where it was asked"),
     Key("error", "string or null", "why there is no answer; everything else is null or empty then"),
     Key("answered_at_ms", "int or null", "its last answer, milliseconds since 1970"),
-    Key("mode", "string or null", "rw, ro, starting, stopping"),
+    Key("mode", "string or null", "rw, ro, starting, stopping; down: it has a cookie and is not registered"),
     Key("failure", "string or null", "what has ended the bookie's storage"),
     Key("adds_per_s", "number or null", "adds answered"),
     Key("reads_per_s", "number or null", "reads answered"),

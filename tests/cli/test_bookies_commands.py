@@ -51,12 +51,25 @@ def test_list_names_bookies_with_their_addresses(
     assert rpc["port"] == cluster.bookies[0].port
 
 
-def test_list_all_shows_those_that_are_down(run_cli: Run, cluster: LocalCluster, env: dict[str, str]) -> None:
+def test_list_shows_those_that_are_down(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str], dead_bookie: str
+) -> None:
+    """A bookie that has a cookie and is not registered."""
+
+    def listed(*options: str) -> dict[str, str]:
+        rows = from_ndjson(run_cli("bookies", "list", *options, env=env).stdout)
+        return {row["bookie"]: row["mode"] for row in rows}
+
     with open_metadata_store(cluster.metadata_uri) as store:
         store.cookies.create_cookie("gone:3181", b"5\n")
-        rows = from_ndjson(run_cli("bookies", "list", "--all", env=env).stdout)
+        everyone = listed()
+        assert listed("--all") == everyone
+        assert listed("--mode", "down") == {"gone:3181": "down"}
+        registered = listed("--mode", "rw", "--mode", "ro")
         store.cookies.delete_cookie("gone:3181", 0)
-    assert {"bookie": "gone:3181", "mode": None, "endpoints": []} in rows
+    running = {bookie.bookie_id: "rw" for bookie in cluster.bookies}
+    assert registered == {**running, dead_bookie: "ro"}
+    assert everyone == {**registered, "gone:3181": "down"}
 
 
 def test_info_tells_the_room_of_every_bookie(

@@ -22,6 +22,7 @@ import pytest
 from bkctl.admin.online.top.sample import ClusterSample
 from bkctl.admin.online.top.sample_json import decode_sample
 from bkctl.commands.top_keys import ROW_SCHEMA, SAMPLE_SCHEMA
+from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.embedded import LocalCluster
 from tests.demo_client import DemoClient
 
@@ -60,6 +61,24 @@ def test_one_sample_of_one_bookie(run_cli: Run, cluster: LocalCluster, url: str)
     # An idle bookie has rates, and no quantiles.
     assert (bookie["adds_per_s"], bookie["reads_per_s"], bookie["add_p99_ms"]) == (0.0, 0.0, None)
     assert {"read_cache_hit_rate", "journal_sync_p99_ms"} <= bookie.keys()
+
+
+def test_a_bookie_that_is_down_is_shown(run_cli: Run, cluster: LocalCluster) -> None:
+    """It has a cookie and is not registered."""
+    with open_metadata_store(cluster.metadata_uri) as store:
+        store.cookies.create_cookie("gone:3181", b"5\n")
+        try:
+            command = ("top", "--metadata-uri", cluster.metadata_uri, "--once", *QUICK)
+            sample, rows = run_cli(*command, "-o", "json"), run_cli(*command, "-o", "csv")
+        finally:
+            store.cookies.delete_cookie("gone:3181", 0)
+    assert (sample.exit_code, rows.exit_code) == (3, 3)
+    bookies = {bookie["bookie"]: bookie for bookie in json.loads(sample.stdout)["bookies"]}
+    assert bookies.keys() == {*ids(cluster), "gone:3181"}
+    assert bookies["gone:3181"]["mode"] == "down"
+    assert bookies["gone:3181"]["error"] == "not registered any more; it has a cookie, so it is down"
+    (row,) = [row for row in csv.DictReader(io.StringIO(rows.stdout)) if row["bookie"] == "gone:3181"]
+    assert (row["mode"], row["bottleneck"]) == ("down", "unknown")
 
 
 def test_the_bookies_of_a_cluster_by_its_metadata(run_cli: Run, cluster: LocalCluster) -> None:

@@ -59,12 +59,11 @@ class Probe:
     error: str | None = None
 
 
-def list_bookies(store: MetadataStore, *, also_down: bool = False) -> list[KnownBookie]:
-    """The registered bookies, and with ``also_down`` those that only have a cookie; ascending."""
+def list_bookies(store: MetadataStore) -> list[KnownBookie]:
+    """Return the registered bookies, and those that are down and only have a cookie; ascending by id."""
     registered = store.registration.bookies()
-    modes: dict[str, RegistrationMode | None] = {}
-    if also_down:
-        modes.update(dict.fromkeys(store.cookies.cookie_bookies()))
+    with_cookie = store.cookies.cookie_bookies()
+    modes: dict[str, RegistrationMode | None] = dict.fromkeys(with_cookie)
     modes.update(dict.fromkeys(registered.writable, RegistrationMode.WRITABLE))
     modes.update(dict.fromkeys(registered.read_only, RegistrationMode.READ_ONLY))
     found: list[KnownBookie] = []
@@ -77,7 +76,7 @@ def list_bookies(store: MetadataStore, *, also_down: bool = False) -> list[Known
             except CorruptionError as error:
                 raise error.located(f"registration of bookie {bookie}") from None
             row = KnownBookie(bookie, registration.mode, info.endpoints)
-        elif mode is not None and not also_down:
+        elif bookie not in with_cookie:
             continue  # it went in between
         found.append(row)
     return found

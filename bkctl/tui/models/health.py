@@ -14,7 +14,8 @@ _MODES = {
     Mode.WRITABLE: ("rw", Tone.GOOD),
     Mode.READ_ONLY: ("RO", Tone.WARNING),
     Mode.STARTING: ("up..", Tone.WARNING),
-    Mode.STOPPING: ("down", Tone.WARNING),
+    Mode.STOPPING: ("stop", Tone.WARNING),
+    Mode.DOWN: ("DOWN", Tone.BAD),
 }
 
 

@@ -1,4 +1,4 @@
-"""Which bookies to ask, and where: those that are registered, at the HTTP endpoints that they registered."""
+"""Which bookies to watch, and where each is asked: at the HTTP endpoints that it registered."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from bkctl.metadata.api import MetadataStore
 #: Bookies watched at once; more are named in ``ClusterSample.discovery_error``.
 BOOKIES_MAX = 512
 METRICS = "/metrics"
+#: Why a bookie that is down is not asked.
+DOWN = "not registered any more; it has a cookie, so it is down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +22,15 @@ class Target:
     """A bookie to ask: its id as far as it is known, and base URLs, the first of which that answers counts.
 
     Without a URL ``reason`` says why. ``here_only``: it has registered a loopback address for HTTP and
-    another one for clients, so on any machine but its own something else answers there.
+    another one for clients, so on any machine but its own something else answers there. ``down``: it has a
+    cookie and is not registered.
     """
 
     bookie: str | None
     urls: tuple[str, ...]
     reason: str | None = None
     here_only: bool = False
+    down: bool = False
 
     @property
     def name(self) -> str:
@@ -40,6 +44,19 @@ def target_of_url(url: str) -> Target:
     Raises UsageError.
     """
     return Target(None, (http_json.base(url).removesuffix(METRICS),))
+
+
+def cluster_targets(store: MetadataStore, metrics_port: int | None) -> list[Target]:
+    """The bookies of a cluster, ascending by id: the registered ones, and those that are down.
+
+    Raises what the store raises.
+    """
+    registered = registered_targets(store, metrics_port)
+    # Those that had a registration when it was looked at, so that nobody is up and down at once.
+    known = {target.bookie for target in registered}
+    missing = [bookie for bookie in store.cookies.cookie_bookies() if bookie not in known]
+    down = [Target(bookie, (), DOWN, down=True) for bookie in missing]
+    return sorted([*registered, *down], key=lambda target: target.name)
 
 
 def registered_targets(store: MetadataStore, metrics_port: int | None) -> list[Target]:

@@ -33,7 +33,7 @@ from bkctl.admin.online.top.bottleneck import bottleneck
 from bkctl.admin.online.top.counters import Object
 from bkctl.admin.online.top.discovery import BOOKIES_MAX, METRICS, Target
 from bkctl.admin.online.top.java_bookie import STATUS, java_sample
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState, Source
+from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState, Mode, Source
 from bkctl.admin.online.top.scrape import Scrape, parse_scrape
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError, NotFoundError, RefusedError
@@ -287,6 +287,7 @@ class _Watched:
         failed = BookieSample(
             bookie=self.name,
             source=self._source,
+            mode=Mode.DOWN if self._target.down else None,
             url=self._url or next(iter(self._target.urls), None),
             error=error,
             answered_at_ms=self._answered_at_ms,

@@ -27,6 +27,8 @@ class Mode(Enum):
     READ_ONLY = "ro"
     STARTING = "starting"
     STOPPING = "stopping"
+    #: It has a cookie and is not registered.
+    DOWN = "down"
 
 
 class Stage(Enum):

@@ -6,7 +6,12 @@ import contextlib
 
 import pytest
 
-from bkctl.admin.online.top.discovery import registered_targets, target_of_registration, target_of_url
+from bkctl.admin.online.top.discovery import (
+    cluster_targets,
+    registered_targets,
+    target_of_registration,
+    target_of_url,
+)
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
 from bkctl.errors import UsageError
 from bkctl.metadata.api import RegistrationMode
@@ -64,6 +69,10 @@ def test_the_registered_bookies_of_a_store() -> None:
             session = stack.enter_context(open_metadata_store("memory://top-discovery"))
             session.registration.register(*registration)
         one, two, bad, old = registered_targets(store, None)
+        everyone = cluster_targets(store, None)
+    assert [target.name for target in everyone] == ["b1", "b2", "bad", "down:3181", "old:3181"]
+    (down,) = [target for target in everyone if target.down]
+    assert (down.name, down.urls) == ("down:3181", ())
     assert (one.bookie, one.urls) == ("b1", ("http://bookie-1:8080",))
     assert (two.bookie, two.urls) == ("b2", ("http://bookie-1:8080",))
     assert bad.bookie == "bad"
