@@ -199,8 +199,8 @@ class StoredCluster:
         # One that does not decode exists, and may well be kept here.
         return {
             ledger
-            for ledger, metadata in self.metadata_of(ledgers).items()
-            if isinstance(metadata, CorruptionError) or names(metadata, bookie)
+            for ledger, found in self._ledgers.read_ledgers(ledgers)
+            if found is not None and (isinstance(found, CorruptionError) or names(found.metadata, bookie))
         }
 
 

@@ -13,7 +13,7 @@ from bkctl.admin.online.ledgers import creation_ms
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, UsageError
-from bkctl.metadata.api import MetadataStore, StoredLedger, find_ledger
+from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or
 from bkctl.types import LedgerState
 
@@ -172,15 +172,12 @@ def _some_ids(store: MetadataStore, page: int | None, count_max: int) -> list[in
 def _shown(
     store: MetadataStore, ids: list[int], *, decode: bool, secret: bool
 ) -> Iterator[tuple[str, object]]:
-    for ledger in ids:
-        try:
-            stored = find_ledger(store.ledgers, ledger)
-        except CorruptionError as error:
-            yield str(ledger), str(error)
-            continue
+    for ledger, stored in store.ledgers.read_ledgers(ids):
         if stored is None:
             continue  # deleted in between
-        if decode:
+        if isinstance(stored, CorruptionError):
+            yield str(ledger), str(stored)
+        elif decode:
             yield str(ledger), metadata_values(stored, secret=secret)
         else:
             yield str(ledger), _raw(stored.metadata, secret=secret).decode("utf-8", "replace")
