@@ -33,7 +33,13 @@ class IdSet:
     def column(self) -> Column:
         """Return the ids, ascending, each once."""
         if self._waiting:
-            self._ids = np.unique(np.concatenate([self._ids, *self._waiting]))
+            ids = np.unique(np.concatenate(self._waiting))
             self._waiting.clear()
             self._waiting_count = 0
+            at = np.searchsorted(self._ids, ids)
+            there = at < len(self._ids)
+            there[there] = self._ids[at[there]] == ids[there]
+            if not bool(there.all()):
+                # The stable sort merges what is in order already.
+                self._ids = np.sort(np.concatenate([self._ids, ids[~there]]), kind="stable")
         return self._ids

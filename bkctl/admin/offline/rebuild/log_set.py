@@ -20,7 +20,7 @@ from bkctl.scan.directory import LogFile
 from bkctl.types import DigestType
 
 #: What is held of a log: its name, size and time of change, and the lengths of its runs.
-_LOG_BYTES = 1024
+_LOG_BYTES = 768
 #: What is held of a ledger of the logs, also where their ids are compared with those of the old index.
 _LEDGER_BYTES = 128
 
