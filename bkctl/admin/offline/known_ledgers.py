@@ -26,7 +26,7 @@ from typing import Protocol
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.engine.gc.policy import absent, sorted_ids
+from bkctl.engine.gc.policy import absent
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.metadata.api import LayoutManager, LedgerManager
 from bkctl.scan.directory import COOKIE_NAME, read_small
@@ -183,7 +183,7 @@ class StoredCluster:
         return self._ledgers.upcoming_ledger_id()
 
     def missing(self, ledgers: Collection[int]) -> set[int]:
-        return self.unfound(absent(sorted_ids(ledgers), self._ledgers.ledger_ranges()))
+        return self.unfound(absent(ledgers, self._ledgers.ledger_ranges()))
 
     def unfound(self, ledgers: Collection[int]) -> set[int]:
         return set(self._ledgers.missing_ledgers(ledgers))

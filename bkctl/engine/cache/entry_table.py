@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from operator import itemgetter
+from typing import TypeVar
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 #: The largest step in the growth of a dict with up to 87,381 entries is the one at 43,690, about 2 ms; the
 #: last batch that goes into a table may bring some thousands more than this.
@@ -31,7 +35,7 @@ LEDGER_BYTES = 8
 ledger_of = itemgetter(slice(0, LEDGER_BYTES))
 
 
-def empty_in_pieces(entries: dict[bytes, bytes]) -> None:
+def empty_in_pieces(entries: dict[_Key, _Value]) -> None:
     """Free the entries; nobody may add any meanwhile."""
     while entries:
         popped = islice(iter(entries.popitem, None), min(PIECE_ENTRIES, len(entries)))

@@ -43,6 +43,7 @@ from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassRe
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
+from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError
 from bkctl.kvstore.base import KeyValueStore
@@ -272,7 +273,7 @@ class Collector:
     def _collect(self, report: PassReport, request: Request | None) -> None:
         self._unresolved = self._transactional.recover().unresolved | self._by_scratch.recover().unresolved
         self._flush()
-        in_logs: set[int] = set()
+        in_logs = LedgerSet()
         self._seen = usages = self._read_logs(report, in_logs)
         dead = self._ledgers.sweep(report, in_logs, self._in_phase)
         if report.held_deletions:
@@ -288,7 +289,7 @@ class Collector:
             # What is in the write caches is not deleted then; what is on the disk can be, and makes room.
             _log.warning("%s: collecting without a flush: %s", self._storage.directory, error)
 
-    def _read_logs(self, report: PassReport, in_logs: set[int]) -> _Seen:
+    def _read_logs(self, report: PassReport, in_logs: LedgerSet) -> _Seen:
         """What every settled log holds, except those that are set aside; ``in_logs`` gets their ledgers.
 
         Of logs whose ledgers do not fit into memory only totals are kept.

@@ -26,6 +26,7 @@ from bkctl.engine.gc.policy import RateLimit
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import GcMeters, PassReport
 from bkctl.engine.gc.settings import GcSettings
+from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, StorageError, SyncError
 
@@ -59,12 +60,12 @@ class LedgerSweep:
         self._surplus_s = clock.monotonic()
         self._metadata_reads = RateLimit(settings.metadata_reads_per_s)
         self._lock = threading.Lock()
-        self._confirmed: frozenset[int] = frozenset()
-        self._held: frozenset[int] = frozenset()
+        self._confirmed = LedgerSet()
+        self._held = LedgerSet()
         # Missing ledgers that were too new for the store when they were found missing, until they are
         # confirmed: the store may have generated their ids once more since.
-        self._too_new: frozenset[int] = frozenset()
-        self._gone_for_sure: frozenset[int] = frozenset()
+        self._too_new = LedgerSet()
+        self._gone_for_sure = LedgerSet()
 
     @property
     def held(self) -> int:
@@ -79,72 +80,84 @@ class LedgerSweep:
             return len(self._confirmed)
 
     def sweep(
-        self, report: PassReport, in_logs: set[int], in_phase: Callable[[str], None]
+        self, report: PassReport, in_logs: LedgerSet, in_phase: Callable[[str], None]
     ) -> Collection[int]:
         """Delete the ledgers that are gone; those whose bytes in the logs are dead.
 
+        ``in_logs`` are those with bytes in the logs; it is emptied.
         ``in_phase`` is told what is being done.
         """
-        indexed = set(self._storage.ledgers.ledgers())
-        report.ledgers = len(indexed)
+        indexed = self._storage.ledgers.ledgers()
         unknown = in_logs - indexed
+        in_logs.clear()
+        try:
+            return self._sweep(report, indexed, unknown, in_phase)
+        finally:
+            indexed.clear()
+
+    def _sweep(
+        self, report: PassReport, indexed: LedgerSet, unknown: LedgerSet, in_phase: Callable[[str], None]
+    ) -> Collection[int]:
+        """The same for ledgers that the index has, and others that have bytes in the logs."""
+        report.ledgers = len(indexed)
         in_phase("listing")
-        local = policy.sorted_ids(indexed | unknown)
         missing = self._answer(
-            report, "no ledger is deleted", lambda: policy.absent(local, self._cluster.ranges())
+            report,
+            "no ledger is deleted",
+            lambda: policy.absent(indexed, self._cluster.ranges(), also=unknown),
         )
         if missing is None:
             self._meters.listing_failures += 1
-            return frozenset()
+            return ()
         self._pace.check()
         gone = [ledger for ledger in missing if ledger in indexed]
         if not self._compare_with_next_id(report, missing, indexed):
-            return frozenset()
-        surplus = self._find_surplus(report, indexed.difference(gone))
+            return ()
+        surplus = self._find_surplus(report, indexed, gone)
         if self._hold(report, [*gone, *surplus], len(indexed)):
-            return frozenset()
+            return ()
         in_phase("deleting")
         deleted = self._delete_ledgers(report, gone) | self._delete_surplus(report, surplus)
-        dead, found = self._proven_gone(report, sorted(unknown.intersection(missing)))
-        dead |= self._not_kept_here(report, sorted(unknown.difference(missing) | found))
+        unlisted = unknown & LedgerSet(missing)
+        dead, found = self._proven_gone(report, list(unlisted.in_order()))
+        dead |= self._not_kept_here(report, list(((unknown - unlisted) | found).in_order()))
         if deleted:
             self._make_deletions_durable()
         # One that was created anew under the same id since, or whose deletion was not durable, is alive.
-        return (dead | deleted).difference(self._storage.ledgers.ledgers())
+        return LedgerSet(ledger for ledger in dead | deleted if ledger not in self._storage.ledgers)
 
-    def _compare_with_next_id(
-        self, report: PassReport, missing: Sequence[int], indexed: Collection[int]
-    ) -> bool:
+    def _compare_with_next_id(self, report: PassReport, missing: Sequence[int], indexed: LedgerSet) -> bool:
         """Note the missing ledgers that are too new for the store; False when it does not say its next id.
 
         One that neither has a row nor a location was deleted here, when it was still known.
         """
         if not missing:
-            self._too_new = self._gone_for_sure = frozenset()
+            self._too_new, self._gone_for_sure = LedgerSet(), LedgerSet()
             return True
         upcoming = self._answer(report, "no ledger is deleted", self._cluster.next_ledger)
         if upcoming is None:
             self._meters.listing_failures += 1
             return False
-        newer = {
+        newer = LedgerSet(
             ledger
             for ledger in missing
             if ledger >= upcoming
             and (ledger in indexed or self._storage.locations.last_entry(ledger) is not None)
-        }
-        still_missing = frozenset(missing)
+        )
+        still_missing = LedgerSet(missing)
         self._gone_for_sure &= still_missing
         self._too_new = ((self._too_new & still_missing) | newer) - self._gone_for_sure
         return True
 
     def _hold(self, report: PassReport, gone: Sequence[int], ledgers: int) -> bool:
         """Whether so much would go, or something so new, that somebody has to say yes first."""
-        wanted = self._too_new.union(gone)
+        going = LedgerSet(gone)
+        wanted = self._too_new | going
         with self._lock:
-            confirmed, self._confirmed = self._confirmed, frozenset()
+            confirmed, self._confirmed = self._confirmed, LedgerSet()
             too_new = not confirmed.issuperset(self._too_new)
-            too_many = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(gone)
-            self._held = wanted if too_new or too_many else frozenset()
+            too_many = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(going)
+            self._held = wanted if too_new or too_many else LedgerSet()
         self._meters.held_deletions = report.held_deletions = len(self._held)
         if too_new:
             report.listing_failed = (
@@ -159,7 +172,7 @@ class LedgerSweep:
             )
             return True
         self._gone_for_sure |= self._too_new
-        self._too_new = frozenset()
+        self._too_new = LedgerSet()
         if too_many:
             _log.critical(
                 "%s: garbage collection STOPPED: %d of %d ledgers are missing from the metadata store. If"
@@ -171,9 +184,9 @@ class LedgerSweep:
             )
         return too_many
 
-    def _delete_ledgers(self, report: PassReport, gone: Sequence[int]) -> set[int]:
+    def _delete_ledgers(self, report: PassReport, gone: Sequence[int]) -> LedgerSet:
         """The second proof, and the deletion."""
-        deleted: set[int] = set()
+        deleted = LedgerSet()
         for ledger in gone:
             exists = self._exists(report, ledger)
             if exists is None:
@@ -186,14 +199,13 @@ class LedgerSweep:
         self._meters.deleted_ledgers += len(deleted)
         return deleted
 
-    def _proven_gone(self, report: PassReport, missing: Sequence[int]) -> tuple[set[int], set[int]]:
+    def _proven_gone(self, report: PassReport, missing: Sequence[int]) -> tuple[LedgerSet, LedgerSet]:
         """Of ledgers that neither the ledger index nor the listing has: those that are gone, and those that a
         read finds all the same.
 
         One that has no location left was deleted here; of any other the row may have been lost.
         """
-        gone: set[int] = set()
-        found: set[int] = set()
+        gone, found = LedgerSet(), LedgerSet()
         for ledger in missing:
             self._pace.check()
             if self._storage.locations.last_entry(ledger) is not None:
@@ -213,14 +225,15 @@ class LedgerSweep:
             self._meters.listing_failures += 1
         return exists
 
-    def _find_surplus(self, report: PassReport, ledgers: Collection[int]) -> list[int]:
+    def _find_surplus(self, report: PassReport, indexed: LedgerSet, gone: Sequence[int]) -> list[int]:
         """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""
         since_ms = (self._clock.monotonic() - self._surplus_s) * 1000
         if self._replicas is None or not 0 < self._settings.surplus_interval_ms <= since_ms:
             return []
         self._surplus_s = self._clock.monotonic()
         surplus: list[int] = []
-        for ledger in sorted(ledgers):
+        there = indexed - LedgerSet(gone)
+        for ledger in there:
             elsewhere = self._ask(report, f"ledger {ledger} stays", self._replicas.is_kept_elsewhere, ledger)
             if elsewhere is None:
                 break
@@ -228,9 +241,9 @@ class LedgerSweep:
                 surplus.append(ledger)
         return surplus
 
-    def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> set[int]:
+    def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> LedgerSet:
         """The second look, while nobody replicates the ledger."""
-        deleted: set[int] = set()
+        deleted = LedgerSet()
         replicas = self._replicas
         if replicas is None:
             return deleted
@@ -259,9 +272,9 @@ class LedgerSweep:
             # ledger is back without entries, and is deleted again.
             _log.warning("%s: deletions are not durable yet: %s", self._storage.directory, error)
 
-    def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> set[int]:
+    def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> LedgerSet:
         """Of ledgers that exist and that the index does not know, those that need not be here."""
-        dead: set[int] = set()
+        dead = LedgerSet()
         for ledger in unknown:
             kept = self._ask(report, f"bytes of ledger {ledger} stay", self._cluster.is_kept_here, ledger)
             if kept is None:

@@ -102,9 +102,12 @@ def trusted_map(head: EntryLogHead) -> dict[int, int] | None:
     found = head.ledgers_map
     if not found or head.damage or head.header.direct:
         return None
-    if min(found) < 0 or min(found.values()) <= _SIZE_BYTES:
-        return None
-    return found if sum(found.values()) == head.header.map_offset - HEADER_BYTES else None
+    total_bytes = 0
+    for ledger, size in found.items():
+        if ledger < 0 or size <= _SIZE_BYTES:
+            return None
+        total_bytes += size
+    return found if total_bytes == head.header.map_offset - HEADER_BYTES else None
 
 
 def corruption_of(damage: Damage) -> CorruptionError:

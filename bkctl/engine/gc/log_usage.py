@@ -10,7 +10,7 @@ import logging
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 
 from bkctl.codec.entry_log_metadata import (
     EntryLogMetadata,
@@ -23,6 +23,9 @@ from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Put
 
 _log = logging.getLogger(__name__)
+
+#: Ledgers of a log that one call copies: a log may have a million.
+_PIECE_PAIRS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +86,33 @@ class LogUsage:
     ) -> None:
         self.log_id = log_id
         self.holes = holes
-        self.ledgers: array[int] = array("q", ledgers.keys())
-        self.sizes: array[int] = array("q", ledgers.values())
-        self.remaining_bytes = sum(self.sizes)
+        self.ledgers: array[int] = array("q")
+        self.sizes: array[int] = array("q")
+        self.remaining_bytes = 0
+        pairs = iter(ledgers.items())
+        while piece := list(islice(pairs, _PIECE_PAIRS)):
+            self.ledgers.extend([ledger for ledger, _ in piece])
+            self.sizes.extend([size for _, size in piece])
+            self.remaining_bytes += sum([size for _, size in piece])
         self.file_bytes = file_bytes
         self.total_bytes = self.remaining_bytes if total_bytes is None else total_bytes
         self.source = source
 
     def drop(self, dead: Container[int]) -> bool:
         """Drop the ledgers that are in ``dead``; whether there were any."""
-        kept = [ledger not in dead for ledger in self.ledgers]
-        if all(kept):
+        ledgers, sizes = array("q"), array("q")
+        remaining_bytes = 0
+        for start in range(0, len(self.ledgers), _PIECE_PAIRS):
+            piece = self.ledgers[start : start + _PIECE_PAIRS]
+            kept = [ledger not in dead for ledger in piece]
+            ledgers.extend(compress(piece, kept))
+            its_sizes = array("q", compress(self.sizes[start : start + _PIECE_PAIRS], kept))
+            sizes.extend(its_sizes)
+            remaining_bytes += sum(its_sizes)
+        if len(ledgers) == len(self.ledgers):
             return False
-        self.ledgers = array("q", compress(self.ledgers, kept))
-        self.sizes = array("q", compress(self.sizes, kept))
-        self.remaining_bytes = sum(self.sizes)
+        self.ledgers, self.sizes = ledgers, sizes
+        self.remaining_bytes = remaining_bytes
         return True
 
     def pairs(self) -> list[tuple[int, int]]:

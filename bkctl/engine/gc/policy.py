@@ -11,14 +11,13 @@ Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector`` and ``Ga
 from __future__ import annotations
 
 import enum
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from bkctl.engine.gc.ports import LiveRange
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
+from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.errors import RefusedError
 
 #: Highest ledger id.
@@ -29,28 +28,30 @@ class IncompleteListingError(RefusedError):
     """A listing of the cluster's ledgers with gaps, or out of order: nothing is deleted because of it."""
 
 
-def absent(local: Sequence[int], ranges: Iterable[LiveRange]) -> list[int]:
-    """The ids of ``local`` (ascending, each once, none negative) that the listing does not have.
+def absent(local: Iterable[int], ranges: Iterable[LiveRange], *, also: Iterable[int] = ()) -> list[int]:
+    """The ids of ``local`` and ``also`` that the listing does not have, ascending, without negative ones.
 
     Raises IncompleteListingError unless the ranges adjoin each other from 0 to the highest id, with ids
     ascending inside their range. An iterator that ends early, skips a range, or comes in the order of the
     ids' digits is none to delete by. What the iterator raises is passed on.
     """
-    missing: list[int] = []
-    at = 0
-    expected_first = 0
-    for part in ranges:
-        if part.first != expected_first or part.last < part.first:
-            raise IncompleteListingError(
-                f"the listing of ledgers goes on at {part.first} to {part.last} where {expected_first} is due"
-            )
-        end = bisect_right(local, part.last, at)
-        missing += _without(local[at:end], _ascending(part))
-        at = end
-        expected_first = part.last + 1
-    if expected_first <= LEDGER_MAX:
-        raise IncompleteListingError(f"the listing of ledgers ends before {expected_first}")
-    return missing
+    left = local.copy() if isinstance(local, LedgerSet) else LedgerSet(local)
+    left.update(also)
+    try:
+        expected_first = 0
+        for part in ranges:
+            if part.first != expected_first or part.last < part.first:
+                raise IncompleteListingError(
+                    f"the listing of ledgers goes on at {part.first} to {part.last}"
+                    f" where {expected_first} is due"
+                )
+            left.discard_all(_ascending(part))
+            expected_first = part.last + 1
+        if expected_first <= LEDGER_MAX:
+            raise IncompleteListingError(f"the listing of ledgers ends before {expected_first}")
+        return [ledger for ledger in left.in_order() if ledger >= 0]
+    finally:
+        left.clear()
 
 
 def _ascending(part: LiveRange) -> Sequence[int]:
@@ -65,13 +66,6 @@ def _ascending(part: LiveRange) -> Sequence[int]:
             raise IncompleteListingError(f"ledger {ledger} follows {before} in a listing")
         before = ledger
     return ids
-
-
-def _without(local: Sequence[int], live: Sequence[int]) -> list[int]:
-    if not local:
-        return []
-    there = set(live)
-    return [ledger for ledger in local if ledger not in there]
 
 
 def too_many(deletions: int, ledgers: int, settings: GcSettings) -> bool:
@@ -224,8 +218,3 @@ class RateLimit:
         start_s = max(self._free_at_s, now_s)
         self._free_at_s = start_s + units / self._units_per_s
         return start_s - now_s
-
-
-def sorted_ids(ledgers: Iterable[int]) -> array[int]:
-    """Ascending, each once, without negative ones; eight bytes each."""
-    return array("q", sorted(each for each in set(ledgers) if each >= 0))

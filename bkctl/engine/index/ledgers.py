@@ -26,7 +26,9 @@ from bkctl.codec.ledger_data import (
     encode_ledger_data,
     encode_ledger_key,
 )
+from bkctl.engine.cache.entry_table import empty_in_pieces
 from bkctl.engine.index.batched_writes import write_in_batches
+from bkctl.engine.index.ledger_set import PARTS, LedgerSet, Part
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put
 
@@ -58,7 +60,8 @@ class LedgerIndex:
         self._store = store
         self._lock = threading.Lock()
         self._flushing_lock = threading.Lock()
-        self._rows: dict[int, bytes] = {}
+        # In parts like those of a ledger set: none of them takes long to grow or to be listed.
+        self._rows: list[dict[int, bytes]] = [{} for _ in range(PARTS)]
         self._rebuilt: set[int] = set()
         self._pending: dict[int, _Row] = {}
         self._flushing: dict[int, _Row] = {}
@@ -66,20 +69,23 @@ class LedgerIndex:
 
     def get(self, ledger: int) -> LedgerData | None:
         """The newest of a ledger, durable or not; None when it is unknown or deleted."""
-        row = self._rows.get(ledger)
+        row = self._rows[ledger % PARTS].get(ledger)
         return None if row is None else _decoded(row)
+
+    def __contains__(self, ledger: int) -> bool:
+        return ledger in self._rows[ledger % PARTS]
 
     def set(self, ledger: int, data: LedgerData) -> None:
         """Remember it, durably at the next flush."""
         row = encode_ledger_data(data)
         with self._lock:
-            self._rows[ledger] = row
+            self._rows[ledger % PARTS][ledger] = row
             self._pending[ledger] = row
 
     def delete(self, ledger: int) -> None:
         """Forget it, durably at the next flush; one that is unknown may be deleted too."""
         with self._lock:
-            self._rows.pop(ledger, None)
+            self._rows[ledger % PARTS].pop(ledger, None)
             self._pending[ledger] = None
 
     def flush(self) -> None:
@@ -102,15 +108,19 @@ class LedgerIndex:
                     if not done:
                         # What was set meanwhile is newer.
                         self._pending = {**self._flushing, **self._pending}
-                    self._flushing = {}
+                    flushed, self._flushing = self._flushing, {}
+            empty_in_pieces(flushed)
 
-    def ledgers(self) -> list[int]:
-        """The ids of all ledgers, in no order."""
+    def ledgers(self) -> LedgerSet:
+        """The ids of all ledgers; one that comes or goes meanwhile may be among them or not."""
+        return LedgerSet.of_parts(map(self._ids, self._rows))
+
+    def _ids(self, rows: dict[int, bytes]) -> Part:
         with self._lock:
-            return list(self._rows)
+            return {*rows}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(map(len, self._rows))
 
     @property
     def has_pending(self) -> bool:
@@ -135,7 +145,8 @@ class LedgerIndex:
     def _write(self, rows: dict[int, _Row]) -> None:
         # The write-ahead log is synced: fences, keys and explicit LACs survive from here on.
         write_in_batches(self._store, self._operations(rows), OPERATIONS_MAX)
-        self._rebuilt.difference_update(rows)
+        if self._rebuilt:
+            self._rebuilt.difference_update(rows)
 
     def _operations(self, rows: dict[int, _Row]) -> Iterator[Operation]:
         for ledger, row in rows.items():
@@ -169,7 +180,7 @@ class LedgerIndex:
         if len(key) == REBUILT_KEY_BYTES:
             self._rebuilt.add(ledger)
             # The row of 8 bytes comes first in key order.
-            if ledger in self._rows:
+            if ledger in self:
                 return
         row = shared.get(value)
         if row is None:
@@ -178,7 +189,7 @@ class LedgerIndex:
             row = value
             if len(shared) < _SHARED_ROWS_MAX:
                 shared[value] = value
-        self._rows[ledger] = row
+        self._rows[ledger % PARTS][ledger] = row
 
     def _check(self, ledger: int, value: bytes) -> None:
         try:

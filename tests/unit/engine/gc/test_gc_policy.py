@@ -20,7 +20,6 @@ from bkctl.engine.gc.policy import (
     choose,
     compaction_order,
     fits,
-    sorted_ids,
     too_many,
 )
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
@@ -200,8 +199,8 @@ def test_the_rate_is_kept_on_average() -> None:
     assert RateLimit(None).wait_s(1 << 40, 0.0) == 0
 
 
-def test_ids_of_ledgers() -> None:
-    assert list(sorted_ids([3, -1, 3, LEDGER_MAX, 0])) == [0, 3, LEDGER_MAX]
+def test_absent_ids_come_in_order_each_once_and_are_not_negative() -> None:
+    assert absent([3, -1, 3, LEDGER_MAX, 0], listing((), ())) == [0, 3, LEDGER_MAX]
 
 
 def test_settings_that_cannot_be() -> None:
