@@ -268,11 +268,11 @@ def _fill(store: TreeMetadataStore, ledgers: int) -> None:
 
     store.layout.initialise_cluster()
     data, tree = _metadata_bytes(), store._tree
-    paths = [ROOT + ledger_path(ledger, LedgerLayout.HIERARCHICAL) for ledger in range(ledgers)]
     for first in range(0, ledgers, 10_000):
-        tree.make_parents(paths[first], below=ROOT)
+        tree.make_parents(ROOT + ledger_path(first, LedgerLayout.HIERARCHICAL), below=ROOT)
     for first in range(0, ledgers, 500):
-        tree.create_all([(path, data) for path in paths[first : first + 500]])
+        part = range(first, min(first + 500, ledgers))
+        tree.create_all([(ROOT + ledger_path(each, LedgerLayout.HIERARCHICAL), data) for each in part])
 
 
 def _metadata_bytes() -> bytes:

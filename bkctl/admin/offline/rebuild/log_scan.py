@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bkctl.admin.offline.rebuild.digest_columns import Together
 from bkctl.admin.offline.rebuild.location_runs import Rows, RunWriter
 from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory, identity_of
@@ -45,19 +46,21 @@ _MISSING_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """One log to read. ``digesters`` are known from ledger metadata; ``mode`` is ``auto`` or ``off``;
-    ``again`` reads the log although it was read before."""
+    """One log to read. ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is
+    ``auto`` or ``off``; ``again`` reads the log although it was read before."""
 
     log: LogFile
     work_directory: str
     rows_max: int
     mode: str
     digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
+    told: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     again: bool = False
 
     def book(self) -> DigestBook:
         """A fresh book."""
-        return DigestBook(self.digesters, enabled=self.mode != "off")
+        known = Together(self.digesters, self.told) if self.told else self.digesters
+        return DigestBook(known, enabled=self.mode != "off")
 
 
 def scan_log(task: LogTask, advance: Advance) -> LogManifest:
@@ -285,7 +288,8 @@ def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
             found.ledgers.update(good.ledgers)
             starts = np.array(good.starts, np.int64) + (task.log.log_id << 32 | good.base + 4)
             writer.add(Rows(np.array(good.ledgers, np.int64), np.array(good.entries, np.int64), starts))
-    found.digesters = {ledger: kind for ledger, kind in book.digesters.items() if ledger in found.ledgers}
+    known = ((ledger, book.digester(ledger)) for ledger in found.ledgers)
+    found.digesters = {ledger: digester for ledger, digester in known if digester is not None}
     for verdict in verify_logs(filesystem, [task.log], task.book()):
         found.unchecked = verdict.unchecked
         if verdict.verdict is Verdict.DAMAGED:

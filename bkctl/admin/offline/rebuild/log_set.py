@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bkctl.admin.offline.rebuild.digest_columns import write_digests
 from bkctl.admin.offline.rebuild.id_set import IdSet
 from bkctl.admin.offline.rebuild.location_runs import Run
 from bkctl.admin.offline.rebuild.log_scan import LogTask, scan_log
@@ -168,8 +169,9 @@ def read_logs(
     """Read every log, or take what an earlier run left. Raises StorageError, RefusedError for damage."""
     work.prepare("logs")
     rows_max = options.rows_beside(_LOG_BYTES * len(logs))
+    digesters = write_digests(work.at("digests.column"), options.digesters)
     tasks = [
-        LogTask(log, work.path, rows_max, options.digest, options.digesters)
+        LogTask(log, work.path, rows_max, options.digest, digesters)
         for log in sorted(logs, key=lambda log: log.size_bytes, reverse=True)
     ]
     found = LogSet(logs, work, options.digest)
@@ -188,9 +190,7 @@ def _to_read_again(tasks: Sequence[LogTask], found: LogSet) -> list[LogTask]:
     """Logs with too few entries of a ledger to tell its digest, where another log could tell it."""
     told = found.settle()
     return [
-        replace(task, digesters={**told[task.log.log_id], **task.digesters}, again=True)
-        for task in tasks
-        if task.log.log_id in told
+        replace(task, told=told[task.log.log_id], again=True) for task in tasks if task.log.log_id in told
     ]
 
 

@@ -9,6 +9,7 @@ A log that changed, a run that is damaged, or another way of checking digests ma
     <current>/locations.bkctl-rebuild/
         logs/<hex id>.json        manifest of one log
         logs/<hex id>-<n>.run     its rows (location_runs)
+        digests.column            how entries are checked, by the metadata (digest_columns)
         ledgers.column            ledgers that have a row
         merged/                   runs of very many logs, merged in groups (run_merging)
         tables/<n>.sst            tables, moved into the database when it is made
