@@ -73,7 +73,9 @@ class _Ledger:
             avoid=self._driver.slow_bookies(),
         )
 
-    async def _read(self, first: int, last: int, lac: int, *, unconfirmed: bool) -> ReadResult:
+    async def _read(
+        self, first: int, last: int, lac: int, *, unconfirmed: bool, up_to_error: bool = False
+    ) -> ReadResult:
         machine = ReadMachine(
             self.access,
             self.metadata,
@@ -81,6 +83,7 @@ class _Ledger:
             last,
             lac=lac,
             unconfirmed=unconfirmed,
+            up_to_error=up_to_error,
             sticky=self._sticky,
             settings=self._read_settings(),
         )
@@ -126,13 +129,23 @@ class ReadOnlyLedgerHandle(_Ledger):
     async def batches(
         self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
     ) -> AsyncIterator[list[LedgerEntry]]:
-        """Entries ``first`` to ``last`` (default: the last one confirmed now) in batches of bounded size."""
+        """Entries ``first`` to ``last`` (default: the last one confirmed now) in batches of bounded size.
+
+        Raises as :meth:`read`, after all entries below the one that cannot be read.
+        """
         end = self.last_add_confirmed if last is None else last
         count = _FIRST_FETCH_ENTRIES
         while first <= end:
             until = min(end, first + count - 1)
-            found = await self.read(first, until, unconfirmed=unconfirmed)
-            yield found
+            result = await self._read(
+                first, until, self.last_add_confirmed, unconfirmed=unconfirmed, up_to_error=True
+            )
+            self._confirm(result.max_lac)
+            found = list(result.entries)
+            if found:
+                yield found
+            if result.error is not None:
+                raise result.error
             first = until + 1
             average = sum(len(entry.payload) for entry in found) // len(found) + HEADER_BYTES
             count = max(1, min(4 * count, _FETCH_BYTES // average, _FETCH_ENTRIES_MAX))

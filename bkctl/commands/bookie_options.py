@@ -56,7 +56,10 @@ def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> 
             raise UsageError(f"-X {override}: expected KEY=VALUE")
         keys[key.strip()] = value.strip()
     if metadata_uri is not None:
-        keys.setdefault("metadataServiceUri", metadata_uri)
+        from bkctl.config.values import OptionText
+
+        given = OptionText(metadata_uri, "--metadata-uri (BKCTL_METADATA_URI)")
+        keys.setdefault("metadataServiceUri", given)
     return keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from bkctl.commands.ledger_rows import LEDGER_KEYS, SECRET_KEY, ledger_row
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Schema, write_one, write_rows
 from bkctl.commands.progress import progress
+
+if TYPE_CHECKING:
+    from bkctl.metadata.api import StoredLedger
 
 _SUMMARY = "[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."
 
@@ -68,7 +71,7 @@ def list_command(
         progress("listing", counts="ledgers", streams_rows=True) as advance,
     ):
         listing = LedgerListing(store, wanted, advance)
-        rows = (ledger_row(found.ledger, found.metadata, found.version) for found in listing)
+        rows = (_row(found) for found in listing)
         write_rows(rows, LEDGER_KEYS, output)
     if listing.unreadable:
         raise typer.Exit(1)
@@ -93,14 +96,19 @@ def show_command(
       bkctl ledger show 42 43 -o json
     """
     with open_cluster(conf, override, metadata_uri) as store:
-        rows = (
-            ledger_row(found.ledger, found.metadata, found.version, secrets=show_secrets)
-            for found in map(store.ledgers.read_ledger, ledgers)
-        )
+        rows = (_row(found, secrets=show_secrets) for found in map(store.ledgers.read_ledger, ledgers))
         if len(ledgers) == 1:
             write_one(next(rows), SHOW_SCHEMA, output)
         else:
             write_rows(rows, SHOW_SCHEMA, output)
+
+
+def _row(found: StoredLedger, *, secrets: bool = False) -> dict[str, Any]:
+    from bkctl.admin.online.ledgers import creation_ms
+
+    return ledger_row(
+        found.ledger, found.metadata, found.version, created_ms=creation_ms(found), secrets=secrets
+    )
 
 
 ledger_data.register(app)

@@ -34,7 +34,7 @@ from bkctl.commands.options import (
 from bkctl.commands.output import Format, Key, Schema, row_line, write_lines, write_one, write_rows
 from bkctl.commands.progress import Advance, progress
 from bkctl.config.byte_size import parse_byte_size
-from bkctl.errors import NotFoundError, StorageError, UsageError
+from bkctl.errors import BkctlError, NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -315,8 +315,8 @@ def read_command(
 ) -> None:
     """[online] [reads] Read entries of a ledger, digests checked; its writer, if there is one, is left alone.
 
-    Of a ledger that is not closed these are the entries that are confirmed. Exit code 6 when entries that
-    are named do not exist, or are not confirmed.
+    Of a ledger that is not closed these are the entries that are confirmed. What stands before an entry that
+    cannot be read is printed. Exit code 6 when entries that are named do not exist, or are not confirmed.
 
     Examples:
 
@@ -336,10 +336,26 @@ def read_command(
             last = client.call(client.client.ask_replicas(ledger, password=secret))[1].last_entry
         whole = reader.closed and (first, last) == (0, reader.last_add_confirmed)
         with progress("reading", reader.length if whole else None, streams_rows=True) as advance:
-            found = _noted(reader.entries(first, last, unconfirmed=unconfirmed), advance)
+            found = _UntilAnError(_noted(reader.entries(first, last, unconfirmed=unconfirmed), advance))
             write_rows(_entry_rows(found, payload), READ_SCHEMA, output)
+    if found.error is not None:
+        raise found.error
     if missing is not None:
         raise missing
+
+
+class _UntilAnError:
+    """Entries up to the first that cannot be read; its error is kept until all rows are written."""
+
+    def __init__(self, entries: Iterator[LedgerEntry]) -> None:
+        self._entries = entries
+        self.error: BkctlError | None = None
+
+    def __iter__(self) -> Iterator[LedgerEntry]:
+        try:
+            yield from self._entries
+        except BkctlError as error:
+            self.error = error
 
 
 def _noted(entries: Iterable[LedgerEntry], advance: Advance) -> Iterator[LedgerEntry]:

@@ -19,7 +19,11 @@ LEDGER_KEYS: Schema = (
     Key("ack_quorum", "int", "bookies that must have it before it counts as written"),
     Key("length", "int", "payload bytes, 0 until the ledger is closed"),
     Key("last_entry", "int", "last entry, -1 until the ledger is closed, or when it was closed empty"),
-    Key("ctime_ms", "int or null", "when it was made, milliseconds since 1970; null when not stored"),
+    Key(
+        "ctime_ms",
+        "int or null",
+        "when it was made, milliseconds since 1970: as its metadata says, else when its node was made",
+    ),
     Key("ensembles", "array of objects", "first_entry, and from there on bookies, in their order"),
     Key("custom_metadata", "object", "names and values, base64"),
     Key("version", "int", "how often the metadata was rewritten"),
@@ -29,9 +33,14 @@ SECRET_KEY = Key("password", "string or null", "the ledger's password as hexadec
 
 
 def ledger_row(
-    ledger: int, metadata: LedgerMetadata, version: int, *, secrets: bool = False
+    ledger: int,
+    metadata: LedgerMetadata,
+    version: int,
+    *,
+    created_ms: int | None = None,
+    secrets: bool = False,
 ) -> dict[str, Any]:
-    """The row of one ledger."""
+    """Return the row of one ledger; ``created_ms`` is when it was made, None for what its metadata says."""
     row: dict[str, Any] = {
         "ledger": ledger,
         "state": metadata.state.value,
@@ -41,7 +50,7 @@ def ledger_row(
         "ack_quorum": metadata.ack_quorum,
         "length": metadata.length,
         "last_entry": metadata.last_entry,
-        "ctime_ms": metadata.ctime_ms,
+        "ctime_ms": metadata.ctime_ms if created_ms is None else created_ms,
         "ensembles": [
             {"first_entry": segment.first_entry, "bookies": list(segment.bookies)}
             for segment in metadata.segments

@@ -34,8 +34,9 @@ def metadata_uri(values: GivenValues, notices: list[Notice]) -> str:
         text = "metadataServiceUri: separate servers with ; as Java cuts the URI at a comma"
         notices.append(Notice(True, where, text))
     if "://" not in uri and not uri.startswith(_PULSAR):
+        named = where if where.startswith("-") else f"{where}: metadataServiceUri"
         raise UsageError(
-            f"{where}: metadataServiceUri: expected zk+hierarchical://host:2181/ledgers or "
+            f"{named}: expected zk+hierarchical://host:2181/ledgers or "
             f"embedded:///absolute/path, found {uri[:200]!r}"
         )
     return uri

@@ -164,6 +164,18 @@ class GivenValues:
         return parsed not in (None, (), key.default)
 
 
+class OptionText(str):
+    """The value of a key that an option of its own gave; ``where`` names the option in messages."""
+
+    where: str
+
+    def __new__(cls, text: str, where: str) -> OptionText:
+        """Make a text that knows its option."""
+        made = super().__new__(cls, text)
+        made.where = where
+        return made
+
+
 def gather(
     properties: Properties,
     defaults: Mapping[str, tuple[str, ...]],
@@ -181,7 +193,8 @@ def gather(
     for variable, (name, text) in _by_variable(from_environment).items():
         found[name] = Given(items_of(text), f"${variable}")
     for name, text in overrides.items():
-        found[name] = Given(items_of(text), f"-X {name}")
+        where = text.where if isinstance(text, OptionText) else f"-X {name}"
+        found[name] = Given(items_of(text), where)
     return found
 
 

@@ -117,6 +117,22 @@ def test_a_bookie_that_nobody_knows(run_cli: Run, env: dict[str, str]) -> None:
     assert "bookie nobody: is not registered, and its id is no host:port" in row["error"]
 
 
+def test_a_uri_that_is_none_is_named_as_it_was_given(run_cli: Run, tmp_path: Path) -> None:
+    """Once, and by the option or the key that was typed."""
+    expected = "expected zk+hierarchical://host:2181/ledgers or embedded:///absolute/path, found 'host:2181'"
+    conf = tmp_path / "client.conf"
+    conf.write_text("metadataServiceUri=host:2181\n")
+    nothing = {"BKCTL_METADATA_URI": None}
+    for arguments, env, where in (
+        (("--metadata-uri", "host:2181"), nothing, "--metadata-uri (BKCTL_METADATA_URI)"),
+        ((), {"BKCTL_METADATA_URI": "host:2181"}, "--metadata-uri (BKCTL_METADATA_URI)"),
+        (("-X", "metadataServiceUri=host:2181"), nothing, "-X metadataServiceUri"),
+        (("--conf", conf), nothing, f"{conf}:1: metadataServiceUri"),
+    ):
+        result = run_cli("bookies", "list", *arguments, env=env)
+        assert (result.exit_code, result.stderr) == (2, f"bkctl: error: {where}: {expected}\n")
+
+
 def test_init_makes_a_cluster_once(run_cli: Run, tmp_path: Path) -> None:
     env = {"BKCTL_METADATA_URI": f"embedded://{tmp_path}/new.db"}
     planned = json.loads(run_cli("bookies", "init", "--dry-run", env=env).stdout)

@@ -257,6 +257,27 @@ def test_tail_ends_well_on_ctrl_c(cluster: LocalCluster, env: dict[str, str]) ->
     assert process.returncode == 130
 
 
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table"])
+def test_read_prints_what_stands_before_an_entry_that_cannot_be_read(
+    run_cli: Run, cluster: LocalCluster, env: dict[str, str], form: str
+) -> None:
+    """All of it comes in one batch; from 5 on nobody has what metadata says is there."""
+    ledger = written(cluster, 5)
+    with open_metadata_store(cluster.metadata_uri) as store:
+        stored = store.ledgers.read_ledger(ledger)
+        longer = replace(stored.metadata, last_entry=8)
+        store.ledgers.update_ledger(ledger, longer, stored.version)
+    result = run_cli("ledger", "read", ledger, "--payload", "text", "-o", form, env=env)
+    assert result.exit_code == 6
+    assert f"ledger {ledger}, entry 5: no such entry" in result.stderr
+    if form == "ndjson":
+        assert [row["entry"] for row in from_ndjson(result.stdout)] == [0, 1, 2, 3, 4]
+    elif form == "json":
+        assert [row["entry"] for row in json.loads(result.stdout)] == [0, 1, 2, 3, 4]
+    else:
+        assert len(result.stdout.splitlines()) >= 6
+
+
 @pytest.mark.parametrize("verb", ["tail", "read", "show", "recover", "fence", "doctor", "delete"])
 def test_no_such_ledger(run_cli: Run, env: dict[str, str], verb: str) -> None:
     result = run_cli("ledger", verb, 999_999_999, env=env)

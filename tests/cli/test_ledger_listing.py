@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ def test_list_names_it_and_fails(run_cli: Run, env: dict[str, str]) -> None:
     result = run_cli("ledger", "list", env=env)
     assert (result.exit_code, [row["ledger"] for row in from_ndjson(result.stdout)]) == (1, [0])
     assert "bkctl: ledger 7: " in result.stderr
+
+
+def test_when_a_ledger_was_made_is_known_where_its_metadata_does_not_say_it(
+    run_cli: Run, env: dict[str, str]
+) -> None:
+    """As Pulsar's: then it is the time of its node, which --older-than goes by as well."""
+    with open_metadata_store(env["BKCTL_METADATA_URI"]) as store:
+        created_ms = store.ledgers.read_ledger(0).created_ms
+    (row,) = from_ndjson(run_cli("ledger", "list", env=env).stdout)
+    assert (row["ctime_ms"], created_ms > 0) == (created_ms, True)
+    assert json.loads(run_cli("ledger", "show", "0", env=env).stdout)["ctime_ms"] == created_ms
+    assert from_ndjson(run_cli("ledger", "list", "--older-than", "1h", env=env).stdout) == []
 
 
 def test_recover_does_not_take_it_for_closed(run_cli: Run, env: dict[str, str]) -> None:

@@ -215,10 +215,14 @@ def read_order(
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Entries in order, and the highest LAC that the bookies told on the way (-1: none)."""
+    """Entries in order, and the highest LAC that the bookies told on the way (-1: none).
+
+    ``error`` is why there are no more of them, in a read up to an error; None when all are there.
+    """
 
     entries: tuple[LedgerEntry, ...]
     max_lac: int
+    error: BkctlError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +241,7 @@ class ReadSettings:
 class ReadMachine(OperationMachine):
     """Read entries ``first`` to ``last``; finishes with a :class:`ReadResult`, all or nothing.
 
+    ``up_to_error`` finishes with all entries below the first one that cannot be read, and with its error.
     ``lac`` is the handle's: an entry above it is refused without asking, unless ``unconfirmed``. The caller
     bounds ``last - first``: all of it is held in memory. Raises UsageError from the constructor when the
     range has no meaning. Errors: NoSuchEntryError, or that of the first bookie which could not tell.
@@ -251,6 +256,7 @@ class ReadMachine(OperationMachine):
         *,
         lac: int,
         unconfirmed: bool = False,
+        up_to_error: bool = False,
         sticky: StickyIndex | None = None,
         settings: ReadSettings | None = None,
     ) -> None:
@@ -269,6 +275,10 @@ class ReadMachine(OperationMachine):
         self._last = last
         self._next = first
         self._first = first
+        self._up_to_error = up_to_error
+        self._error: BkctlError | None = None
+        #: All entries below are found.
+        self._end = first
         self._heard: set[str] = set()
         self._slow = set(self._settings.avoid)
         self._found: dict[int, LedgerEntry] = {}
@@ -300,18 +310,21 @@ class ReadMachine(OperationMachine):
     def _ended(self, entry: int, outcome: EntryOutcome) -> None:
         if isinstance(outcome, LedgerEntry):
             self._found[entry] = outcome
-            if len(self._found) > self._last - self._first:
-                entries = tuple([self._found[e] for e in range(self._first, self._last + 1)])
-                self.exchange.finish(ReadResult(entries, self._max_lac))
-            else:
-                self._read_next()
-        elif isinstance(outcome, EntryMissing):
-            self._fail(NoSuchEntryError("no such entry", ledger=self._access.ledger, entry=entry))
         else:
-            self._fail(outcome)
-
-    def _fail(self, error: BkctlError) -> None:
-        self.exchange.finish(error=error)
+            missing = NoSuchEntryError("no such entry", ledger=self._access.ledger, entry=entry)
+            error = missing if isinstance(outcome, EntryMissing) else outcome
+            if not self._up_to_error:
+                self.exchange.finish(error=error)
+                return
+            if entry <= self._last:
+                self._last, self._error = entry - 1, error
+        while self._end in self._found:
+            self._end += 1
+        if self._end > self._last:
+            entries = tuple([self._found[e] for e in range(self._first, self._last + 1)])
+            self.exchange.finish(ReadResult(entries, self._max_lac, self._error))
+        else:
+            self._read_next()
 
     def _move_on(self, entry: int, bookie: str) -> None:
         sticky = self._sticky

@@ -119,6 +119,33 @@ def test_no_such_entry_needs_every_bookie_to_say_so() -> None:
         assert isinstance(rig.error, NoAnswerError | BookieRefusalError)
 
 
+def test_a_read_up_to_an_error_has_what_stands_before_it() -> None:
+    machine = ReadMachine(ACCESS, metadata(1, 1, 1), 0, 5, lac=5, up_to_error=True)
+    rig = Rig(machine).start()
+    rig.answer("a", entry=4, body=entry_body(4))
+    rig.answer("a", ResultCode.NO_ENTRY, entry=3)
+    rig.answer("a", entry=0, body=entry_body(0))
+    # An earlier one fails as well; what stands behind it does not matter any more.
+    rig.answer("a", ResultCode.IO_ERROR, entry=2)
+    assert rig.end is None, "1 may be there"
+    rig.answer("a", entry=1, body=entry_body(1))
+    assert entries(rig) == [0, 1]
+    assert isinstance(rig.value, ReadResult)
+    assert isinstance(rig.value.error, BookieRefusalError)
+    assert rig.value.error.entry == 2
+
+
+def test_a_read_up_to_an_error_may_have_nothing_and_has_none_where_all_is_there() -> None:
+    rig = Rig(ReadMachine(ACCESS, metadata(1, 1, 1), 3, 4, lac=9, up_to_error=True)).start()
+    rig.answer("a", ResultCode.NO_ENTRY, entry=3)
+    assert entries(rig) == []
+    rig = Rig(ReadMachine(ACCESS, metadata(1, 1, 1), 3, 4, lac=9, up_to_error=True)).start()
+    for entry in (4, 3):
+        rig.answer("a", entry=entry, body=entry_body(entry))
+    assert isinstance(rig.value, ReadResult)
+    assert (entries(rig), rig.value.error) == ([3, 4], None)
+
+
 def test_a_refused_read_names_the_bookie_and_its_code() -> None:
     rig = reading(0, 0)
     rig.answer("a", ResultCode.IO_ERROR)
