@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +23,6 @@ from bkctl.commands.bookie_options import (
 from bkctl.commands.consent import DryRunOption, YesOption, ask
 from bkctl.commands.options import OutputOption, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
-from bkctl.errors import BkctlError
 
 if TYPE_CHECKING:
     from bkctl.server.bookie_service import StartReport
@@ -112,26 +113,38 @@ def start_command(
       bkctl bookie start -X bookiePort=3182 --metadata-uri zk://localhost:2181/ledgers
     """
     from bkctl.server.foreground import serve
-    from bkctl.server.log_lines import log_end_by_error, log_to_stderr
+    from bkctl.server.log_lines import log_to_stderr
 
     if log_format not in (None, "text", "json"):
         raise typer.BadParameter("expected text or json", param_hint="--log-format")
     json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
     log_to_stderr(json_lines=json_lines, verbose=False)
-    config = bookie_config(conf, override, metadata_uri, memory, tell=log_notice)
 
     def started(report: StartReport) -> None:
         write_one(_started_row(report), START_SCHEMA, output)
         sys.stdout.flush()
 
-    try:
+    with _ends_in_the_log() if json_lines else nullcontext():
+        config = bookie_config(conf, override, metadata_uri, memory, tell=log_notice)
         ended_by = serve(config, accept_loss=accept_loss, started=started)
-    except BkctlError as error:
-        if json_lines:  # whoever reads the log by machine does not read what is said to a person below
-            log_end_by_error(error)
-        raise
     if ended_by is signal.SIGINT:
         raise typer.Exit(130)
+
+
+@contextmanager
+def _ends_in_the_log() -> Iterator[None]:
+    """Log the error that ends the command as a line of the log, and say nothing else of it on stderr.
+
+    Whoever reads the log by machine can read nothing but lines of JSON, and each error once.
+    """
+    from bkctl.server.log_lines import log_end_by_error
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except Exception as error:
+        raise typer.Exit(log_end_by_error(error)) from None
 
 
 def _started_row(report: StartReport) -> dict[str, object]:

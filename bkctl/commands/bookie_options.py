@@ -48,13 +48,20 @@ MemoryOption = Annotated[
 
 
 def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> dict[str, str]:
-    """The keys that -X sets, and --metadata-uri where -X does not set it. Raises UsageError."""
+    """Return the keys that -X sets, and --metadata-uri where -X does not set it.
+
+    Raises UsageError, also for a key that is not known: in a file it may be meant for another program, on the
+    command line it is a typing error.
+    """
     keys: dict[str, str] = {}
     for override in overrides or ():
-        key, equals, value = override.partition("=")
-        if not equals or not key.strip():
+        from bkctl.config.values import check_known
+
+        key, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not key:
             raise UsageError(f"-X {override}: expected KEY=VALUE")
-        keys[key.strip()] = value.strip()
+        check_known(key, f"-X {key}")
+        keys[key] = value
     if metadata_uri is not None:
         from bkctl.config.values import OptionText
 
@@ -108,6 +115,7 @@ def running_bookie_url(
     RefusedError when its registration names a host that is not to get the token, and as
     :func:`bookie_config`.
     """
+    given_keys(overrides)  # a key that is typed wrongly is one also where it is not needed
     if url is not None:
         return url
     from bkctl.config.loader import DATA_DIRECTORY

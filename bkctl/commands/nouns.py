@@ -150,6 +150,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
+    ("BKCTL_KEY_PREFIX", "Prefix of variables that are keys of bk_server.conf: BK_ makes BK_bookiePort one."),
     ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
     (
         "BKCTL_HTTP_TOKEN_HOSTS",

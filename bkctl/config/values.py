@@ -200,14 +200,33 @@ def gather(
 
 #: Variables of the environment and the keys they stand for.
 VARIABLES = {"BKCTL_METADATA_URI": "metadataServiceUri"}
+#: A variable that has the prefix of others, which are keys without it: ``BK_`` makes ``BK_bookiePort`` one.
+PREFIX_VARIABLE = "BKCTL_KEY_PREFIX"
 
 
 def _by_variable(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    return {
+    found = {
         variable: (name, environment[variable])
         for variable, name in VARIABLES.items()
         if environment.get(variable)
     }
+    prefix = environment.get(PREFIX_VARIABLE)
+    if prefix:
+        found |= {
+            variable: (variable.removeprefix(prefix), text)
+            for variable, text in sorted(environment.items())
+            if variable.startswith(prefix) and len(variable) > len(prefix) and variable not in found
+        }
+    return found
+
+
+def check_known(name: str, where: str) -> None:
+    """Refuse a key that is not known, with the one that was meant: for keys that somebody has just typed.
+
+    Raises UsageError.
+    """
+    if name not in SERVER_KEYS:
+        raise UsageError(f"{where}: {name!r} is not a known key{_nearest(name)}")
 
 
 def _nearest(name: str) -> str:

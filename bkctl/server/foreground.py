@@ -101,7 +101,8 @@ async def _serve(
     try:
         starting.result()
     except BkctlError as error:
-        _log.error("the start ended: %s", error)
+        if signals.first.exception() is not error:  # that one is what the process ends by
+            _log.error("the start ended: %s", error)
     else:
         await _stop(service, manager)
     return signals.first.result()

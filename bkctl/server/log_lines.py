@@ -118,12 +118,33 @@ def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
     if not verbose:
         handler.addFilter(RepeatLimit(handler.handle))
+    logging.captureWarnings(True)
+    threading.excepthook = _log_end_of_thread
+    sys.unraisablehook = _log_unraisable
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
     if not verbose:
         logging.getLogger("aiohttp.access").setLevel(logging.ERROR)
 
 
-def log_end_by_error(error: BkctlError) -> None:
-    """The last line of a bookie that could not start or not go on."""
-    fields = {"event": "ended_by_error", "error": str(error), "exit_code": error.exit_code}
-    _log.critical("%s", error, extra=fields)
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Log what a thread ended by, which the interpreter would print as a trace of several lines."""
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = "?" if ended.thread is None else ended.thread.name
+        _log.error("thread %s ended: %r", name, ended.exc_value, exc_info=ended.exc_value)
+
+
+def _log_unraisable(failed: sys.UnraisableHookArgs) -> None:
+    """Log an exception in a finaliser, as above."""
+    _log.error("%s: %r", failed.err_msg or "in a finaliser", failed.exc_value, exc_info=failed.exc_value)
+
+
+def log_end_by_error(error: Exception) -> int:
+    """Log the last line of a bookie that could not start or not go on; return the exit code of the process.
+
+    An error that is none of ours is a bug: its line has the trace.
+    """
+    is_ours = isinstance(error, BkctlError)
+    exit_code = error.exit_code if isinstance(error, BkctlError) else BkctlError.exit_code
+    fields = {"event": "ended_by_error", "error": str(error) or repr(error), "exit_code": exit_code}
+    _log.critical("%s", str(error) or repr(error), extra=fields, exc_info=None if is_ours else error)
+    return exit_code

@@ -189,6 +189,17 @@ def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
         (("init", "--conf", "none.conf"), 6, "none.conf: no such file"),
         (("init", "-X", "bookiePort"), 2, "-X bookiePort: expected KEY=VALUE"),
         (("init", "-X", "bookiePort=many"), 2, "bookiePort: expected an int"),
+        (("init", "-X", "bookiePrt=1"), 2, "-X bookiePrt: 'bookiePrt' is not a known key; did you mean b"),
+        (
+            ("start", "-X", "bookiePrt=1"),
+            2,
+            "-X bookiePrt: 'bookiePrt' is not a known key; did you mean book",
+        ),
+        (
+            ("status", "-X", "bookiePrt=1"),
+            2,
+            "-X bookiePrt: 'bookiePrt' is not a known key; did you mean book",
+        ),
         (("init", "-X", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"), 2, "convert"),
         (("init", "--metadata-uri", "http://x"), 2, "unknown backend 'http'"),
         (("init", "-X", "bookiePort=0", "-X", "allowEphemeralPorts=true"), 4, "bookiePort=0"),

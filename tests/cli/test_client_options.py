@@ -188,3 +188,33 @@ def test_sasl_takes_its_user_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert (provider.user, provider.password) == ("operator", "secret")
     with pytest.raises(UsageError, match=r"known is org.*SASL.*found 'x\.Kerberos'"):
         client_settings(None, ["clientAuthProviderFactoryClass=x.Kerberos"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ledger", "show", "7"),
+        ("ledger", "list"),
+        ("ledger", "recover", "7"),
+        ("ledger", "doctor", "7"),
+        ("bookies", "list"),
+        ("bookies", "init"),
+        ("metadata", "show"),
+        ("metadata", "dump", "--show-secrets"),
+        ("cookie", "get", "bookie:3181"),
+        ("top", "--once"),
+        ("gc", "plan", "."),
+        ("bookie", "format"),
+    ],
+    ids=" ".join,
+)
+def test_a_key_that_is_typed_wrongly_is_refused_by_every_command(
+    run_cli: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The wrong cluster or a default would be taken without a word."""
+    env = {"BKCTL_METADATA_URI": None}
+    uri = f"metadataServiceURI=embedded://{tmp_path}/m.db"
+    result = run_cli(*words, "-X", uri, "--metadata-uri", f"embedded://{tmp_path}/other.db", env=env)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'metadataServiceURI' is not a known key; did you mean metadataServiceUri?" in result.stderr
+    assert list(tmp_path.iterdir()) == []

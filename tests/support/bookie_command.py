@@ -34,13 +34,21 @@ def command(*words: str, **keys: str) -> list[str]:
 
 
 def refused_start(directory: Path, *words: str, **keys: str) -> tuple[int, str]:
-    """A start that is to fail: its exit code and the last line of stderr. Nothing is on stdout."""
+    """A start that is to fail: its exit code and the error that the log ends with.
+
+    Nothing is on stdout, every line on stderr is one of JSON, and the error is said once.
+    """
     done = subprocess.run(
         command(*words, **keys), cwd=directory, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr.splitlines()[-1]
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    (ended,) = [line for line in lines if line.get("event") == "ended_by_error"]
+    assert lines[-1] is ended
+    assert "trace" not in ended
+    assert ended["exit_code"] == done.returncode
+    assert not [line for line in lines[:-1] if ended["error"] in line["message"]]
+    return done.returncode, ended["error"]
 
 
 class BookieCommand:

@@ -186,15 +186,32 @@ def test_full_disks_make_it_read_only_or_stop_it(tmp_path: Path) -> None:
     assert "readOnlyModeEnabled=false" in message
 
 
+@pytest.mark.parametrize(
+    ("keys", "code", "said"),
+    [
+        ({"bookiePort": "many"}, 2, "bookiePort: expected an int"),
+        ({"bookiePrt": "4181"}, 2, "-X bookiePrt: 'bookiePrt' is not a known key; did you mean bookiePort?"),
+        ({"metadataServiceUri": "embedded:///proc/version/m.db"}, 7, "/proc/version"),
+    ],
+    ids=["value", "key", "store"],
+)
+def test_the_json_log_is_json_lines_and_names_a_fatal_error_once(
+    tmp_path: Path, keys: dict[str, str], code: int, said: str
+) -> None:
+    found, message = refused_start(tmp_path, **keys)
+    assert found == code
+    assert said in message
+
+
 def test_log_lines_for_people_when_asked_for(tmp_path: Path) -> None:
-    with BookieCommand(tmp_path, "--log-format", "text", someKey="1") as bookie:
+    with BookieCommand(tmp_path, "--log-format", "text", journalReuseFiles="true") as bookie:
         bookie.end(signal.SIGTERM)
-    assert "WARNING  -X someKey: 'someKey' is not a known key" in bookie.stderr
+    assert "WARNING  -X journalReuseFiles: journalReuseFiles has no effect here" in bookie.stderr
     assert "serves port" in bookie.stderr
 
 
 def test_notices_about_the_configuration_are_lines_of_the_log(tmp_path: Path) -> None:
-    with BookieCommand(tmp_path, someKey="1") as bookie:
+    with BookieCommand(tmp_path, journalReuseFiles="true") as bookie:
         bookie.end(signal.SIGTERM)
     assert (bookie.log[0]["level"], bookie.log[0]["logger"]) == ("warning", "bkctl.config")
 

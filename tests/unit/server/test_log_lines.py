@@ -114,3 +114,13 @@ def test_the_end_of_a_bookie_names_its_exit_code(caplog: pytest.LogCaptureFixtur
     (record,) = caplog.records
     line = json.loads(JsonLines().format(record))
     assert (line["event"], line["exit_code"], line["error"]) == ("ended_by_error", 4, "port 3181 is taken")
+
+
+def test_the_end_by_a_bug_has_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 // int("0")
+    assert log_end_by_error(raised.value) == 7
+    (record,) = caplog.records
+    line = json.loads(JsonLines().format(record))
+    assert (line["event"], line["exit_code"], line["error"]) == ("ended_by_error", 7, str(raised.value))
+    assert f"ZeroDivisionError: {raised.value}" in line["trace"]
