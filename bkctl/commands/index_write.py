@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,11 +47,19 @@ STORES_SCHEMA: Schema = (
     Key("rows_estimate", "int", "about how many rows there are"),
     Key("files", "int", "number of table files"),
     Key("files_per_level", "array", "number of table files of level 0, 1, ..."),
-    Key("bytes", "int", "size of the table files"),
+    Key("bytes", "int", "size of the table files; with --ledgers of the ledger's rows, 24 bytes an entry"),
     Key("point_tombstones", "int", "deleted keys that no compaction has removed yet"),
     Key("range_tombstones", "int", "deleted ranges that no compaction has removed yet"),
     Key("memtable_rows", "int", "rows that are only in write-ahead logs"),
 )
+
+
+class Measure(StrEnum):
+    """Values of ``--by``."""
+
+    ENTRIES = "entries"
+    DATA = "data"
+
 
 LEDGERS_SCHEMA: Schema = (
     _DIR,
@@ -58,7 +67,18 @@ LEDGERS_SCHEMA: Schema = (
     Key("entries", "int", "entries of the ledger in the index (with --ledgers)"),
     Key("first_entry", "int", "smallest entry id (with --ledgers)"),
     Key("last_entry", "int", "largest entry id (with --ledgers)"),
-    Key("bytes", "int", "bytes of the ledger's rows before compression (with --ledgers)"),
+    Key(
+        "bytes",
+        "int",
+        "bytes of the ledger's rows in the index before compression, 24 an entry, not of its data (with "
+        "--ledgers)",
+    ),
+    Key(
+        "data_bytes",
+        "int or null",
+        "bytes of the ledger's entries in the entry logs of this directory, size words and copies that "
+        "replays and compactions left included (with --ledgers); null where no log is here",
+    ),
 )
 
 COMPACT_SCHEMA: Schema = (
@@ -177,11 +197,17 @@ def stats_command(
     paths: PathsArgument,
     ledgers: Annotated[
         bool,
-        typer.Option("--ledgers", help="Entries and bytes of each ledger, by a pass over all locations."),
+        typer.Option(
+            "--ledgers",
+            help="Entries of each ledger, by a pass over all locations, and bytes of its data.",
+        ),
     ] = False,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", help="With --ledgers: only the N with most entries.")
+        int | None, typer.Option("--top", metavar="N", help="With --ledgers: only the N largest.")
     ] = None,
+    by: Annotated[
+        Measure, typer.Option("--by", metavar="entries|data", help="What --top measures ledgers by.")
+    ] = Measure.ENTRIES,
     output: OutputOption = None,
     schema: Annotated[bool, schema_option(_STATS_SCHEMA)] = False,
 ) -> None:
@@ -195,7 +221,7 @@ def stats_command(
 
       bkctl index stats /data/bookie/ledgers
 
-      bkctl index stats /data/bookie --ledgers --top 20
+      bkctl index stats /data/bookie --ledgers --top 20 --by data
     """
     from bkctl.admin.offline.index_statistics import store_statistics
 
@@ -204,7 +230,7 @@ def stats_command(
     filesystem = PosixFileSystem()
     dirs = _index_dirs(paths)
     if ledgers:
-        raise typer.Exit(_write_ledgers(dirs, top, output))
+        raise typer.Exit(_write_ledgers(dirs, top, by, output))
     rows = [
         {"dir": row.dir, "database": row.database, **_store_keys(row.statistics)}
         for row in store_statistics(filesystem, dirs)
@@ -214,7 +240,7 @@ def stats_command(
     write_rows(rows, STORES_SCHEMA, output)
 
 
-def _write_ledgers(dirs: list[str], top: int | None, output: OutputOption) -> int:
+def _write_ledgers(dirs: list[str], top: int | None, by: Measure, output: OutputOption) -> int:
     import heapq
 
     from bkctl.admin.offline.index_statistics import ledger_statistics
@@ -223,7 +249,9 @@ def _write_ledgers(dirs: list[str], top: int | None, output: OutputOption) -> in
     with progress("reading the index", streams_rows=top is None):
         rows: Iterable[LedgerRowsRow] = _watched(ledger_statistics(PosixFileSystem(), dirs), damages)
         if top is not None:
-            rows = heapq.nlargest(top, rows, key=lambda row: row.entries)
+            rows = heapq.nlargest(
+                top, rows, key=lambda row: row.entries if by is Measure.ENTRIES else row.data_bytes or 0
+            )
         write_rows(rows, LEDGERS_SCHEMA, output)
     return int(bool(damages))
 

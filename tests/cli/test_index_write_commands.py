@@ -166,6 +166,11 @@ def test_stats(run_cli: Run, sample: Callable[[str], Path]) -> None:
     top = rows_of(run_cli("index", "stats", path, "--ledgers", "--top", 1).stdout)
     assert top == by_ledger[:1]
     assert content(path) == before
+    demo = DATA / "demo/bookie1/ledgers"
+    by_ledger = rows_of(run_cli("index", "stats", demo, "--ledgers").stdout)
+    top = rows_of(run_cli("index", "stats", demo, "--ledgers", "--top", 2, "--by", "data").stdout)
+    assert top == sorted(by_ledger, key=lambda row: -row["data_bytes"])[:2]
+    assert run_cli("index", "stats", demo, "--ledgers", "--by", "size").exit_code == 2
     assert run_cli("index", "stats", path, "--top", 1).exit_code == 2
     assert run_cli("index", "stats", sample("i")).exit_code == 2
     assert rows_of(run_cli("index", "stats", path / "l", "--ledgers", "-o", "ndjson").stdout) != []

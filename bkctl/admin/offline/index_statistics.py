@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from posixpath import join
 
+from bkctl.admin.offline.entrylogs import show_log
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES
+from bkctl.errors import NotFoundError
 from bkctl.kvstore.base import KeyValueStore, StoreStatistics
-from bkctl.scan.directory import is_key_value_store
+from bkctl.scan.directory import inspect_directory, is_key_value_store
 from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE, IndexDamage, open_index, open_store
 from bkctl.vfs import FileSystem
 
@@ -35,7 +37,11 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRowsRow:
-    """What the location index holds of one ledger: entries, and ``bytes`` of rows before compression."""
+    """What the location index holds of one ledger: entries, and ``bytes`` of rows before compression.
+
+    ``data_bytes`` are the bytes of the ledger's entries in the entry logs of the same directory, with their
+    size words and with the copies that replays and compactions left; None where the directory has no log.
+    """
 
     dir: str
     ledger: int
@@ -43,6 +49,7 @@ class LedgerRowsRow:
     first_entry: int
     last_entry: int
     bytes: int
+    data_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ def databases_of(fs: FileSystem, dirs: Sequence[str]) -> list[tuple[str, str]]:
 def ledger_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[LedgerRowsRow | IndexDamage]:
     """What the location indexes hold of each ledger, in order, by one pass over all locations.
 
+    The logs beside an index tell how many bytes of data that is.
+
     Works on databases and on ``.idx`` files. Raises CorruptionError and StorageError when an index cannot be
     read any further.
     """
@@ -89,8 +98,32 @@ def ledger_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[LedgerRow
         index = open_index(fs, directory)
         if index is None:
             continue
+        data_bytes = _data_bytes(fs, directory)
         with index:
-            yield from _ledgers_of(directory, index.locations.rows())
+            for row in _ledgers_of(directory, index.locations.rows()):
+                if data_bytes is not None and isinstance(row, LedgerRowsRow):
+                    yield replace(row, data_bytes=data_bytes.get(row.ledger, 0))
+                else:
+                    yield row
+
+
+def _data_bytes(fs: FileSystem, directory: str) -> dict[int, int] | None:
+    """Add up what the entry logs of a directory hold of each ledger; None when there is no log.
+
+    The maps of rolled logs tell; a log without one is read. Raises StorageError.
+    """
+    logs = [log for log in inspect_directory(fs, directory).logs if not log.compaction]
+    if not logs:
+        return None
+    found: dict[int, int] = {}
+    for log in logs:
+        try:
+            shares = show_log(fs, log).ledgers
+        except NotFoundError:
+            continue  # a running bookie's collection removed it since it was listed
+        for share in shares:
+            found[share.ledger] = found.get(share.ledger, 0) + share.bytes
+    return found
 
 
 def _ledgers_of(directory: str, batches: Iterator[object]) -> Iterator[LedgerRowsRow | IndexDamage]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
 from bkctl.admin.offline.index_statistics import (
     LedgerRowsRow,
     _steps,
@@ -17,12 +18,14 @@ from bkctl.admin.offline.index_statistics import (
     ledger_statistics,
     store_statistics,
 )
+from bkctl.admin.offline.targets import entry_logs
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
 from bkctl.errors import RefusedError
 from bkctl.kvstore.base import DeleteRange, Put
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
@@ -111,3 +114,17 @@ def test_idx_files_have_ledgers_but_no_database() -> None:
         LedgerRowsRow(directory, 5, 3, 0, 2, 72),
         LedgerRowsRow(directory, 0x1234567, 3, 0, 1031, 72),
     ]
+
+
+def test_bytes_of_data_are_those_of_the_entry_logs() -> None:
+    """One ledger with few large entries outweighs one with many small ones."""
+    demo = str(DATA.parent / "demo/bookie1/ledgers/current")
+    by_entry: Counter[int] = Counter()
+    for item in scan_logs(FS, entry_logs(FS, [demo]), DigestBook(enabled=False)):
+        if isinstance(item, LogEntries):
+            batch = item.entries.batch
+            for ledger, size in zip(batch.ledgers, batch.sizes, strict=True):
+                by_entry[ledger] += size + 4
+    rows = [row for row in ledger_statistics(FS, [demo]) if isinstance(row, LedgerRowsRow)]
+    assert {row.ledger: row.data_bytes for row in rows} == {row.ledger: by_entry[row.ledger] for row in rows}
+    assert all(row.bytes == 24 * row.entries != row.data_bytes for row in rows)
