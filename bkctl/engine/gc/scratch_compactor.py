@@ -28,8 +28,10 @@ from contextlib import suppress
 from posixpath import abspath, basename, dirname, join
 
 from bkctl.codec.entrylog import (
+    HEADER_BYTES,
     compacted_name,
     compacting_name,
+    decode_header,
     parse_compacted_name,
     parse_compacting_name,
 )
@@ -40,7 +42,7 @@ from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import fits
 from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, SyncError
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
 from bkctl.vfs import WritableFileSystem
 
@@ -148,6 +150,7 @@ class ScratchCompactor(LogCopier):
         """Everything behind the point of no return; as often as it takes."""
         if self._filesystem.status(copy) is None:
             raise NotFoundError(f"{copy}: not there; is its disk mounted?")
+        self._require_copy(copy)
         if self._filesystem.status(self._path(source)) is not None:
             # The link may have come from a run that ended before it had made it durable.
             self._sync_names()
@@ -157,6 +160,24 @@ class ScratchCompactor(LogCopier):
             self._bring_back(target, copy)
         except NoSpaceError as error:
             _log.warning("%s stays at %s for now: %s", self._path(target), copy, error)
+
+    def _require_copy(self, copy: str) -> None:
+        """Refuse a link of the ledger directory that leads to something else than a copy of a compaction.
+
+        Whoever owns the directory may have made the link. A command that root runs there must not copy a file
+        that only root can read. Raises CorruptionError, StorageError.
+        """
+        if basename(dirname(dirname(copy))) != SCRATCH_NAME or self._filesystem.link_target(copy) is not None:
+            raise StorageError(
+                f"{copy}: not a file in a directory {SCRATCH_NAME}/*/ of a compaction", path=copy
+            )
+        reader = self._filesystem.open(copy)
+        try:
+            decode_header(reader.read_at(0, HEADER_BYTES))
+        except CorruptionError as error:
+            raise error.located(copy) from None
+        finally:
+            reader.close()
 
     def _bring_back(self, target: int, copy: str) -> None:
         """Put the copy in the place of its link. Raises NoSpaceError, StorageError; it stays a link then."""

@@ -24,12 +24,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from array import array
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bkctl.errors import StorageError
+from bkctl.errors import RefusedError, StorageError
 from bkctl.scan.directory import LogFile
 
 if TYPE_CHECKING:
@@ -81,10 +82,15 @@ class WorkDirectory:
         return os.path.join(self.path, *names)
 
     def prepare(self, *names: str) -> None:
-        """Make the directory and those below it. Raises StorageError."""
+        """Make the directory and those below it, for this user alone.
+
+        Raises RefusedError when there is one that somebody else could have filled: its links would have this
+        process write elsewhere. Raises StorageError.
+        """
         try:
-            for name in ("", *names):
-                os.makedirs(self.at(name), mode=0o755, exist_ok=True)
+            for path in (self.path, *(self.at(name) for name in names)):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                _require_own_directory(path)
         except OSError as error:
             raise StorageError(f"{error.filename}: {error.strerror}", path=self.path) from error
 
@@ -148,11 +154,23 @@ class WorkDirectory:
         """Write the ascending ids of ledgers that have a row, for the workers; the path."""
         path = self.at("ledgers.column")
         try:
-            with open(path, "wb") as file:
+            with open(path, "wb", opener=_open_no_link) as file:
                 array("q", sorted(ledgers)).tofile(file)
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}", path=path) from error
         return path
+
+
+def _require_own_directory(path: str) -> None:
+    """Raise RefusedError for a link, and for a directory of another user or that others can write to."""
+    # With a slash at its end a link would be followed.
+    facts = os.lstat(path.rstrip("/"))
+    own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    if not own or stat.S_IMODE(facts.st_mode) & 0o022:
+        raise RefusedError(
+            f"{path}: not a directory of this user's alone, so what is in it cannot be trusted; look at it, "
+            "remove it, and run the command again"
+        )
 
 
 def _tuples(content: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +206,7 @@ def write_json(path: str, content: object) -> None:
     """Write an object, whole or not at all; file and name are on disk then. Raises StorageError."""
     half = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(half, "w", encoding="utf-8") as file:
+        with open(half, "w", encoding="utf-8", opener=_open_no_link) as file:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
@@ -196,6 +214,10 @@ def write_json(path: str, content: object) -> None:
         sync_directory(os.path.dirname(path))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o640)
 
 
 def sync_directory(path: str) -> None:

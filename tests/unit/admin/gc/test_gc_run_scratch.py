@@ -11,6 +11,8 @@ import pytest
 from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work, perform, prepare
 from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.known_ledgers import NoCluster
+from bkctl.errors import CorruptionError, StorageError
+from bkctl.scan.directory import SCRATCH_NAME
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import DiskSpace, WritableFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem
@@ -111,3 +113,25 @@ def test_a_stop_at_any_step_loses_nothing(tmp_path: Path, scratch: Path) -> None
             break
         point += 3
     assert point > 30
+
+
+@pytest.mark.parametrize("kind", ["a file elsewhere", "a file in such a directory", "a link there"])
+def test_a_planted_link_copies_no_file_that_is_no_log(bookie: Stopped, tmp_path: Path, kind: str) -> None:
+    """Whoever owns the directory can make links; root, who runs the command there, can read every file."""
+    secret = tmp_path / "secret"
+    secret.write_text("only root may read this\n" * 100)
+    secret.chmod(0o600)
+    place = tmp_path / ("elsewhere" if kind == "a file elsewhere" else SCRATCH_NAME) / "tag"
+    place.mkdir(parents=True)
+    copy = place / "9.log.0.compacted"
+    if kind == "a link there":
+        copy.symlink_to(secret)
+    else:
+        copy.write_bytes(secret.read_bytes())
+    (bookie.current() / "9.log").symlink_to(copy)
+    with suppress(StorageError, CorruptionError):
+        bookie.run()
+    assert (bookie.current() / "9.log").is_symlink()
+    files = [path for path in bookie.current().iterdir() if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if b"only root" in path.read_bytes()]
+    assert bookie.readable() == LIVE

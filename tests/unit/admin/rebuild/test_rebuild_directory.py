@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from bkctl.admin.offline.rebuild import db_rebuild, idx_rebuild, log_scan, run_merging, swap, verification
+from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import explicit_lac_record, fence_record, master_key_record
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
+from bkctl.errors import RefusedError, StorageError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
@@ -558,3 +560,39 @@ def test_idx_files_from_runs_that_are_merged_in_groups(
     rebuild(idx_bookie)
     assert found(idx_bookie) == idx_bookie.expected(1, 2)
     assert idx_bookie.leftovers() == []
+
+
+@pytest.mark.parametrize("planted", ["work directory", "logs", "ledgers.column", "writable for others"])
+def test_what_is_planted_in_a_work_directory_is_not_written_through(tmp_path: Path, planted: str) -> None:
+    """The directory's owner may prepare one; root, who rebuilds there, would write where its links lead."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("keep me")
+    work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
+    if planted == "work directory":
+        Path(work.path).symlink_to(victim)
+    else:
+        Path(work.path).mkdir(mode=0o700)
+    if planted == "logs":
+        Path(work.at("logs")).symlink_to(victim)
+    elif planted == "ledgers.column":
+        Path(work.at("ledgers.column")).symlink_to(victim / "file")
+    elif planted == "writable for others":
+        Path(work.path).chmod(0o777)
+
+    def fill() -> None:
+        work.prepare("logs")
+        work.write_ledgers([1, 2, 3])
+
+    with pytest.raises((RefusedError, StorageError), match=r"bkctl-rebuild"):
+        fill()
+    assert [path.name for path in victim.iterdir()] == ["file"]
+    assert (victim / "file").read_text() == "keep me"
+
+
+def test_a_work_directory_is_its_users_alone(tmp_path: Path) -> None:
+    work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
+    work.prepare("logs", "tables")
+    work.prepare("logs")
+    modes = {Path(path).stat().st_mode & 0o777 for path in (work.path, work.at("logs"), work.at("tables"))}
+    assert modes == {0o700}
