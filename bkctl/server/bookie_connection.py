@@ -108,6 +108,7 @@ class BookieConnection(asyncio.Protocol):
         self._cancel_slow_timer()
         if self._close_timer is not None:
             self._close_timer.cancel()
+            self._close_timer = None
         self._server.disconnected(self)
 
     def data_received(self, data: bytes) -> None:

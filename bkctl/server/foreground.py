@@ -14,6 +14,7 @@ from typing import Any
 from bkctl import __version__
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
+from bkctl.server import cyclic_collector
 from bkctl.server.bookie_service import BookieService, StartReport
 from bkctl.server.descriptor_limit import raise_soft_limit
 from bkctl.server.event_loop import loop_name, new_event_loop
@@ -45,7 +46,7 @@ def serve(
     # RocksDB makes its files with the system's usual mode. This process is a bookie's alone: no file of it
     # is anybody else's business.
     os.umask(os.umask(_UMASK) | _UMASK)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with cyclic_collector.short_pauses(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         ended_by = runner.run(_serve(config, accept_loss, started))
     # What is left is the end of the process; its exit code says what came first.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,6 +135,7 @@ async def _until_the_end(
 ) -> signal.Signals:
     loop = asyncio.get_running_loop()
     _log_serving(report, loop_name(loop))
+    cyclic_collector.freeze()
     try:
         started(report)
         manager.ready(f"bookie {report.bookie} serves port {report.port}")

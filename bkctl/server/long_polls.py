@@ -249,19 +249,29 @@ class _Wait:
         """On the loop."""
         self._changed = True
         if self._timer is not None:
-            self._timer.cancel()
             self._polls.drop(self._client, self)
+        self._let_go()
         self._polls.resume(self._request, self._respond, changed_ms, self._began_s)
 
     def _time_over(self) -> None:
-        assert self._watch is not None
         self._polls.drop(self._client, self)
-        if self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
+        if self._unwatch():
             self._polls.resume(self._request, self._respond, None, self._began_s)
 
     def end_unanswered(self) -> None:
         """The client is gone; if the change has the watch, that one ends the wait."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._watch is not None and self._polls.bookie.reads.unwatch(self._request.ledger, self._watch):
+        if self._unwatch():
             self._polls.ended(self._client)
+
+    def _unwatch(self) -> bool:
+        """Whether nobody had ended the wait before."""
+        watch = self._let_go()
+        return watch is not None and self._polls.bookie.reads.unwatch(self._request.ledger, watch)
+
+    def _let_go(self) -> LacWatch | None:
+        """Give up timer and watch, which lead back here: a wait must not end as a cycle."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        watch, self._watch = self._watch, None
+        return watch

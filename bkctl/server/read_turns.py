@@ -80,3 +80,13 @@ class ReadTurns:
         """The connection is gone: nothing is begun any more."""
         self._closed = True
         self._waiting.clear()
+        # They lead back to the connection, and nobody collects cycles of which there are many.
+        self._may_begin, self._on_full = _nothing_begins, _nobody_is_told
+
+
+def _nothing_begins() -> bool:
+    return False
+
+
+def _nobody_is_told(_: bool) -> None:
+    """There is no socket any more."""
