@@ -217,12 +217,14 @@ class _Report:
     def close(self, *, notes: bool) -> None:
         """The last line on stderr, and the exit code."""
         errors, warnings, hidden = self.counts["error"], self.counts["warning"], self.counts["note"]
+        from bkctl.admin.offline.reporting import counted
+
         if not self.checks:
             raise UsageError("none of the chosen checks can be done on what was named; see --list-checks")
         unchecked = self.counts["unchecked"]
-        text = _counted(self.checks, "check")
+        text = counted(self.checks, "check")
         if errors or warnings:
-            text += f": {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+            text += f": {counted(errors, 'error')}, {counted(warnings, 'warning')}"
         else:
             text += ", nothing found" + (" in what could be checked" if unchecked else "")
         if unchecked:
@@ -230,13 +232,9 @@ class _Report:
         if self.skipped_digests:
             text += "; the digests of entries in logs were not checked (--deep checks them)"
         if hidden:
-            text += f"; {_counted(hidden, 'note')}" + ("" if notes else " (--notes shows them)")
+            text += f"; {counted(hidden, 'note')}" + ("" if notes else " (--notes shows them)")
         typer.echo(f"bkctl: {text}", err=True)
         raise typer.Exit(3 if unchecked else int(bool(errors or warnings)))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
@@ -280,6 +278,7 @@ def _everything(
     paths: list[str], url: str | None, options: _Options, report: _Report
 ) -> Iterator[tuple[str | None, Finding]]:
     """Findings with the bookie that they are about: files first, then the live bookie."""
+    from bkctl.admin.offline.doctor.directories import vanished_directory
     from bkctl.admin.offline.doctor.doctor import (
         applicable,
         bytes_to_read,
@@ -297,7 +296,8 @@ def _everything(
             identity, problem = _identity(read, options)
             if problem is not None and "configuration" in options.names:
                 yield options.conf, problem
-        for exam in _examinations(paths, options, read, identity):
+        vanished: list[str] = []
+        for exam in _examinations(paths, options, read, identity, vanished):
             name = exam.subject.name
             checks = applicable(exam, options.names)
             report.checks += len(checks)
@@ -307,6 +307,8 @@ def _everything(
                 exam.advance = advance
                 for finding in run_checks(exam, options.names):
                     yield name, finding
+        if "directories" in options.names:
+            yield from ((None, vanished_directory(path)) for path in vanished)
     if url is not None:
         yield from _live(url, options, report)
 
@@ -339,7 +341,9 @@ def _examinations(
     options: _Options,
     read: ReadConfiguration | None,
     identity: ConfiguredBookie | None,
+    vanished: list[str],
 ) -> Iterator[Examination]:
+    """``vanished`` collects folders that are removed while bookies are looked for in what was named."""
     from bkctl.admin.offline.doctor.doctor import this_system
     from bkctl.admin.offline.doctor.examination import Examination
     from bkctl.admin.offline.doctor.subject import configured_subject, found_subjects
@@ -353,7 +357,7 @@ def _examinations(
     if read is not None and read.config is not None:
         subjects.append((configured_subject(filesystem, read.config.directories), read))
     if paths:
-        subjects += [(subject, None) for subject in found_subjects(filesystem, paths)]
+        subjects += [(subject, None) for subject in found_subjects(filesystem, paths, vanished)]
     with _finder(options) as find:
         for subject, configuration in subjects:
             config = None if configuration is None else configuration.config

@@ -6,6 +6,7 @@ from posixpath import basename
 from typing import Annotated
 
 from bkctl.admin.offline.cookies import counting_mark, find_marks
+from bkctl.admin.offline.mark_doubts import doubt, journals_near
 from bkctl.commands.options import OutputOption, PathsArgument, noun_app, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
 from bkctl.vfs import PosixFileSystem
@@ -19,6 +20,7 @@ SCHEMA: Schema = (
     Key("offset", "int or null", "offset in that journal"),
     Key("counts", "bool", "whether replay starts here: the highest mark of all ledger directories"),
     Key("error", "string or null", "why the file does not count"),
+    Key("doubt", "string or null", "why the mark can hardly be right, by the journals that are there"),
 )
 
 
@@ -35,13 +37,16 @@ def show_command(
 ) -> None:
     """[offline] [reads] Show every lastMark file, and which of them counts.
 
-    A bookie writes its marks into all ledger directories and replays from the highest.
+    A bookie writes its marks into all ledger directories and replays from the highest. Sixteen bytes of
+    anything read as a mark: where journals are found one that fits none of them is doubted.
 
     Examples:
 
       bkctl lastmark show /data/bookie
     """
-    marks = find_marks(PosixFileSystem(), paths)
+    filesystem = PosixFileSystem()
+    marks = find_marks(filesystem, paths)
+    journals = journals_near(filesystem, paths, marks)
     best = counting_mark(marks)
     rows = (
         {
@@ -51,6 +56,7 @@ def show_command(
             "offset": mark.offset,
             "counts": mark.error is None and best[basename(mark.path)].place == mark.place,
             "error": mark.error,
+            "doubt": doubt(mark, journals),
         }
         for mark in marks
     )

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -103,6 +104,7 @@ class SqliteTree(NodeTree):
         self._notices = NoticeThread("metadata-embedded", SystemClock())
         self._closing = threading.Event()
         self._keeper: threading.Thread | None = None
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def name(self) -> str:
@@ -149,8 +151,24 @@ class SqliteTree(NodeTree):
                 raise
 
     def _connect(self, wait_s: float, *, synchronous: str = "FULL") -> sqlite3.Connection:
+        if not is_on_read_only_disk(self._path):
+            return self._connect_to(self._path, wait_s, synchronous)
+        # SQLite reads no database in this mode without writing beside it.
+        self._copy = tempfile.TemporaryDirectory(prefix="bkctl-metadata-")
+        copy = os.path.join(self._copy.name, "copy.db")
+        try:
+            for suffix in ("", "-wal"):
+                if os.path.exists(self._path + suffix):
+                    shutil.copyfile(self._path + suffix, copy + suffix)
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
+        connection = self._connect_to(copy, wait_s, synchronous)
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    def _connect_to(self, path: str, wait_s: float, synchronous: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(self._path)}?mode=rw",
+            f"file:{quote(path)}?mode=rw",
             uri=True,
             timeout=wait_s,
             isolation_level=None,
@@ -220,6 +238,8 @@ class SqliteTree(NodeTree):
             )
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return CorruptionError(self.name, expected="a SQLite database", found=str(error))
+        if self._copy is not None and code.startswith("SQLITE_READONLY"):
+            return StorageError(f"{self.name}: the file system is read-only", path=self._path)
         return StorageError(f"{self.name}: {error}", path=self._path)
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -440,6 +460,17 @@ class SqliteTree(NodeTree):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
+
+
+def is_on_read_only_disk(path: str) -> bool:
+    """Return whether a file that is there is on a file system that is mounted read-only."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _holder(pid: int) -> str:

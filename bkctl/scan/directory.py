@@ -16,6 +16,7 @@ Source: formats of ``org.apache.bookkeeper.bookie.BookieImpl`` and ``LedgerDirsM
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import basename, dirname, join, normpath
@@ -23,7 +24,7 @@ from posixpath import basename, dirname, join, normpath
 from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, parse_log_name
 from bkctl.codec.journal import parse_journal_name
-from bkctl.codec.last_mark import LastMark, decode_last_mark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.vfs import FileSystem
 
@@ -145,9 +146,11 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
             journals.append(JournalFile(full, journal_id, _size(filesystem, full)))
         elif LAST_MARK_NAME.fullmatch(name):
             marks.append(name)
-        elif name in _KEY_VALUE_NAMES and is_key_value_store(filesystem, full):
+        elif name in _KEY_VALUE_NAMES and _may_be(is_key_value_store, filesystem, full):
             indexes.append(name)
-        elif _HEX_DIRECTORY.fullmatch(name) and "idx" not in indexes and _holds_idx(filesystem, full):
+        elif (
+            _HEX_DIRECTORY.fullmatch(name) and "idx" not in indexes and _may_be(_holds_idx, filesystem, full)
+        ):
             indexes.append("idx")
     return BookieDirectory(
         path,
@@ -158,6 +161,16 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
         COOKIE_NAME in names,
         DIRTY_NAME in names,
     )
+
+
+def _may_be(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, path: str) -> bool:
+    """Whether a directory is of a kind; of one that cannot be looked into opening it will tell why."""
+    try:
+        return kind(filesystem, path)
+    except NotFoundError:
+        return False  # removed since it was listed
+    except StorageError:
+        return True
 
 
 def _compaction_target(name: str) -> int | None:
@@ -195,11 +208,13 @@ def _holds_idx(filesystem: FileSystem, path: str) -> bool:
     return False
 
 
-def find_directories(filesystem: FileSystem, path: str) -> list[BookieDirectory]:
+def find_directories(
+    filesystem: FileSystem, path: str, vanished: list[str] | None = None
+) -> list[BookieDirectory]:
     """The bookie directories that a directory path stands for.
 
-    Raises NotFoundError when there is no such path, UsageError when it is a file or holds nothing of a
-    bookie's.
+    A folder below it that is removed while it is looked into is left out, and noted in ``vanished``. Raises
+    NotFoundError when there is no such path, UsageError when it is a file or holds nothing of a bookie's.
     """
     facts = filesystem.status(path)
     if facts is None:
@@ -210,14 +225,19 @@ def find_directories(filesystem: FileSystem, path: str) -> list[BookieDirectory]
         return [inspect_directory(filesystem, dirname(normpath(path)) or ".")]
     found: list[BookieDirectory] = []
     budget = [FOLDERS_MAX]
-    _search(filesystem, path, FOLDER_DEPTH_MAX, found, budget)
+    _search(filesystem, path, FOLDER_DEPTH_MAX, found, budget, vanished if vanished is not None else [])
     if not found:
         raise UsageError(f"{path}: no journal, entry log, index or cookie in it or in the folders below it")
     return found
 
 
 def _search(
-    filesystem: FileSystem, path: str, depth: int, found: list[BookieDirectory], budget: list[int]
+    filesystem: FileSystem,
+    path: str,
+    depth: int,
+    found: list[BookieDirectory],
+    budget: list[int],
+    vanished: list[str],
 ) -> None:
     budget[0] -= 1
     if budget[0] < 0:
@@ -229,7 +249,7 @@ def _search(
     current = join(path, CURRENT)
     facts = filesystem.status(current)
     if facts is not None and facts.is_dir:
-        _search(filesystem, current, 0, found, budget)
+        _search(filesystem, current, 0, found, budget, vanished)
         return
     if depth == 0:
         return
@@ -243,11 +263,17 @@ def _search(
             and name != SCRATCH_NAME
             and not is_key_value_store(filesystem, below)
         ):
-            _search(filesystem, below, depth - 1, found, budget)
+            try:
+                _search(filesystem, below, depth - 1, found, budget, vanished)
+            except NotFoundError:
+                vanished.append(below)
 
 
 def last_mark_of(filesystem: FileSystem, journal_directory: BookieDirectory) -> LastMark | None:
     """The last mark that counts for a journal directory, None when no ledger directory is found.
+
+    Where ledger directories are found and none has a mark that counts it is the zero mark: a bookie replays
+    from there then.
 
     Ledger directories are looked for among the neighbours of the journal directory and where its cookie
     says; when both have a cookie it must be the same. Of several marks the highest one counts, of those
@@ -256,14 +282,17 @@ def last_mark_of(filesystem: FileSystem, journal_directory: BookieDirectory) -> 
     ids = {journal.journal_id for journal in journal_directory.journals}
     cookie = _cookie_bytes(filesystem, journal_directory.path)
     marks: list[tuple[str, LastMark]] = []
+    nowhere = True
     for directory in _ledger_directories(filesystem, journal_directory.path, cookie):
-        for name in inspect_directory(filesystem, directory).last_marks:
+        here = inspect_directory(filesystem, directory)
+        nowhere = nowhere and not (here.holds_logs or here.indexes)
+        for name in here.last_marks:
             mark = _read_mark(filesystem, join(directory, name))
             if mark is not None:
                 marks.append((name, mark))
     indexed = [mark for name, mark in marks if name != "lastMark" and mark.journal_id in ids]
     plain = [mark for name, mark in marks if name == "lastMark"]
-    return max(indexed or plain, default=None)
+    return max(indexed or plain, default=None if nowhere or marks else ZERO_MARK)
 
 
 def _read_mark(filesystem: FileSystem, path: str) -> LastMark | None:

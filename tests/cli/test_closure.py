@@ -66,7 +66,8 @@ def field(row: dict[str, Any]) -> str:
 
 
 def test_every_kind_has_a_case() -> None:
-    assert kinds(DOCTOR) | {found.value for found in LIVE} == {found.value for found in DoctorKind}
+    apart = {DoctorKind.VANISHED_DIRECTORY.value}  # test_a_folder_that_vanishes_is_a_finding
+    assert kinds(DOCTOR) | {found.value for found in LIVE} | apart == {found.value for found in DoctorKind}
     assert kinds(INDEX_CHECK) == {found.value for found in IndexKind}
     assert kinds(VERDICTS_OF_LOGS) == {found.value for found in Verdict if found not in _NEVER_OF_LOGS}
     assert kinds(VERDICTS_OF_JOURNALS) == {found.value for found in Verdict if found is not Verdict.CLEAN}
@@ -131,6 +132,28 @@ def test_the_commands_that_rename_a_bookie_are_taken_in_their_order(run_cli: Run
         result = run_cli(*shlex.split(line)[1:], *more)
         assert result.exit_code == 0, (line, result.stderr)
     assert json_rows(run_cli(*words).stdout) == []
+
+
+def test_a_folder_that_vanishes_is_a_finding(
+    run_cli: Run, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else works in the folder that is examined; the bookie in it is examined all the same."""
+    from bkctl.vfs import PosixFileSystem
+
+    work = bench.bookie.root / "work"
+    work.mkdir()
+    names = PosixFileSystem.names
+
+    def vanishing(self: PosixFileSystem, path: str) -> list[str]:
+        if Path(path) == work and work.exists():
+            work.rmdir()
+        return names(self, path)
+
+    monkeypatch.setattr(PosixFileSystem, "names", vanishing)
+    result = run_cli("doctor", bench.root, "--skip", "journals,entry_logs,index", "-o", "json")
+    (row,) = json_rows(result.stdout)
+    assert (result.exit_code, row["kind"], row["dir"]) == (1, "vanished_directory", str(work))
+    assert row["instead"].startswith("nothing to do where somebody has removed it")
 
 
 def json_rows(text: str) -> list[dict[str, Any]]:

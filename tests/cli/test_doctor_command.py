@@ -311,7 +311,7 @@ FAULTS = (
         mark_of_a_newer_journal,
         "marks",
         "error",
-        "all 1 journals are older",
+        "the only journal is older",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
     ),
     Fault(
@@ -319,7 +319,7 @@ FAULTS = (
         lambda bookie: the_journal(bookie).replace(bookie.journal / "1a1fe14809f.txn"),
         "marks",
         "error",
-        "1a1fe14808f.txn, which the last mark names, is gone, and 1 newer journals are there",
+        "1a1fe14808f.txn, which the last mark names, is gone, and there is 1 newer journal",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
     ),
     Fault(

@@ -208,7 +208,11 @@ def test_the_last_mark_beside_the_journal_tells_a_power_cut_from_damage(run_cli:
     assert verdict_with_a_hole_at(100_352) == (1, "damaged")
     mark = run_cli("journal", "verify", bookie, "--mark", f"{JOURNAL.name}:512", "--ledger-metadata", ZK)
     assert mark.exit_code == 0
+    # A bookie without a mark replays from the beginning, and takes the hole for what a power cut left.
     (bookie / "ledgers/current/lastMark").unlink()
+    assert verdict_with_a_hole_at(400_384) == (0, "unsynced_tail")
+    # Where the ledger directory is nobody knows, nothing explains the hole.
+    (bookie / "ledgers").rename(tmp_path / "away")
     assert verdict_with_a_hole_at(400_384) == (1, "damaged")
 
 

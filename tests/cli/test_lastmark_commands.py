@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def test_one_mark(run_cli: Run) -> None:
                 "offset": 341_504,
                 "counts": True,
                 "error": None,
+                "doubt": None,
             }
         ]
 
@@ -67,9 +69,25 @@ def test_the_highest_of_several_directories_counts(run_cli: Run, tmp_path: Path)
     ]
 
 
+def test_sixteen_bytes_of_anything_are_doubted(run_cli: Run, tmp_path: Path) -> None:
+    bookie = shutil.copytree(DEMO / "bookie1", tmp_path / "bookie")
+    file = bookie / "ledgers/current/lastMark"
+    for content, text in (
+        (b"sixteen letters.", "there is no 7369787465656e20.txn, but 1 journals from 1a1fe14808f.txn"),
+        (encode_last_mark(LastMark(0x1A1FE14808F, 1 << 30)), "1a1fe14808f.txn has 458752 bytes"),
+    ):
+        file.write_bytes(content)
+        (row,) = from_ndjson(run_cli("lastmark", "show", bookie).stdout)
+        assert (row["counts"], row["error"]) == (True, None), "a bookie takes it for a mark"
+        assert row["doubt"].startswith(text)
+    # Where no journal is found nothing is said.
+    (row,) = from_ndjson(run_cli("lastmark", "show", file).stdout)
+    assert row["doubt"] is None
+
+
 def test_a_table(run_cli: Run) -> None:
     table = run_cli("lastmark", "show", DEMO, "-o", "table").stdout.splitlines()
-    assert table[0].split() == ["path", "journal_id", "journal", "offset", "counts", "error"]
+    assert table[0].split() == ["path", "journal_id", "journal", "offset", "counts", "error", "doubt"]
     assert table[2].split() == [str(MARK), "1795264118927", "1a1fe14808f.txn", "341504", "true"]
 
 
@@ -90,4 +108,4 @@ def test_exit_codes(run_cli: Run, tmp_path: Path) -> None:
 
 def test_schema(run_cli: Run) -> None:
     keys = [row["key"] for row in from_csv(run_cli("lastmark", "show", "--schema", "-o", "csv").stdout)]
-    assert keys == ["path", "journal_id", "journal", "offset", "counts", "error"]
+    assert keys == ["path", "journal_id", "journal", "offset", "counts", "error", "doubt"]

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from bkctl.metadata.uri import open_metadata_store
+from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.rows import from_ndjson
 
 DATA = Path(__file__).parents[1] / "data"
@@ -137,6 +139,26 @@ def test_a_command_reads_a_read_only_mount(
     assert (done.returncode, done.stderr) == (0, "")
     assert len(from_ndjson(done.stdout)) == rows
     assert traces(bookie) == before
+    assert not list(temporary.iterdir())
+
+
+@on_a_read_only_mount
+def test_metadata_in_a_file_are_read_on_a_read_only_mount(tmp_path: Path, temporary: Path) -> None:
+    """SQLite wants to write beside its file; the last registration is in its write-ahead log alone."""
+    bookie = DoctoredBookie.of(DEMO / "bookie1", tmp_path / "bookie1")
+    with open_metadata_store(bookie.uri) as store:
+        before = traces(bookie.root)
+        conf = str(bookie.conf)
+        environment = {"TMPDIR": str(temporary)}
+        words = ("doctor", "--conf", conf, "--only", "metadata,cookies", "-o", "ndjson")
+        done = read_only(bookie.root, *BKCTL, *words, environment=environment)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        done = read_only(bookie.root, *BKCTL, "bookie", "start", "--conf", conf, environment=environment)
+        assert done.returncode == 7
+        assert "read-only" in done.stderr.lower()
+        assert "unable to open database file" not in done.stderr
+        assert traces(bookie.root) == before
+        assert store.layout.cluster_exists()
     assert not list(temporary.iterdir())
 
 

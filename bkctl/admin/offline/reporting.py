@@ -1,4 +1,4 @@
-"""How long work reports while it goes on: callbacks that a verb is given."""
+"""How long work reports while it goes on: callbacks that a verb is given, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ Advance = Callable[[int], None]
 
 #: Told of a file that cannot be opened, so that the others are done all the same.
 Failed = Callable[[StorageError], None]
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: ``1 entry``, ``2 entries``; without a plural the noun gets an s."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def nobody(_: int) -> None:

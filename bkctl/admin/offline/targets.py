@@ -95,10 +95,13 @@ def _one_journal(filesystem: FileSystem, path: str, size_bytes: int) -> JournalF
     return JournalFile(path, journal_id, size_bytes)
 
 
-def directories(filesystem: FileSystem, paths: Iterable[str]) -> list[BookieDirectory]:
+def directories(
+    filesystem: FileSystem, paths: Iterable[str], vanished: list[str] | None = None
+) -> list[BookieDirectory]:
     """The bookie directories that ``paths`` stand for, each once; a file stands for its directory.
 
-    Raises NotFoundError, and UsageError for a path with nothing of a bookie's.
+    A folder that is removed meanwhile is left out, and noted in ``vanished``. Raises NotFoundError, and
+    UsageError for a path with nothing of a bookie's.
     """
     found: dict[str, BookieDirectory] = {}
     for path in paths:
@@ -108,7 +111,7 @@ def directories(filesystem: FileSystem, paths: Iterable[str]) -> list[BookieDire
             if here[0].is_empty:
                 raise UsageError(f"{path}: a file, and no journal, entry log, index or cookie is beside it")
         else:
-            here = find_directories(filesystem, path)
+            here = find_directories(filesystem, path, vanished)
         for directory in here:
             found.setdefault(normpath(directory.path), directory)
     return list(found.values())

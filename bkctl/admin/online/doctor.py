@@ -9,6 +9,7 @@ from posixpath import join
 from bkctl.admin.offline.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.offline.file_steps import LOG_INSTEAD
 from bkctl.admin.offline.next_step import ended_by, not_ended
+from bkctl.admin.offline.reporting import counted
 from bkctl.admin.online.http_json import number, object_of, objects_of, text_of
 from bkctl.admin.online.live_bookie import LiveBookie
 from bkctl.codec.entrylog import log_name
@@ -138,7 +139,8 @@ def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
                 "flushes",
                 Kind.FAILED_FLUSHES,
                 Severity.ERROR,
-                f"{failures} flushes have failed: the write cache does not drain, journals are not trimmed",
+                f"{counted(failures, 'flush', 'flushes')} failed: the write cache does not drain, "
+                "journals are not trimmed",
                 "no failed flush",
                 following,
                 dir=str(storage.get("directory")),
@@ -150,7 +152,7 @@ def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
             "flushes",
             Kind.FAILED_CHECKPOINTS,
             Severity.ERROR,
-            f"{failed} checkpoints have failed: the last mark stays, journals are not trimmed",
+            f"{counted(failed, 'checkpoint')} failed: the last mark stays, journals are not trimmed",
             "no failed checkpoint",
             following,
             count=failed,
@@ -170,13 +172,13 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
         )
     yield from _passes(bookie)
     for collector in objects_of(bookie.snapshot.get("gc")):
-        for kind, key, found, expected, words in _GC_COUNTERS:
+        for kind, key, noun, found, expected, words in _GC_COUNTERS:
             if count := number(collector.get(key)):
                 yield Finding(
                     "gc",
                     kind,
                     Severity.WARNING,
-                    found.format(count),
+                    found.format(counted(count, *noun)),
                     expected,
                     not_ended(_COUNTERS[kind], "bookie", "gc", "--url", bookie.url, *words),
                     dir=str(collector.get("directory")),
@@ -223,40 +225,43 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
                 Kind.ENDLESS_COLLECTION,
                 Severity.WARNING,
                 f"a collection has been {collector.get('phase')} for "
-                f"{(bookie.now_ms - started_ms) // 3_600_000} hours",
+                f"{counted((bookie.now_ms - started_ms) // 3_600_000, 'hour')}",
                 "a collection that ends",
                 not_ended(_SLOW, "top", "--url", bookie.url),
                 dir=directory,
             )
 
 
-_GC_COUNTERS: tuple[tuple[Kind, str, str, str, tuple[str, ...]], ...] = (
+_GC_COUNTERS: tuple[tuple[Kind, str, tuple[str, ...], str, str, tuple[str, ...]], ...] = (
     (
         Kind.HELD_DELETIONS,
         "held_deletions",
-        "the deletion of {} ledgers is held back, because they are so many: are they really deleted, or is "
-        "the metadata store another one?",
+        ("ledger",),
+        "the deletion of {} is held back: is so much really deleted, or is the metadata store another one?",
         "no deletion that waits for a confirmation",
         ("--confirm-deletions",),
     ),
     (
         Kind.FAILED_COLLECTIONS,
         "failed_passes",
-        "{} passes of the collection ended with an error",
+        ("pass", "passes"),
+        "{} of the collection ended with an error",
         "passes that end well",
         (),
     ),
     (
         Kind.FAILED_LISTINGS,
         "listing_failures",
-        "the cluster's ledgers could not be listed {} times: nothing was deleted then",
+        ("time",),
+        "the cluster's ledgers could not be listed {}: nothing was deleted then",
         "a metadata store that lists the ledgers",
         (),
     ),
     (
         Kind.FAILED_COMPACTIONS,
         "compaction_failures",
-        "{} compactions failed",
+        ("compaction",),
+        "{} failed",
         "compactions that end well",
         (),
     ),

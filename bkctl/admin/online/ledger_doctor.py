@@ -22,6 +22,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import islice
 
+from bkctl.admin.offline.reporting import counted
 from bkctl.admin.online.gone_bookies import GoneBookie, gone_bookies
 from bkctl.admin.online.ledger_recovery import Replica, replicas_of, told_end
 from bkctl.admin.online.writer_watch import WATCH_S, LedgerReading, moved_between, read_ledger_now
@@ -223,7 +224,8 @@ class _Examination:
         await self._gone(plan.last_entry + 1)
         end = "empty" if plan.last_entry < 0 else f"behind entry {plan.last_entry}"
         findings.append(
-            f"a recovery would close it {end} and write {plan.entries_rewritten} entries again; a writer "
+            f"a recovery would close it {end} and write "
+            f"{counted(plan.entries_rewritten, 'entry', 'entries')} again; a writer "
             "that is alive and only has nothing to write would be stopped"
         )
         command = f"bkctl ledger recover {self._ledger}"

@@ -178,7 +178,7 @@ def process_lines(bookie: BookieSample, width: int, *, one_line: bool = False) -
         in_progress = f"{in_progress} of {figures.count(bookie.adds_in_progress_bound)}"
     texts = [
         f"CPU {figures.cores(bookie.cpu_cores_used)}{most}  memory {figures.size(bookie.rss_bytes)}"
-        f"  {figures.count(bookie.connections)} connections"
+        f"  {figures.count(bookie.connections)} connection{'' if bookie.connections == 1 else 's'}"
         f"  {figures.count(bookie.ledgers_in_use)} ledgers",
         f"{in_progress} adds in progress",
     ]

@@ -127,10 +127,10 @@ def test_a_java_bookie_in_trouble(run_cli: Run, answers: Answers) -> None:
             {"storages": [{"directory": "/l/current", "flush_failures": 3}]},
             "flushes",
             "error",
-            "3 flushes have failed",
+            "3 flushes failed",
             "doctor",
         ),
-        ({"checkpoint": {"failed": 2}}, "flushes", "error", "2 checkpoints have failed", "doctor"),
+        ({"checkpoint": {"failed": 2}}, "flushes", "error", "2 checkpoints failed", "doctor"),
         (
             {"gc": [{"directory": "/l/current", "held_deletions": 40}]},
             "gc",

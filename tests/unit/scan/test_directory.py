@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from bkctl.codec.last_mark import LastMark
-from bkctl.errors import NotFoundError, UsageError
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.errors import NotFoundError, StorageError, UsageError
 from bkctl.scan import directory as directory_module
 from bkctl.scan.directory import (
     FOLDER_DEPTH_MAX,
@@ -16,6 +16,7 @@ from bkctl.scan.directory import (
     last_mark_of,
 )
 from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.base import FileStatus
 
 COOKIE = b'5\nbookieHost: "b:1"\njournalDir: "/b/j"\nledgerDirs: "1\\t/else/l"\n'
 
@@ -142,7 +143,47 @@ def test_marks_that_are_cut_do_not_count() -> None:
     assert marked(
         {"/b/l1/current/lastMark": mark(7, 0)[:15], "/b/l2/current/lastMark": mark(5, 8)}
     ) == LastMark(5, 8)
-    assert marked({"/b/l1/current/lastMark": b""}) is None
+    assert marked({"/b/l1/current/lastMark": b""}) == ZERO_MARK
+
+
+def test_without_any_mark_a_bookie_replays_from_the_beginning() -> None:
+    """A hole that it takes for an unsynced tail is no damage; without a ledger directory nothing is known."""
+    assert marked({"/b/j/current/6.txn": b"", "/b/l1/current/0.log": b""}) == ZERO_MARK
+    assert marked({"/b/j/current/6.txn": b""}) is None
+
+
+class Vanishing(MemoryFileSystem):
+    """A directory that was there when it was listed, and is gone when it is looked into."""
+
+    gone = "/top/b/work"
+
+    def names(self, path: str) -> list[str]:
+        if path.startswith(self.gone):
+            raise NotFoundError(f"{path}: no such file or directory")
+        return super().names(path)
+
+
+def test_a_folder_that_vanishes_is_left_out_and_noted() -> None:
+    system = Vanishing({"/top/b/l1/current/0.log": b"", "/top/b/work/current/0.log": b""})
+    vanished: list[str] = []
+    places = [place.path for place in find_directories(system, "/top", vanished)]
+    assert (places, vanished) == (["/top/b/l1/current"], ["/top/b/work"])
+    with pytest.raises(NotFoundError):
+        find_directories(system, "/top/b/work")
+
+
+class Closed(MemoryFileSystem):
+    """Whoever asks may not enter the databases."""
+
+    def status(self, path: str) -> FileStatus | None:
+        if "/locations/" in path:
+            raise StorageError(f"{path}: Permission denied", path=path)
+        return super().status(path)
+
+
+def test_a_database_that_may_not_be_entered_counts_as_one() -> None:
+    system = Closed({"/b/l1/current/0.log": b"", "/b/l1/current/locations/CURRENT": b""})
+    assert inspect_directory(system, "/b/l1/current").indexes == ("locations",)
 
 
 def test_marks_of_several_journal_directories() -> None:

@@ -39,6 +39,25 @@ def again(exam: Examination, check: str, instead: str) -> NextStep:
     return not_ended(instead, "doctor", *paths, *exam.command_options, "--only", check)
 
 
+def vanished_directory(path: str) -> Finding:
+    """Return the finding about a folder that was removed between the listing and the look into it."""
+    return Finding(
+        "directories",
+        Kind.VANISHED_DIRECTORY,
+        Severity.WARNING,
+        "it was there when the folder above it was listed, and was gone a moment later; the others were "
+        "examined",
+        "directories that stay while they are looked at",
+        not_ended(
+            "nothing to do where somebody has removed it; where a bookie's disk was unmounted, mount it "
+            "again",
+            "doctor",
+            path.rpartition("/")[0] or ".",
+        ),
+        dir=path,
+    )
+
+
 def check_directories(exam: Examination) -> Iterator[Finding]:
     """Directories that are missing, are none, are of an old layout, or hold another storage's index."""
     subject = exam.subject

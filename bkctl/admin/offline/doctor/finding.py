@@ -42,6 +42,7 @@ class Kind(enum.StrEnum):
     UNLISTABLE_DIRECTORY = "unlistable_directory"
     OLD_LAYOUT = "old_layout"
     MISSING_DIRECTORY = "missing_directory"
+    VANISHED_DIRECTORY = "vanished_directory"
     OTHER_STORAGE = "other_storage"
     CLOSED_DIRECTORY = "closed_directory"
     WRITABLE_BY_ALL = "writable_by_all"

@@ -19,6 +19,7 @@ from bkctl.admin.offline.index_check.layout import index_spaces
 from bkctl.admin.offline.index_check.next_steps import next_step
 from bkctl.admin.offline.next_step import NextStep, ended_by, not_ended
 from bkctl.admin.offline.rebuild.options import MEMORY_BYTES_DEFAULT
+from bkctl.admin.offline.reporting import counted
 from bkctl.codec.entrylog import log_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
@@ -182,9 +183,8 @@ def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
     expected, found = _EXPECTED[kind], first.detail
     path = join(first.dir, log_name(first.log_id)) if first.log_id is not None else None
     if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
-        found = (
-            f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone: {count} rows of the index name it"
-        )
+        rows = counted(count, "row")
+        found = f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone, and the index has {rows} of it"
         expected = "every log that the index names: bring it back, or let the entries be replicated again"
     elif count > 1:
         found = f"{count} times, the first: {_entry(first)}{found}"

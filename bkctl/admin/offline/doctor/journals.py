@@ -14,6 +14,7 @@ from bkctl.admin.offline.doctor.subject import Place
 from bkctl.admin.offline.doctor.unchecked import book_of, unchecked_finding
 from bkctl.admin.offline.journals import verify_journals
 from bkctl.admin.offline.next_step import NextStep, not_ended
+from bkctl.admin.offline.reporting import counted
 from bkctl.admin.offline.unchecked import UncheckedEntries
 from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
@@ -196,12 +197,12 @@ def _missing_journal(
         found = f"{name}, which the last mark names, is in {elsewhere[0]}: journal directories were swapped"
     elif newer:
         found = (
-            f"{name}, which the last mark names, is gone, and {len(newer)} newer journals are there: entries "
+            f"{name}, which the last mark names, is gone, and there {_are(len(newer))}: entries "
             "acknowledged between the two may be lost"
         )
     elif ids:
         found = (
-            f"{name}, which the last mark names, is not there, and all {len(ids)} journals are older: the "
+            f"{name}, which the last mark names, is not there, and {_older(len(ids))}: the "
             "mark is beyond the journals, or the newest ones were removed"
         )
     else:
@@ -225,6 +226,14 @@ def _missing_journal(
         journal_id=mark.journal_id,
         offset=mark.offset,
     )
+
+
+def _are(newer: int) -> str:
+    return f"{'is' if newer == 1 else 'are'} {counted(newer, 'newer journal')}"
+
+
+def _older(count: int) -> str:
+    return "the only journal is older" if count == 1 else f"all {count} journals are older"
 
 
 def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int | None:
@@ -331,7 +340,7 @@ def damages(
             check,
             kind,
             Severity.ERROR,
-            f"{verdict.damages - DAMAGES_TOLD} more damaged ranges",
+            f"{counted(verdict.damages - DAMAGES_TOLD, 'more damaged range')}",
             "records one behind the other",
             following,
             dir=verdict.path.rpartition("/")[0],

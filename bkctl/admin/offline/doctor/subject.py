@@ -104,9 +104,14 @@ def configured_subject(filesystem: FileSystem, settings: DirectorySettings) -> S
     return Subject(journals, ledgers, indexes, cookie, configured=True, at_home=True)
 
 
-def found_subjects(filesystem: FileSystem, paths: Sequence[str]) -> list[Subject]:
-    """The bookies that paths stand for. Raises NotFoundError, and UsageError when there is none."""
-    given = [_found_place(filesystem, directory) for directory in directories(filesystem, paths)]
+def found_subjects(
+    filesystem: FileSystem, paths: Sequence[str], vanished: list[str] | None = None
+) -> list[Subject]:
+    """The bookies that paths stand for. A folder that is removed meanwhile is noted in ``vanished``.
+
+    Raises NotFoundError, and UsageError when there is none.
+    """
+    given = [_found_place(filesystem, directory) for directory in directories(filesystem, paths, vanished)]
     groups: dict[tuple[str, str], dict[str, Place]] = {}
     for place in given:
         if place.is_where_its_cookie_says:
@@ -216,7 +221,10 @@ def _neighbours(filesystem: FileSystem, group: dict[str, Place]) -> dict[str, Pl
             status = filesystem.status(path)
             if path in group or status is None or not status.is_dir:
                 continue
-            place = _found_place(filesystem, inspect_directory(filesystem, path))
+            try:
+                place = _found_place(filesystem, inspect_directory(filesystem, path))
+            except NotFoundError:
+                continue  # removed since it was listed
             if place.cookie_bytes in cookies:
                 found[path] = place
     return found
