@@ -11,6 +11,7 @@ Source: ``org.apache.bookkeeper.zookeeper.ZooKeeperClient``, ``util.ZkUtils``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from itertools import islice
 from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import ConnectionFailedError
+from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.metadata.api import Subscription, VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
@@ -44,12 +45,17 @@ from bkctl.metadata.zookeeper.connection import (
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger(__name__)
+
 #: Lists of children under way at once: few where they are long, so that about so many names are held.
 _LISTS_AT_ONCE_MIN = 16
 _NAMES_AT_ONCE = 100_000
 
 #: How soon a wait notices that the tree was closed.
 _CLOSE_POLL_S = 0.2
+
+#: When a watch is set again that the server refused.
+_REFUSED_DELAY_S = 30.0
 
 
 class ZooKeeperTree(NodeTree):
@@ -370,8 +376,15 @@ class _ZooKeeperWatch:
     def _look(self) -> None:
         if self._closed:
             return
-        self._tree.arm(self._path, self._fired)
-        self._changed()
+        try:
+            self._tree.arm(self._path, self._fired)
+            self._changed()
+        except ConnectionFailedError:
+            raise  # the notice thread tries again
+        except BkctlError as error:
+            # No permission, for now: nobody tells when it is given.
+            _LOG.warning("%s is not watched, again in %g s: %s", self._path, _REFUSED_DELAY_S, error)
+            self._notices.post(self, self._look, delay_s=_REFUSED_DELAY_S)
 
     def close(self) -> None:
         self._closed = True

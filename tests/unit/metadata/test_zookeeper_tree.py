@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError, UsageError
@@ -20,8 +22,10 @@ from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, Vers
 from bkctl.metadata.settings import Credentials, MetadataSettings
 from bkctl.metadata.tree import READS_AT_ONCE, NodeExistsError, NodeMissingError
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.metadata.zookeeper import tree as tree_module
 from bkctl.metadata.zookeeper.connection import Asked, NodeStat
 from bkctl.metadata.zookeeper.tree import ZooKeeperTree
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeeper_server  # noqa: F401
 
 pytestmark = pytest.mark.interop
@@ -372,6 +376,34 @@ def test_without_permission_the_error_says_so_and_not_that_it_is_missing(
                     question()
         with open_metadata_store(uri, secure) as again:
             assert again.cookies.cookie_bookies() == ["bookie:1"]
+
+
+def test_a_watch_without_permission_is_set_again(
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Permission comes later, and nobody tells of it."""
+    monkeypatch.setattr(tree_module, "_REFUSED_DELAY_S", 0.05)
+    path = f"/{uuid.uuid4().hex}"
+    owner = KazooClient(hosts=zookeeper_server.address, auth_data=[("digest", "owner:secret")])
+    owner.start()
+    watching = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
+    try:
+        owner.create(path, acl=[make_digest_acl("owner", "secret", all=True)])
+        looks: queue.Queue[list[str] | None] = queue.Queue()
+        watch = watching.watch_children(path, lambda: looks.put(watching.children(path)))
+        until(lambda: "is not watched" in caplog.text)
+        assert looks.empty()
+        owner.set_acls(path, OPEN_ACL_UNSAFE)
+        assert looks.get(timeout=PATIENCE_S) == []
+        owner.create(f"{path}/child", acl=OPEN_ACL_UNSAFE)
+        assert looks.get(timeout=PATIENCE_S) == ["child"]
+        watch.close()
+    finally:
+        watching.close()
+        owner.stop()
+        owner.close()
 
 
 def test_sasl_without_its_package_is_refused_at_once() -> None:
