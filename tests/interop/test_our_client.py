@@ -22,14 +22,17 @@ from bkctl.client.ops.recovery import RecoverySettings
 from bkctl.client.ops.write import WriteSettings
 from bkctl.client.settings import ClientSettings
 from bkctl.client.sync import BookKeeperSync
+from bkctl.codec.explicit_lac import ExplicitLac, encode_explicit_lac
 from bkctl.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from bkctl.codec.ledger_path import LedgerLayout, ledger_path
 from bkctl.metadata.store import TreeMetadataStore
+from bkctl.net.connection import Done
 from bkctl.net.settings import NetSettings
-from bkctl.protocol.messages import Wire
-from bkctl.types import DigestType, LedgerState
+from bkctl.protocol.messages import ReadRequest, Request, Wire, WriteLacRequest, WriteLacResponse
+from bkctl.types import DigestType, LedgerState, ResultCode
 from tests.support.java_client import PASSWORD, JavaClient, JavaLedgerClient, entries_of, payload
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeeper_server  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
@@ -445,6 +448,73 @@ def test_commands_that_fence_recover_delete_and_restore(
     opened = both.java["v3"].open(first.id)
     assert opened.read(0, 4) == entries_of(first.id, range(5), 100)
     opened.close()
+
+
+def test_an_explicit_lac_whose_digest_does_not_check_moves_neither_plan_nor_run(both: Both) -> None:
+    """Bookies of both kinds take it as it comes, and name it beside entries that they send."""
+    client = both.our["v3"]
+    writer = client.create(3, 3, 2, digest=DigestType.MAC, password=PASSWORD)
+    writer.append_all(payloads(writer.ledger, 10, 100))
+    body = encode_explicit_lac(ExplicitLac(writer.ledger, 5000)) + bytes(20)
+    request = WriteLacRequest(writer.ledger, 5000, writer.handle.access.key, body)
+    for bookie in writer.metadata.segments[0].bookies:
+        answer = client.call(client.client.pool.request(bookie, request, 20))
+        assert isinstance(answer, WriteLacResponse)
+        assert answer.code is ResultCode.OK
+    plan = client.recover(writer.ledger, settings=RecoverySettings(dry_run=True))
+    done = client.recover(writer.ledger)
+    assert (plan.last_entry, plan.length) == (done.last_entry, done.length) == (9, 1000)
+
+
+def test_recovery_beside_a_stopped_bookie_waits_for_it_at_most_once(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E3 Wq3 Aq2, 60 entries behind the LAC: it leads the reads of twenty of them."""
+    client = both.our["v3"]
+    writer = client.create(3, 3, 2, password=PASSWORD)
+    ledger, first = writer.ledger, writer.metadata.segments[0].bookies[0]
+    writer.append_all(payloads(ledger, 60, 100))
+    reads: list[int] = []
+    real = client.client.pool.send
+
+    def send(bookie: str, request: Request, done: Done, timeout_s: float) -> None:
+        if bookie == first and isinstance(request, ReadRequest) and request.entry >= 0:
+            reads.append(request.entry)
+        real(bookie, request, done, timeout_s)
+
+    monkeypatch.setattr(client.client.pool, "send", send)
+    both.bookies[first].pause()
+    try:
+        done = client.recover(ledger)
+    finally:
+        both.bookies[first].resume()
+        # Its session may have ended meanwhile; other tests need it.
+        until(lambda: len(client.store.registration.bookies().writable) == len(both.bookies))
+    assert (done.last_entry, done.metadata.state) == (59, LedgerState.CLOSED)
+    assert len(reads) <= 1
+
+
+def test_doctor_leaves_a_ledger_to_javas_writer(both: Both, run_cli: Callable[..., CliResult]) -> None:
+    ledger = both.java["v3"].create(3, 3, 2)
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.wait(0.01):
+            ledger.add(1, 100)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        (row,) = rows_of(run_cli, both, "ledger", "doctor", ledger.id)
+        assert (row["verdict"], row["next_command"]) == ("open", None)
+        assert not rows_of(run_cli, both, "ledger", "recover", ledger.id, code=4)
+    finally:
+        ends.set()
+        writer.join()
+    (row,) = rows_of(run_cli, both, "ledger", "doctor", ledger.id, code=1)
+    assert row["verdict"] == "recoverable"
+    assert ledger.add().acknowledged, "nobody has stopped it"
+    ledger.close()
 
 
 # --- metadata that is away ----------------------------------------------------------------------------------
