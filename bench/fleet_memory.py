@@ -270,8 +270,8 @@ def _fill(store: TreeMetadataStore, ledgers: int) -> None:
     data, tree = _metadata_bytes(), store._tree
     for first in range(0, ledgers, 10_000):
         tree.make_parents(ROOT + ledger_path(first, LedgerLayout.HIERARCHICAL), below=ROOT)
-    for first in range(0, ledgers, 500):
-        part = range(first, min(first + 500, ledgers))
+    for first in range(0, ledgers, 200):
+        part = range(first, min(first + 200, ledgers))
         tree.create_all([(ROOT + ledger_path(each, LedgerLayout.HIERARCHICAL), data) for each in part])
 
 
@@ -308,7 +308,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--logs", type=int, default=100_000)
     parser.add_argument("--ledgers-per-log", type=int, default=500)
     parser.add_argument("--ledgers", type=int, default=1_000_000)
-    parser.add_argument("--zookeeper", type=int, default=100_000)
+    parser.add_argument("--zookeeper", type=int, default=50_000)
     parser.add_argument("--dir", default=None)
     parser.add_argument("--only", action="append", choices=list(SECTIONS))
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
