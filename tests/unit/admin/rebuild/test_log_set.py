@@ -44,7 +44,8 @@ def test_manifests_are_not_held(tmp_path: Path) -> None:
     try:
         before, _ = tracemalloc.get_traced_memory()
         for log_id in range(LOGS):
-            each = manifest(work, log_id, range(log_id, log_id + LEDGERS))
+            lost = {} if log_id % 10 else {"damage": ("a hole",), "lost": (log_id,)}
+            each = manifest(work, log_id, range(log_id, log_id + LEDGERS), **lost)
             watched.append(weakref.ref(each))
             found.take(each)
             del each
@@ -57,7 +58,9 @@ def test_manifests_are_not_held(tmp_path: Path) -> None:
     assert found.ledgers == frozenset(range(LOGS + LEDGERS - 1))
     assert [run.rows for run in found.runs] == [1000 + log_id for log_id in range(LOGS)]
     assert [run.path for run in found.runs] == [work.run_path(log_id, 0) for log_id in range(LOGS)]
-    assert found.damaged == []
+    assert [each.log_id for each in found.damaged] == list(range(0, LOGS, 10))
+    assert all(each.ledgers == each.runs == each.learnt == () for each in found.damaged)
+    assert found.lost([]) == set(range(0, LOGS, 10))
 
 
 def test_what_one_log_tells_of_a_ledger_settles_others(tmp_path: Path) -> None:
