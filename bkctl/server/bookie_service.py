@@ -286,7 +286,11 @@ class BookieService:
                 self._loop.call_soon_threadsafe(gone.set)
 
         # Neither the flush nor the end of the process waits for a store that is away.
-        EngineThread("bookie-unregister", unregister, self._failed).start()
+        try:
+            EngineThread("bookie-unregister", unregister, self._failed).start()
+        except StorageError as error:
+            _log.warning("the registration ends with its session: %s", error)
+            return
         try:
             await asyncio.wait_for(gone.wait(), UNREGISTER_TIMEOUT_S)
         except TimeoutError:

@@ -15,6 +15,7 @@ from bkctl.engine.add_run import AddRun
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.disks import DiskSettings
 from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.recovery import RecoveryReport
@@ -131,6 +132,7 @@ class EngineRig:
         stores: dict[str, MemoryStore] | None = None,
         capacity_bytes: int | None = None,
         crash_after: int | None = None,
+        cluster: LedgerDirectory | None = None,
     ) -> None:
         self.settings = settings or small_settings()
         self.memory = memory or MemoryFileSystem(capacity_bytes=capacity_bytes)
@@ -151,6 +153,7 @@ class EngineRig:
             open_store=self._open,
             on_failure=self._note_failure,
             on_read_only=self.modes.append,
+            cluster=cluster,
         )
 
     def _note_failure(self, error: BkctlError) -> None:

@@ -105,11 +105,18 @@ class Journal:
         self._force_write.mark = LastMark(file.journal_id, file.position)
         self._last_sync_s = self._clock.monotonic()
         name = f"journal-{self.index}"
-        self._zeros.start(f"{name}-zeros")
-        self._callbacks.start(f"{name}-callback")
-        self._force_write.start(f"{name}-force-write")
         self._thread = EngineThread(name, self._run, self._broken)
-        self._thread.start()
+        try:
+            self._zeros.start(f"{name}-zeros")
+            self._callbacks.start(f"{name}-callback")
+            self._force_write.start(f"{name}-force-write")
+            self._thread.start()
+        except StorageError:
+            # A stage ends when the one in front of it says so, which may not be there.
+            self._force_write.close()
+            self._callbacks.close()
+            file.close()
+            raise
 
     def append(self, batch: JournalBatch) -> None:
         """Queue a batch; never blocks, never refuses for lack of room (:meth:`has_room`).

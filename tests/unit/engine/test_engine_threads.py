@@ -16,6 +16,7 @@ from bkctl.errors import BkctlError, BookieIOError, ReadOnlyBookieError, Storage
 from bkctl.vfs import MemoryFileSystem
 from tests.support.engine_rig import KEY, WAIT_S, Answers, EngineRig, entry_body, small_settings
 from tests.support.waiting import until
+from tests.unit.engine.gc.gc_rig import Cluster
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -180,3 +181,39 @@ def test_an_unexpected_error_of_a_journals_thread_stops_the_bookie(
         rig.wait_failure()
         assert "MemoryError('once')" in str(rig.bookie.failure)
         rig.bookie.stop()
+
+
+def thread_names() -> list[str]:
+    """Of every thread that a bookie with a collector starts."""
+    with collecting_rig() as rig:
+        before = {thread.name for thread in threading.enumerate()}
+        rig.start()
+        return sorted({thread.name for thread in threading.enumerate()} - before)
+
+
+def collecting_rig() -> EngineRig:
+    settings = replace(small_settings(), gc=replace(small_settings().gc, wait_ms=3_600_000))
+    return EngineRig(settings, cluster=Cluster())
+
+
+def test_a_start_that_gets_no_thread_is_taken_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever thread it is: those that were started before it end."""
+    names = thread_names()
+    assert {"journal-0", "bookie-sync", "GarbageCollectorThread", "bookie-disks"} <= set(names)
+    start = threading.Thread.start
+    for missing in names:
+
+        def starting(thread: threading.Thread, missing: str = missing) -> None:
+            if thread.name == missing:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        rig = collecting_rig()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", starting)
+            with pytest.raises(StorageError, match=f"no thread for {missing}"):
+                rig.start()
+        stopping = threading.Thread(target=rig.bookie.stop, daemon=True)
+        stopping.start()
+        stopping.join(WAIT_S)
+        assert not stopping.is_alive(), f"without {missing} a stop never ends"
