@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
+from bkctl.commands.known_cluster import ClusterWords, known_cluster
 from bkctl.commands.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
@@ -55,12 +57,16 @@ def register(app: typer.Typer) -> None:
 
 
 def check_command(
+    context: typer.Context,
     paths: PathsArgument,
     digest: Annotated[
         CheckDigest,
         typer.Option("--digest", help="auto: an entry that fails its digest does not count as a copy."),
     ] = CheckDigest.AUTO,
     ledger_metadata: LedgerMetadataOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
     memory: Annotated[
         int,
         typer.Option(
@@ -76,9 +82,10 @@ def check_command(
     """[offline] [reads] Check the index against the entry logs, and the logs against the index.
 
     Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
-    know are taken for garbage of deleted ledgers, unless --ledger-metadata says that they exist. What the
-    journal brings back at the next start is a note. Other directories of the same bookie are found by its
-    cookie. Beside a running bookie entries that it is just writing or moving may be found wrong.
+    know are taken for garbage of deleted ledgers, unless --metadata-uri or --ledger-metadata says that they
+    exist; the metadata of another cluster are refused (4). What the journal brings back at the next start is
+    a note. Other directories of the same bookie are found by its cookie. Beside a running bookie entries that
+    it is just writing or moving may be found wrong.
 
     Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
 
@@ -91,28 +98,29 @@ def check_command(
     from bkctl.admin.offline.digests import digest_book
     from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
     from bkctl.admin.offline.index_check.layout import index_spaces
+    from bkctl.admin.offline.known_ledgers import metadata_in
     from bkctl.admin.offline.targets import directories
-    from bkctl.scan.metadata_dump import load_metadata_dump
 
     filesystem = PosixFileSystem()
     spaces = index_spaces(filesystem, directories(filesystem, paths))
-    metadata = (
-        load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata is not None else None
-    )
-    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata)
-    found = _Findings(ledger_metadata)
-    with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
-        rows = check_spaces(filesystem, spaces, CheckOptions(book, metadata, memory), advance)
-        write_rows(found.watch(rows), CHECK_SCHEMA, output)
+    words = ClusterWords(ledger_metadata, False, conf, override, metadata_uri)
+    found = _Findings(words.again(context))
+    with known_cluster(context, words) as cluster:
+        find = (lambda ledger: metadata_in(cluster, ledger)) if cluster.is_asked else None
+        book = digest_book(filesystem, mode=digest.value, find=find)
+        options = CheckOptions(book, None, memory, cluster)
+        with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
+            rows = check_spaces(filesystem, spaces, options, advance)
+            write_rows(found.watch(rows), CHECK_SCHEMA, output)
     raise typer.Exit(found.exit_code)
 
 
 class _Findings:
     """Rows as they come, and the exit code that they make."""
 
-    def __init__(self, metadata_file: str | None) -> None:
+    def __init__(self, metadata: tuple[str, ...]) -> None:
         self.exit_code = 0
-        self._metadata_file = metadata_file
+        self._metadata = metadata
 
     def watch(self, findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         from bkctl.admin.offline.index_check.next_steps import next_step
@@ -130,5 +138,5 @@ class _Findings:
                 "log_id": finding.log_id,
                 "offset": finding.offset,
                 "detail": finding.detail,
-                **next_keys(next_step(finding, self._metadata_file)),
+                **next_keys(next_step(finding, self._metadata)),
             }

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
 from bkctl.commands.consent import DryRunOption, YesOption, ask
+from bkctl.commands.known_cluster import ClusterWords, TrustDumpOption, known_cluster
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_one, write_rows
 from bkctl.commands.progress import progress
@@ -75,6 +77,7 @@ def register(app: typer.Typer) -> None:
 
 
 def rebuild_command(
+    context: typer.Context,
     path: PathArgument,
     locations: _Locations = False,
     ledgers: _Ledgers = False,
@@ -82,6 +85,10 @@ def rebuild_command(
     memory: _Memory = "256M",  # type: ignore[assignment] # typer parses the default as well
     jobs: _Jobs = None,
     ledger_metadata: LedgerMetadataOption = None,
+    trust_dump: TrustDumpOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
     digest: _DigestMode = "auto",
     ledger_dir: _LedgerDirs = None,
     index_dir: _IndexDirs = None,
@@ -97,22 +104,27 @@ def rebuild_command(
 
     The new index is built beside the old one and compared row by row with the logs; then the two change
     places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
-    idx.BACKUP-<time>. After a kill the same command goes on from where it was. Ledger rows that are readable
-    are kept as they are; for others the journals and --ledger-metadata are asked, and a ledger is fenced
-    where nothing proves that it was not. Refused while a bookie runs.
+    idx.BACKUP-<time>. After a kill the same command goes on from where it was. Refused while a bookie runs.
+
+    Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
+    in the logs or locations in the old index, unless the cluster proves that it was deleted: by
+    --metadata-uri, or by a dump (--ledger-metadata) that is complete and newer than the ledger. What nobody
+    knows of it is decided the safe way: it is fenced and in limbo. Whatever differs from before is listed.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.
 
-    Exit code 4 when a log is damaged, unless --accept-loss; then 1.
+    Exit code 1 when something differs from before or is not known any more, 4 when a log is damaged, unless
+    --accept-loss, or the metadata are of another cluster.
 
     Examples:
 
-      bkctl index rebuild /data/bookie --yes
+      bkctl index rebuild /data/bookie --metadata-uri zk://host:2181/ledgers --yes
 
       bkctl index rebuild /data/bookie --locations --memory 1GiB --ledger-metadata zk.json --yes
     """
     _check(digest, storage, jobs)
+    from bkctl.admin.offline.rebuild.bookie_facts import with_cluster
     from bkctl.admin.offline.rebuild.placement import find_placement
 
     placement = find_placement(
@@ -122,11 +134,16 @@ def rebuild_command(
     if drop_old and not chosen:
         _drop_old(placement, dry_run=dry_run, yes=yes)
         return
-    options = _options(locations or everything or not chosen, ledgers or everything or not chosen, memory)
-    options = _with_metadata(options, ledger_metadata, digest)
-    if not dry_run:
-        ask(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes=yes)
-    _run(placement, options, jobs, (accept_loss, drop_old, dry_run), output)
+    options = _options(
+        locations or everything or not chosen, ledgers or everything or not chosen, memory, digest
+    )
+    with known_cluster(
+        context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
+    ) as cluster:
+        options = with_cluster(PosixFileSystem(), options, cluster, [placement])
+        if not dry_run:
+            ask(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes=yes)
+        _run(placement, options, jobs, (accept_loss, drop_old, dry_run), output)
 
 
 def _check(digest: str, storage: str | None, jobs: int | None) -> None:
@@ -138,30 +155,16 @@ def _check(digest: str, storage: str | None, jobs: int | None) -> None:
         raise UsageError("--jobs: at least 1")
 
 
-def _options(locations: bool, ledgers: bool, memory: int) -> RebuildOptions:
+def _options(locations: bool, ledgers: bool, memory: int, digest: str) -> RebuildOptions:
     from bkctl.admin.offline.rebuild.options import RebuildOptions
 
-    return RebuildOptions(locations=locations, ledgers=ledgers, memory_bytes=memory, phase=_phase)
+    return RebuildOptions(
+        locations=locations, ledgers=ledgers, memory_bytes=memory, phase=_phase, digest=digest
+    )
 
 
 def _phase(name: str, size_bytes: int) -> Any:
     return progress(name, size_bytes)
-
-
-def _with_metadata(options: RebuildOptions, file: str | None, digest: str) -> RebuildOptions:
-    from dataclasses import replace
-
-    options = replace(options, digest=digest)
-    if file is None:
-        return options
-    from bkctl.admin.offline.digests import digest_book
-    from bkctl.scan.metadata_dump import load_metadata_dump
-
-    filesystem = PosixFileSystem()
-    book = digest_book(filesystem, metadata_file=file)
-    return replace(
-        options, metadata=load_metadata_dump(filesystem, file).ledgers, digesters=dict(book.digesters)
-    )
 
 
 def _run(
@@ -187,7 +190,7 @@ def _run(
         write_one(rows[0], REBUILD_SCHEMA, output)
     else:
         write_rows(rows, REBUILD_SCHEMA, output)
-    if any(result.lossy for result in results):
+    if any(result.is_alarming for result in results):
         raise typer.Exit(1)
 
 

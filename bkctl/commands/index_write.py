@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
 from bkctl.commands.consent import DryRunOption, YesOption, ask
+from bkctl.commands.known_cluster import ClusterWords, TrustDumpOption, known_cluster
 from bkctl.commands.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
 from bkctl.commands.output import Key, Schema, write_rows
 from bkctl.commands.progress import progress
@@ -105,8 +107,13 @@ def register(app: typer.Typer) -> None:
 
 
 def repair_command(
+    context: typer.Context,
     paths: PathsArgument,
     ledger_metadata: LedgerMetadataOption = None,
+    trust_dump: TrustDumpOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
@@ -116,11 +123,12 @@ def repair_command(
 
     A 16-byte row wins over its ledger's 8-byte row whenever a Java bookie starts: the ledger is fenced and
     without master key again, or back although it was deleted. Each becomes one 8-byte row; of two rows the
-    8-byte one stays, fenced if either was. With --ledger-metadata the 16-byte rows of ledgers that do not
-    exist any more are deleted with their locations, except of ledgers newer than the newest in the file.
+    8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no more are
+    deleted with their locations: by --metadata-uri, or by a dump (--ledger-metadata) that is complete and
+    newer than the ledger.
 
-    Refuses (4) while a bookie uses the directory. Exit code 1 when there are rows that do not decode; they
-    are left as they are ('bkctl index rebuild --ledgers' makes them anew).
+    Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
+    are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' makes them anew).
 
     Examples:
 
@@ -129,22 +137,24 @@ def repair_command(
       bkctl index repair /data/bookie/ledgers --ledger-metadata zk.json --yes
     """
     from bkctl.admin.offline.index_repair import plan_repair, repair
-    from bkctl.scan.metadata_dump import load_metadata_dump
+    from bkctl.admin.offline.known_ledgers import known_in
 
     filesystem = PosixFileSystem()
     dirs = _index_dirs(paths)
-    known = load_metadata_dump(filesystem, ledger_metadata).ledgers if ledger_metadata is not None else None
-    if dry_run:
-        plans = [plan_repair(filesystem, directory, known) for directory in dirs]
-        _write_repairs(plans, output)
-    else:
-        with _locked(dirs):
-            plans = [plan_repair(filesystem, directory, known) for directory in dirs]
-            changes = sum(plan.changes for plan in plans)
-            if changes:
-                ask(f"replace {changes} rows with 16-byte keys in {_counted(dirs)}", yes=yes)
-                plans = [repair(filesystem, directory, known) for directory in dirs]
+    words = ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
+    with known_cluster(context, words) as cluster:
+        known = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
+        if dry_run:
+            plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
             _write_repairs(plans, output)
+        else:
+            with _locked(dirs):
+                plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
+                changes = sum(plan.changes for plan in plans)
+                if changes:
+                    ask(f"replace {changes} rows with 16-byte keys in {_counted(dirs)}", yes=yes)
+                    plans = [repair(filesystem, directory, known[directory]) for directory in dirs]
+                _write_repairs(plans, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
 
 

@@ -35,6 +35,18 @@ class ClusterWords:
     override: list[str] | None = None
     metadata_uri: str | None = None
 
+    def again(self, context: typer.Context) -> tuple[str, ...]:
+        """Return the options with which another command asks the same, without what the environment says."""
+        if self.dump is not None:
+            return ("--ledger-metadata", self.dump)
+        words = [] if self.conf is None else ["--conf", self.conf]
+        for key in self.override or ():
+            words += ["-X", key]
+        from_line = context.get_parameter_source("metadata_uri")
+        if self.metadata_uri is not None and from_line is not None and from_line.name == "COMMANDLINE":
+            words += ["--metadata-uri", self.metadata_uri]
+        return tuple(words)
+
 
 @contextmanager
 def known_cluster(context: typer.Context, words: ClusterWords) -> Iterator[Cluster]:

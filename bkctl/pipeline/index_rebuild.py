@@ -11,12 +11,12 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bkctl.admin.offline.digests import digest_book
+from bkctl.admin.offline.known_ledgers import DumpedCluster
+from bkctl.admin.offline.rebuild.bookie_facts import with_cluster
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement, find_placement
 from bkctl.admin.offline.rebuild.rebuild import rebuild_index
@@ -39,6 +39,7 @@ REBUILT = pa.schema(
         ("backups", pa.list_(pa.string())),
         ("differences", pa.string()),
         ("lossy", pa.bool_()),
+        ("alarming", pa.bool_()),
     ]
 )
 
@@ -63,9 +64,8 @@ def with_metadata(filesystem: FileSystem, options: RebuildOptions, metadata: str
             f"--metadata {metadata}: {REBUILD_NAME} takes a dump ('bkctl metadata dump'), so that all "
             "bookies are rebuilt by the same one"
         )
-    book = digest_book(filesystem, metadata_file=metadata)
-    return replace(
-        options, metadata=load_metadata_dump(filesystem, metadata).ledgers, digesters=dict(book.digesters)
+    return with_cluster(
+        filesystem, options, DumpedCluster(load_metadata_dump(filesystem, metadata), name=metadata), ()
     )
 
 
@@ -104,6 +104,7 @@ def rebuild_outcome(
             "rows": sum(result.rows or 0 for result in results),
             "ledgers": sum(result.ledgers for result in results),
             "lossy": sum(result.lossy for result in results),
+            "alarming": sum(result.is_alarming for result in results),
             "differences": sum(len(result.differences) for result in results),
         },
         tables=(_write(results, out, work_dir),),
@@ -127,6 +128,7 @@ def _write(results: Sequence[RebuildResult], out: str, work_dir: str) -> Written
                 ]
             ),
             "lossy": result.lossy,
+            "alarming": result.is_alarming,
         }
         for result in results
     ]

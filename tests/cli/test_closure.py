@@ -33,10 +33,7 @@ Run = Callable[..., Any]
 _NEVER_OF_LOGS = {Verdict.CLEAN, Verdict.UNSYNCED_TAIL}
 
 
-_NOT_YET = {
-    "missing_location2", "locations_without_ledger0", "locations_without_ledger1", "missing_ledger0",
-    "missing_ledger1", "duplicate_idx",
-}  # fmt: skip
+_NOT_YET = {"missing_location2", "duplicate_idx"}
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ import pytest
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.jobs.index_rebuild import REBUILD
 from bkctl.pipeline.out_directory import claimed
+from bkctl.scan.metadata_dump import DumpKind
+from tests.support import cluster_dumps
+from tests.support.cluster_dumps import marked_copy
 from tests.support.manifest import index_rows
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"
@@ -232,12 +235,14 @@ def test_rebuilding_indexes_asks_and_then_gives_the_same_rows(
     currents = [path.parent for bookie in bookies for path in sorted(bookie.rglob("locations"))]
     assert len(currents) >= 2
     before = [list(index_rows(current)) for current in currents]
+    dump = marked_copy(demo / "zk.json", tmp_path / "zk.json")
     command = ("pipeline", "run", "index-rebuild", *bookies, "--out", tmp_path / "o", "--jobs", "1")
+    command += ("--metadata", dump)
     unasked = run_cli(*command)
     assert (unasked.exit_code, "add --yes" in unasked.stderr) == (4, True)
     done = run_cli(*command, "--yes", "-o", "json")
     told = json.loads(done.stdout)
-    assert done.exit_code == told["exit_code"]
+    assert done.exit_code == told["exit_code"] == 0
     assert told["counts"]["indexes"] == len(currents)
     assert told["counts"]["rows"] == sum(map(len, before))
     assert [list(index_rows(current)) for current in currents] == before
@@ -247,3 +252,22 @@ def test_rebuilding_indexes_asks_and_then_gives_the_same_rows(
     assert "locations in them" in shown
     assert f"rebuilt_indexes: indexes that were built anew ({len(currents)})" in shown
     assert all(str(current) in shown for current in currents)
+
+
+def test_a_rebuild_of_many_bookies_leaves_out_no_ledger_without_proof(
+    run_cli: Run, demo: Path, tmp_path: Path
+) -> None:
+    """The demo's dump is of an older tool, without an end marker; an undo file is no dump at all."""
+    bookie = Path(shutil.copytree(demo / "bookie1", tmp_path / "bookie"))
+    (current,) = (path.parent for path in bookie.rglob("locations"))
+    before = list(index_rows(current))
+    shutil.rmtree(current / "ledgers")
+    command = ("pipeline", "run", "index-rebuild", bookie, "--jobs", "1", "--yes")
+    kept = run_cli(*command, "--out", tmp_path / "o", "--metadata", demo / "zk.json", "-o", "json")
+    assert (kept.exit_code, json.loads(kept.stdout)["counts"]["alarming"]) == (1, 1)
+    assert "no end marker" in kept.stderr
+    assert set(before) <= set(index_rows(current))
+    undo = cluster_dumps.dump_file(tmp_path / "undo.json", {}, kind=DumpKind.UNDO, next_ledger=0)
+    refused = run_cli(*command, "--out", tmp_path / "p", "--metadata", undo)
+    assert refused.exit_code == 4
+    assert f"{undo}: is an undo file" in refused.stderr

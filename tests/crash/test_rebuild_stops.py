@@ -103,7 +103,8 @@ def test_a_database_that_was_damaged_after_a_stop_is_made_again(
         patch.setattr(db_rebuild.DbRebuild, "finish", stop)
         assert run_cli("index", "rebuild", small, "--yes", "--all").exit_code == 7
     (current / database / "CURRENT").write_bytes(b"junk\n")
-    assert run_cli("index", "rebuild", small, "--yes", "--all").exit_code == 0
+    again = run_cli("index", "rebuild", small, "--yes", "--all")
+    assert again.exit_code == int(database == "ledgers"), "fences and limbo of rows that are lost"
     assert (list(index_rows(current)), [key for key, _ in ledger_rows(current)]) == before
     assert [name for name in foreign(current) if "bkctl-rebuild" in name] == []
 
@@ -123,7 +124,8 @@ def test_an_idx_file_that_was_damaged_after_a_stop_is_made_again(
     at = 0 if damage == "header" else 1024
     data[at : at + 8] = bytes(8)
     file.write_bytes(data)
-    assert run_cli("index", "rebuild", folder, "--yes").exit_code == 0
+    again = run_cli("index", "rebuild", folder, "--yes")
+    assert again.exit_code == int(damage == "header"), again.stderr
     assert list(index_rows(current)) == before
     assert file.read_bytes()[:4] == b"BKLE"
     assert [name for name in foreign(current) if "bkctl-rebuild" in name] == []
@@ -148,7 +150,7 @@ def test_a_stop_in_the_second_directory_keeps_what_the_first_one_told(
         assert run_cli("index", "rebuild", folder, "--yes").exit_code == 7
     assert ledger_rows(indexes[0])
     result = run_cli("index", "rebuild", folder, "--yes", "-o", "json")
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == 1, result.stderr
     first, second = json.loads(result.stdout)
     assert {"ledger_added", "fenced"} <= {found["kind"] for found in first["differences"]}
     assert second["differences"] == []

@@ -13,6 +13,7 @@ import pytest
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.spark.failures import as_ours
+from tests.support.cluster_dumps import marked_copy
 from tests.support.manifest import index_rows
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def test_indexes_are_rebuilt_and_the_session_that_was_there_stays(
     current = bookie / "ledgers" / "current"
     before = sorted(index_rows(current))
     shutil.rmtree(current / "locations")
-    command = ("pipeline", "run", "index-rebuild", bookie, "--metadata", DEMO / "zk.json", *ON_SPARK)
+    dump = marked_copy(DEMO / "zk.json", tmp_path / "zk.json")
+    command = ("pipeline", "run", "index-rebuild", bookie, "--metadata", dump, *ON_SPARK)
     dry = run_cli(*command, "--out", tmp_path / "dry", "--dry-run")
     assert dry.exit_code == 0, dry.stderr
     assert not (current / "locations").exists()
@@ -52,7 +54,7 @@ def test_indexes_are_rebuilt_and_the_session_that_was_there_stays(
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
     assert (told["engine"], told["verdict"]) == ("spark", "clean")
-    assert told["metadata"] == str(DEMO / "zk.json")
+    assert told["metadata"] == str(dump)
     assert told["counts"]["rows"] == len(before) > 0
     assert sorted(index_rows(current)) == before
     (table,) = told["tables"]

@@ -52,3 +52,12 @@ def dump_file(path: Path, ledgers: Mapping[int, LedgerMetadata], **options: obje
 def dump_of(ledgers: Mapping[int, LedgerMetadata], **options: object) -> MetadataDump:
     """The same, decoded."""
     return decode_metadata_dump(dump_bytes(ledgers, **options))  # type: ignore[arg-type]
+
+
+def marked_copy(source: Path, target: Path) -> Path:
+    """A copy of an older tool's dump with the end marker that it would have today."""
+    tree = json.loads(source.read_text())
+    newest = max(decode_metadata_dump(source.read_bytes()).ledgers)
+    tree["end"] = DumpEnd(DumpKind.CLUSTER, 1 << 50, len(tree), newest + 1).as_json()
+    target.write_text(json.dumps(tree))
+    return target

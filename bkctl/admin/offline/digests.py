@@ -38,15 +38,20 @@ def digest_book(
     return DigestBook(known, forced=forced, password=password, enabled=mode != "off")
 
 
-def _known(filesystem: FileSystem, metadata_file: str, password: bytes | None) -> dict[int, Digester]:
-    from bkctl.scan.metadata_dump import load_metadata_dump  # protobuf and all; only when there is a dump
-
+def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:
+    """How the entries of ledgers with these metadata are checked."""
     known = {}
-    for ledger, metadata in load_metadata_dump(filesystem, metadata_file).ledgers.items():
+    for ledger, metadata in ledgers.items():
         digester = _digester_of(metadata, password)
         if digester is not None:
             known[ledger] = digester
     return known
+
+
+def _known(filesystem: FileSystem, metadata_file: str, password: bytes | None) -> dict[int, Digester]:
+    from bkctl.scan.metadata_dump import load_metadata_dump  # protobuf and all; only when there is a dump
+
+    return digesters_of(load_metadata_dump(filesystem, metadata_file).ledgers, password)
 
 
 class _FoundDigests(Mapping[int, Digester]):

@@ -6,9 +6,9 @@ it: at every restart the ledger is fenced and without its key again, and a delet
 * where both rows are there, the 16-byte one goes; the 8-byte row stays as it is, but fenced if either is,
   because that is what the bookie answers today and to unfence a ledger could lose entries;
 * a lone 16-byte row becomes an 8-byte row with the same content;
-* a lone 16-byte row of a ledger that the ledgers' metadata do not know goes, its locations before it. The
-  metadata are believed only about ids up to the largest that they know, and only when they know at least one
-  ledger of the index: a dump that is older, or of another cluster, must not delete anything.
+* a lone 16-byte row of a ledger that is proven to be gone (:mod:`bkctl.admin.offline.known_ledgers`) goes,
+  its locations before it. A dump that an operator trusts has to know at least one ledger of the index: one of
+  another cluster must not delete anything.
 
 A row that does not decode is left alone, and so is the other row of its ledger.
 
@@ -19,10 +19,11 @@ by a synced batch before that, so that a run that was killed in between is finis
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from posixpath import join
 
+from bkctl.admin.offline.known_ledgers import KnownLedgers
 from bkctl.codec.ledger_data import (
     KEY_BYTES,
     REBUILT_KEY_BYTES,
@@ -77,8 +78,8 @@ def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
     return dataclasses.replace(eight, fenced=eight.fenced or sixteen.fenced)
 
 
-def plan_repair(fs: FileSystem, current_dir: str, known: Collection[int] | None = None) -> RepairPlan:
-    """What :func:`repair` would do, from a read-only open. ``known`` are the ledgers that exist.
+def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+    """What :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
 
     A directory without a ``ledgers`` database (``.idx`` files have no such rows) has nothing to repair.
     Raises CorruptionError and StorageError when the database cannot be read, RefusedError when ``known``
@@ -94,7 +95,7 @@ def plan_repair(fs: FileSystem, current_dir: str, known: Collection[int] | None 
         store.close()
 
 
-def repair(fs: FileSystem, current_dir: str, known: Collection[int] | None = None) -> RepairPlan:
+def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
     """Repair the ``ledgers`` database of a directory that a ``DirectoryLock`` holds; what was done.
 
     Raises as :func:`plan_repair`, and RefusedError when a process holds a database.
@@ -122,18 +123,22 @@ def _locations_of(ledger: int) -> Operation:
     return DeleteRange(encode_key(ledger, 0), encode_ledger_key(ledger) + b"\xff" * KEY_BYTES + b"\0")
 
 
-def _plan(current_dir: str, store: KeyValueReader, known: Collection[int] | None) -> RepairPlan:
+def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -> RepairPlan:
     plan = RepairPlan(current_dir)
-    newest = max(known, default=-1) if known is not None else -1
-    matches = False
     damaged: set[int] = set()
+    # A look for the lone rows first, so that the cluster is asked about all of them at once.
+    lone = {
+        sixteen.ledger for eight, sixteen in _pairs(store, RepairPlan(""), set()) if sixteen and not eight
+    }
+    gone = frozenset() if known is None else frozenset(known.gone(lone))
+    matches = False
     for eight, sixteen in _pairs(store, plan, damaged):
         row = eight or sixteen
         assert row is not None, "a pair has at least one row"
-        matches = matches or (known is not None and row.ledger in known)
+        matches = matches or (known is not None and bool(gone) and _describes(known, row.ledger))
         if sixteen is None or row.ledger in damaged:
             continue
-        _plan_row(plan, eight, sixteen, known, newest)
+        _plan_row(plan, eight, sixteen, known, gone)
     if plan.deleted and not matches:
         raise RefusedError(
             f"{current_dir}: the ledger metadata know none of the ledgers in this index; are they of another "
@@ -142,12 +147,18 @@ def _plan(current_dir: str, store: KeyValueReader, known: Collection[int] | None
     return plan
 
 
+def _describes(known: KnownLedgers, ledger: int) -> bool:
+    """Whether the metadata are this bookie's by their instance id, or know the ledger."""
+    is_same = known.instance_id is not None and known.cluster.instance_id is not None
+    return known.cluster.is_live or is_same or ledger in known.metadata_of([ledger])
+
+
 def _plan_row(
     plan: RepairPlan,
     eight: LedgerRow | None,
     sixteen: LedgerRow,
-    known: Collection[int] | None,
-    newest: int,
+    known: KnownLedgers | None,
+    gone: frozenset[int],
 ) -> None:
     key = encode_ledger_key(sixteen.ledger)
     old = key.ljust(REBUILT_KEY_BYTES, b"\0")
@@ -158,7 +169,7 @@ def _plan_row(
         if merged != eight.data:
             operations.append(Put(key, encode_ledger_data(merged)))
             detail = "the 8-byte row stays, now fenced as the 16-byte row was"
-    elif known is not None and sixteen.ledger not in known and sixteen.ledger <= newest:
+    elif sixteen.ledger in gone:
         kind, detail = _DELETED, "no such ledger in the metadata; its locations go too"
         plan.deleted.append(sixteen.ledger)
     else:
@@ -168,14 +179,15 @@ def _plan_row(
     plan.rows.append(RepairRow(plan.dir, kind, sixteen.ledger, detail))
 
 
-def _converted_detail(row: LedgerRow, known: Collection[int] | None) -> str:
+def _converted_detail(row: LedgerRow, known: KnownLedgers | None) -> str:
     parts = ["fenced" if row.data.fenced else "not fenced"]
     if not row.data.master_key:
         parts.append("no master key")
-    if known is None:
-        parts.append("may have been deleted (--ledger-metadata tells)")
-    elif row.ledger not in known:
-        parts.append("newer than the metadata, which therefore do not tell whether it was deleted")
+    if known is None or not known.cluster.is_asked:
+        parts.append("may have been deleted (--metadata-uri tells)")
+    elif row.ledger not in known.metadata_of([row.ledger]):
+        why = known.reservation or "it is newer than the metadata"
+        parts.append(f"not in the metadata, which do not tell whether it was deleted: {why}")
     return ", ".join(parts)
 
 

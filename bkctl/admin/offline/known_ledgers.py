@@ -52,6 +52,10 @@ class Cluster(Protocol):
         """The cluster's UUID; None when it is not known."""
 
     @property
+    def is_asked(self) -> bool:
+        """Whether there is anybody who says anything."""
+
+    @property
     def is_live(self) -> bool:
         """Whether it tells how things are now, so that nothing depends on what the index has."""
 
@@ -77,14 +81,12 @@ class Cluster(Protocol):
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         """The metadata of those of some ledgers that have any, many being asked for at once."""
 
-    def placed_on(self, bookie: str, ledgers: Collection[int]) -> set[int]:
-        """Ledgers whose metadata name a bookie: at least those of ``ledgers``, a dump tells all."""
-
 
 class NoCluster:
     """Nobody was asked."""
 
     instance_id: str | None = None
+    is_asked = False
     is_live = False
     time_ms: int | None = None
 
@@ -103,13 +105,11 @@ class NoCluster:
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         return {}
 
-    def placed_on(self, bookie: str, ledgers: Collection[int]) -> set[int]:
-        return set()
-
 
 class DumpedCluster:
     """A dump tells of the moment it was made. ``trusted`` is the operator's word that it is complete."""
 
+    is_asked = True
     is_live = False
 
     def __init__(self, dump: MetadataDump, *, name: str = "the metadata dump", trusted: bool = False) -> None:
@@ -161,13 +161,11 @@ class DumpedCluster:
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         return {ledger: self.ledgers[ledger] for ledger in ledgers if ledger in self.ledgers}
 
-    def placed_on(self, bookie: str, ledgers: Collection[int]) -> set[int]:
-        return {ledger for ledger, metadata in self.ledgers.items() if names(metadata, bookie)}
-
 
 class StoredCluster:
     """A metadata store. A ledger is missing by two proofs: a complete listing, and a read of its own."""
 
+    is_asked = True
     is_live = True
     time_ms: int | None = None
 
@@ -193,14 +191,6 @@ class StoredCluster:
             ledger: found if isinstance(found, CorruptionError) else found.metadata
             for ledger, found in self._ledgers.read_ledgers(ledgers)
             if found is not None
-        }
-
-    def placed_on(self, bookie: str, ledgers: Collection[int]) -> set[int]:
-        # One that does not decode exists, and may well be kept here.
-        return {
-            ledger
-            for ledger, found in self._ledgers.read_ledgers(ledgers)
-            if found is not None and (isinstance(found, CorruptionError) or names(found.metadata, bookie))
         }
 
 
@@ -230,6 +220,11 @@ class KnownLedgers:
         """Bind a cluster to a bookie by its cookie. Raises RefusedError for another cluster's metadata."""
         instance_id = None if cookie is None else cookie.instance_id
         return cls(cluster, bookie, instance_id, cluster.unproved(instance_id), confirmed)
+
+    def is_newer_than(self, time_ms: float) -> bool:
+        """Whether the metadata tell how things were after a moment; those that an operator trusts do."""
+        made_ms = self.cluster.time_ms
+        return self.unproved is None and (self.cluster.is_live or made_ms is None or made_ms >= time_ms)
 
     @property
     def tells_all(self) -> bool:
@@ -302,16 +297,33 @@ class KnownLedgers:
     @property
     def reservation(self) -> str | None:
         """What somebody who asked the metadata should know: why they prove nothing. None when they do."""
-        return None if isinstance(self.cluster, NoCluster) else self.rolled_back or self.unproved
+        return (self.rolled_back or self.unproved) if self.cluster.is_asked else None
 
     def sources(self, ledger: int) -> tuple[Source, ...]:
         """Everything here that has the ledger."""
         return tuple(source for source, ledgers in self.local.items() if ledger in ledgers)
 
 
+def metadata_in(cluster: Cluster, ledger: int) -> LedgerMetadata | None:
+    """One ledger's metadata, None when it has none or they do not decode."""
+    found = cluster.metadata_of((ledger,)).get(ledger)
+    return None if isinstance(found, CorruptionError) else found
+
+
 def names(metadata: LedgerMetadata, bookie: str) -> bool:
     """Whether a ledger's metadata name a bookie for any of its entries."""
     return any(bookie in segment.bookies for segment in metadata.segments)
+
+
+def known_in(filesystem: FileSystem, cluster: Cluster, directories: Sequence[str]) -> KnownLedgers:
+    """Bind a cluster to the bookie of some directories; their cookies are not read when nobody was asked.
+
+    Raises RefusedError for another cluster's metadata; CorruptionError and StorageError when no cookie can be
+    read that is there.
+    """
+    cookie = cookie_in(filesystem, directories) if cluster.is_asked else None
+    bookie = cookie.bookie_host if cookie is not None and cookie.has_fields else None
+    return KnownLedgers.of(cluster, cookie, bookie)
 
 
 def cookie_in(filesystem: FileSystem, directories: Sequence[str]) -> Cookie | None:

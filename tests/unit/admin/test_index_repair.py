@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.admin.offline.index_repair import RepairRow, plan_repair, repair
+from bkctl.admin.offline.known_ledgers import DumpedCluster, KnownLedgers
+from bkctl.client.ops.create import NewLedger
 from bkctl.codec.ledger_data import FLAGS_ID, LedgerData, encode_flags, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
 from bkctl.errors import RefusedError, StorageError
@@ -15,7 +17,9 @@ from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import RocksStore, open_store
+from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
+from tests.support import cluster_dumps
 
 DATA = Path(__file__).parents[2] / "data" / "index"
 FS = PosixFileSystem()
@@ -23,6 +27,15 @@ KEY = bytes(range(20))
 REBUILT = LedgerData(fenced=True, master_key=b"")
 NORMAL = LedgerData(fenced=False, master_key=KEY, explicit_lac=bytes(20), limbo=True)
 Rows = dict[bytes, bytes]
+
+
+METADATA = NewLedger(1, 1, 1, DigestType.CRC32C, b"pw").metadata(("bookie:3181",))
+
+
+def known_of(*ledgers: int) -> KnownLedgers:
+    """What a dump of an older tool, which an operator trusts, says to a bookie without a cookie."""
+    dump = cluster_dumps.dump_of(dict.fromkeys(ledgers, METADATA), marked=False, instance_id=None)
+    return KnownLedgers.of(DumpedCluster(dump, trusted=True), None, None)
 
 
 def eight(ledger: int) -> bytes:
@@ -96,7 +109,7 @@ def test_ledgers_that_do_not_exist_go_with_their_locations(tmp_path: Path) -> No
         for entry in (0, 5, 2**63 - 1, -1)
     }
     current = make(tmp_path, MIXED, locations)
-    plan = repair(FS, current, known={1, 4, 5})
+    plan = repair(FS, current, known=known_of(1, 4, 5))
     assert [(row.kind, row.ledger) for row in plan.rows] == [
         ("collapsed", 1),
         ("collapsed", 2),  # its own row is GC's business
@@ -109,8 +122,8 @@ def test_ledgers_that_do_not_exist_go_with_their_locations(tmp_path: Path) -> No
     assert rows_in(tmp_path / "current/locations") == left
 
 
-@pytest.mark.parametrize("known", [{100, 200}])
-def test_metadata_of_another_cluster_delete_nothing(tmp_path: Path, known: set[int]) -> None:
+def test_metadata_of_another_cluster_delete_nothing(tmp_path: Path) -> None:
+    known = known_of(100, 200)
     current = make(tmp_path, MIXED)
     for act in (plan_repair, repair):
         with pytest.raises(RefusedError, match="another cluster"):
@@ -119,7 +132,7 @@ def test_metadata_of_another_cluster_delete_nothing(tmp_path: Path, known: set[i
 
 
 def test_metadata_without_ledgers_delete_nothing(tmp_path: Path) -> None:
-    plan = repair(FS, make(tmp_path, MIXED), known=set())
+    plan = repair(FS, make(tmp_path, MIXED), known=known_of())
     assert {row.kind for row in plan.rows} == {"collapsed", "converted"}
 
 
@@ -155,18 +168,18 @@ def test_killed_between_the_databases_a_rerun_finishes(
 
     monkeypatch.setattr(RocksStore, "write", fail_on_ledgers)
     with pytest.raises(StorageError):
-        repair(FS, current, known={1, 4, 5})
+        repair(FS, current, known=known_of(1, 4, 5))
     monkeypatch.undo()
     assert rows_in(tmp_path / "current/ledgers") == MIXED
     assert rows_in(tmp_path / "current/locations") == {}
-    assert [row.kind for row in repair(FS, current, known={1, 4, 5}).rows].count("deleted") == 1
+    assert [row.kind for row in repair(FS, current, known=known_of(1, 4, 5)).rows].count("deleted") == 1
 
 
 def test_a_real_bookies_rows(tmp_path: Path) -> None:
     """Sample b: Java's LedgersIndexRebuildOp ran on it, then ledger 7 was made."""
     shutil.copytree(DATA / "b/l", tmp_path / "l")
     current = str(tmp_path / "l/current")
-    detail = "fenced, no master key, may have been deleted (--ledger-metadata tells)"
+    detail = "fenced, no master key, may have been deleted (--metadata-uri tells)"
     assert repair(FS, current).rows == [
         RepairRow(current, "converted", 5, detail),
         RepairRow(current, "converted", 6, detail),

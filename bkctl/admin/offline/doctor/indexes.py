@@ -231,7 +231,8 @@ def _severity(first: IndexFinding) -> Severity:
 
 def _next(exam: Examination, first: IndexFinding) -> NextStep:
     """The step of ``index check``, with what the doctor can show besides."""
-    step = next_step(first, exam.metadata_file)
+    metadata = () if exam.metadata_file is None else ("--ledger-metadata", exam.metadata_file)
+    step = next_step(first, metadata)
     if first.kind is Kind.LOST_INDEX and exam.config is not None and not exam.other_storage:
         return ended_by(("index", "rebuild", first.dir, "--storage", "db", "--yes"))
     if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):

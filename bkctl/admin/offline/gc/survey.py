@@ -13,7 +13,7 @@ from bkctl.admin.offline.gc.log_facts import LogFacts, LogReader, unreadable
 from bkctl.admin.offline.gc.unreplayed import Unreplayed, read_unreplayed
 from bkctl.admin.offline.holders import Holder, holders, is_dirty
 from bkctl.admin.offline.index_check.layout import IndexSpace
-from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, NoCluster, Source, cookie_in
+from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, Source, cookie_in
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name
@@ -134,8 +134,7 @@ def survey(
 
     ``confirmed`` says that it is well that the metadata lack ledgers which are newer than they.
     """
-    asked = not isinstance(cluster, NoCluster)
-    cookie = cookie_in(filesystem, (*space.log_dirs, *space.index_dirs)) if asked else None
+    cookie = cookie_in(filesystem, (*space.log_dirs, *space.index_dirs)) if cluster.is_asked else None
     known = KnownLedgers.of(cluster, cookie, space.bookie, confirmed=confirmed)
     directories = sorted({*space.log_dirs, *space.index_dirs})
     held = [holder for directory in directories for holder in holders(directory)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import merge
 from operator import itemgetter
 
@@ -19,12 +19,13 @@ from bkctl.admin.offline.index_check.finding import (
 )
 from bkctl.admin.offline.index_check.index_rows import IndexRows
 from bkctl.admin.offline.index_check.layout import IndexSpace
-from bkctl.admin.offline.index_check.ledger_rows import KnownLedgers, read_ledgers
+from bkctl.admin.offline.index_check.ledger_rows import IndexedLedgers, read_ledgers
 from bkctl.admin.offline.index_check.log_entries import LogEntryReader
 from bkctl.admin.offline.index_check.places import LogPlaces
 from bkctl.admin.offline.index_check.replay import Replay
 from bkctl.admin.offline.index_check.row_sort import RowSorter, block_rows
 from bkctl.admin.offline.index_check.strange_ledgers import StrangeLedgers
+from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in, names
 from bkctl.admin.offline.rebuild.location_runs import Rows, no_rows
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -40,11 +41,18 @@ _Judged = tuple[int, int, "Finding | str"]
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """``metadata`` is ledger id to metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
+    """``cluster`` says which ledgers there are; where nobody was asked ``metadata`` does, ledger id to
+    metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
 
     book: DigestBook
     metadata: Mapping[int, LedgerMetadata] | None
     memory_bytes: int
+    cluster: Cluster = field(default_factory=NoCluster)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody says which ledgers there are."""
+        return self.metadata is not None or self.cluster.is_asked
 
 
 def check_spaces(
@@ -52,11 +60,13 @@ def check_spaces(
 ) -> Iterator[Finding]:
     """Findings of every space. An index that cannot be read any further is a finding, too.
 
-    Raises StorageError when a directory, a journal or the temporary directory fails.
+    Raises StorageError when a directory, a journal or the temporary directory fails, RefusedError when the
+    metadata are another cluster's.
     """
-    for space in spaces:
+    known = [_known(filesystem, space, options) for space in spaces]
+    for space, ledgers in zip(spaces, known, strict=True):
         try:
-            yield from _SpaceCheck(filesystem, space, options).findings(advance)
+            yield from _SpaceCheck(filesystem, space, options, ledgers).findings(advance)
         except CorruptionError as error:
             yield about_directory(Kind.UNREADABLE_INDEX, space.dir, f"{error}; the rest was not checked")
 
@@ -64,7 +74,10 @@ def check_spaces(
 class _SpaceCheck:
     """One index, or the ``.idx`` files of one bookie."""
 
-    def __init__(self, filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> None:
+    def __init__(
+        self, filesystem: FileSystem, space: IndexSpace, options: CheckOptions, known: KnownLedgers
+    ) -> None:
+        self._in_cluster = known
         self._filesystem = filesystem
         self._space = space
         self._options = options
@@ -103,7 +116,7 @@ class _SpaceCheck:
         if not space.journal_dirs:
             detail = "no journal of this bookie was found: what a replay would repair counts as damage"
             yield about_directory(Kind.NO_JOURNAL, space.dir, detail)
-        if self._options.metadata is not None and space.bookie is None:
+        if self._options.is_told and space.bookie is None:
             detail = "no cookie: which ledgers of the metadata are this bookie's is not known"
             yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)
 
@@ -128,20 +141,18 @@ class _SpaceCheck:
             raise CorruptionError("index", expected="locations/ and ledgers/, or .idx files", path=directory)
         return index
 
-    def _expected(self) -> Collection[int]:
-        """Ledgers of the metadata that have this bookie in an ensemble."""
+    def _expected(self) -> Container[int]:
+        """Ledgers whose metadata have this bookie in an ensemble."""
         bookie = self._space.bookie
-        metadata = self._options.metadata
-        if metadata is None or bookie is None:
+        if bookie is None:
             return ()
-        return {
-            ledger
-            for ledger, facts in metadata.items()
-            if any(bookie in segment.bookies for segment in facts.segments)
-        }
+        if self._options.cluster.is_asked:
+            return _KeptHere(self._in_cluster)
+        metadata = self._options.metadata or {}
+        return {ledger for ledger, facts in metadata.items() if names(facts, bookie)}
 
     def _compared(
-        self, indexes: Sequence[DirectoryIndex], known: KnownLedgers, sorter: RowSorter, replay: Replay
+        self, indexes: Sequence[DirectoryIndex], known: IndexedLedgers, sorter: RowSorter, replay: Replay
     ) -> Generator[Finding, None, set[int]]:
         """Findings in order of ledgers; the known ledgers with entries in the journal alone."""
         index = IndexRows(indexes, known)
@@ -163,7 +174,7 @@ class _SpaceCheck:
         yield from strange.end()
         return journaled
 
-    def _odd_rows(self, rows: Rows, known: KnownLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
+    def _odd_rows(self, rows: Rows, known: IndexedLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
         """Locations of negative entry ids, which no log reader takes for entries."""
         if not len(rows):
             return
@@ -176,7 +187,7 @@ class _SpaceCheck:
                 assert isinstance(judged, Finding), "what is not journaled is a finding"
                 yield judged
 
-    def _judged(self, compared: Comparison, known: KnownLedgers, replay: Replay) -> Iterator[Finding]:
+    def _judged(self, compared: Comparison, known: IndexedLedgers, replay: Replay) -> Iterator[Finding]:
         unproved = self._unproved_rows(compared, known, replay)
         unindexed = self._unindexed(compared, known)
         for ledger, _, finding in merge(unproved, unindexed, key=itemgetter(0, 1)):
@@ -185,7 +196,7 @@ class _SpaceCheck:
             else:
                 yield finding
 
-    def _unproved_rows(self, compared: Comparison, known: KnownLedgers, replay: Replay) -> list[_Judged]:
+    def _unproved_rows(self, compared: Comparison, known: IndexedLedgers, replay: Replay) -> list[_Judged]:
         """Looks at the places in order of logs and offsets, and puts what is wrong back in order of keys."""
         rows = compared.unproved
         _, is_known = known.find(rows.ledgers)
@@ -223,7 +234,7 @@ class _SpaceCheck:
             detail += f"; the entry stands in log {copy >> 32} at {copy & OFFSET_MAX}"
         return Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
 
-    def _unindexed(self, compared: Comparison, known: KnownLedgers) -> Iterator[_Judged]:
+    def _unindexed(self, compared: Comparison, known: IndexedLedgers) -> Iterator[_Judged]:
         """Entries of known ledgers without a row."""
         rows = compared.unindexed
         _, is_known = known.find(rows.ledgers)
@@ -241,7 +252,7 @@ class _SpaceCheck:
             finding = Finding(Kind.MISSING_LOCATION, self._space.dir, ledger, entry, log_id, offset, detail)
             yield ledger, entry, finding
 
-    def _without_entries(self, known: KnownLedgers, journaled: set[int]) -> Iterator[Finding]:
+    def _without_entries(self, known: IndexedLedgers, journaled: set[int]) -> Iterator[Finding]:
         for ledger in known.ids[~known.seen].tolist():
             if ledger in known.hidden:
                 continue
@@ -249,6 +260,25 @@ class _SpaceCheck:
             if ledger in journaled:
                 detail = "its entries are in the journal alone so far"
             yield about_ledger(Kind.LEDGER_WITHOUT_ENTRIES, self._space.dir, ledger, detail)
+
+
+class _KeptHere(Container[int]):
+    """The ledgers that a cluster keeps on a bookie; it is asked about each one that somebody asks for."""
+
+    def __init__(self, known: KnownLedgers) -> None:
+        self._known = known
+
+    def __contains__(self, ledger: object) -> bool:
+        return isinstance(ledger, int) and self._known.keeps(ledger) is True
+
+
+def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> KnownLedgers:
+    """What the cluster says to the bookie of a space. Raises RefusedError."""
+    try:
+        return known_in(filesystem, options.cluster, (*space.log_dirs, *space.index_dirs))
+    except CorruptionError:
+        # Whose directory it is cannot be told then, and nothing is taken for gone here anyway.
+        return KnownLedgers.of(options.cluster, None, space.bookie)
 
 
 class _PendingReplay:

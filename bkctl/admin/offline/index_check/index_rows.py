@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bkctl.admin.offline.index_check.finding import Finding, Kind
-from bkctl.admin.offline.index_check.ledger_rows import KnownLedgers, damage_finding
+from bkctl.admin.offline.index_check.ledger_rows import IndexedLedgers, damage_finding
 from bkctl.admin.offline.index_check.row_sort import in_order
 from bkctl.admin.offline.rebuild.location_runs import Rows, concatenated
 from bkctl.codec.location import LocationColumns
@@ -26,7 +26,7 @@ class IndexRows:
     negative entry ids, which stand in no order that is of use.
     """
 
-    def __init__(self, indexes: Sequence[DirectoryIndex], known: KnownLedgers) -> None:
+    def __init__(self, indexes: Sequence[DirectoryIndex], known: IndexedLedgers) -> None:
         self._indexes = indexes
         self._known = known
         self._findings: list[Finding] = []

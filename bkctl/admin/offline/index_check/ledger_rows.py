@@ -22,7 +22,7 @@ Column = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class KnownLedgers:
+class IndexedLedgers:
     """``ids`` ascend. ``seen`` says of each whether an entry of it was found anywhere. ``hidden`` are ledgers
     of which the index cannot be read, so that nothing is said of entries missing from it. ``owners`` are
     ledgers with a file in several ``.idx`` directories, and the directory whose file counts."""
@@ -42,7 +42,7 @@ class KnownLedgers:
 
 def read_ledgers(
     filesystem: FileSystem, space: IndexSpace, indexes: Sequence[DirectoryIndex]
-) -> Generator[Finding, None, KnownLedgers]:
+) -> Generator[Finding, None, IndexedLedgers]:
     """Findings about ledger rows; the ledgers. Raises CorruptionError, StorageError.
 
     Memory: some ten bytes for each ledger.
@@ -64,7 +64,7 @@ def read_ledgers(
             yield about_ledger(Kind.DUPLICATE_IDX, owner, ledger, detail)
     every = np.union1d(every, np.fromiter(hidden, np.int64))
     seen = np.zeros(len(every), np.bool_)
-    return KnownLedgers(every, seen, hidden if space.kind == "idx" else set(), owners)
+    return IndexedLedgers(every, seen, hidden if space.kind == "idx" else set(), owners)
 
 
 def _owner(filesystem: FileSystem, space: IndexSpace, ledger: int) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from posixpath import join
 
 from bkctl.admin.offline.file_steps import LOG_INSTEAD
@@ -47,10 +48,9 @@ INSTEAD = {
 _REBUILD = ("index", "rebuild")
 
 
-def next_step(finding: Finding, metadata_file: str | None = None) -> NextStep:
-    """Return what to do about a finding; ``metadata_file`` is the dump of metadata that was given."""
+def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
+    """Return what to do about a finding; ``metadata`` are the options that say who was asked."""
     kind, directory = finding.kind, finding.dir
-    metadata = ("--ledger-metadata", metadata_file) if metadata_file is not None else ()
     if kind in INSTEAD:
         return not_ended(INSTEAD[kind], *_look(finding))
     if kind is Kind.WIDE_KEY:

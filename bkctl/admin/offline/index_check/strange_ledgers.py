@@ -6,7 +6,7 @@ it or the ledgers' metadata says that this bookie holds it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ class _Tally:
 class StrangeLedgers:
     """Fed with comparisons in key order; ``expected`` are ledgers that the metadata places here."""
 
-    def __init__(self, space: IndexSpace, expected: Collection[int], master_keys: Collection[int]) -> None:
+    def __init__(self, space: IndexSpace, expected: Container[int], master_keys: Collection[int]) -> None:
         self._space = space
         self._expected = expected
         self._master_keys = master_keys
@@ -107,9 +107,7 @@ class StrangeLedgers:
             )
             return about_ledger(Kind.PENDING_REPLAY, directory, ledger, detail)
         kind = Kind.LOCATIONS_WITHOUT_LEDGER if tally.locations else Kind.MISSING_LEDGER
-        detail = (
-            f"{what}, but no ledger row: reads fail, and GC deletes its logs (bkctl index rebuild --ledgers)"
-        )
+        detail = f"{what}, but no ledger row: reads fail, and GC deletes its logs (bkctl index rebuild --all)"
         return about_ledger(kind, directory, ledger, detail)
 
     def _leaked(self, ledger: int, count: int) -> Finding:

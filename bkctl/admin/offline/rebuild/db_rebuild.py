@@ -8,24 +8,35 @@ those.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, replace
 from typing import Any
 
+from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
+from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
+from bkctl.admin.offline.rebuild.census import take_census
 from bkctl.admin.offline.rebuild.difference import Difference
-from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
 from bkctl.admin.offline.rebuild.ledger_build import build_ledgers
 from bkctl.admin.offline.rebuild.ledger_rows import (
     LedgerPlan,
     LedgerSources,
-    OldRows,
     plan_ledgers,
-    read_old_rows,
+    put_into_limbo,
 )
 from bkctl.admin.offline.rebuild.location_build import build_locations
-from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Run
 from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
+from bkctl.admin.offline.rebuild.old_locations import (
+    NO_LOCATIONS,
+    LostEntries,
+    OldLocations,
+    dangling_entries,
+    lost_entries,
+    old_ledgers,
+)
+from bkctl.admin.offline.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import LedgerDirectory
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
@@ -45,6 +56,9 @@ from bkctl.errors import RefusedError
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.vfs import PosixFileSystem
+
+#: Differences that want new ledger rows, though only locations were asked for.
+_NEW_ROWS = ("limbo_set", "ledger_added")
 
 
 class DbRebuild:
@@ -68,6 +82,8 @@ class DbRebuild:
         self._stamp = backup_stamp()
         self._backups: list[str] = []
         self._lost: list[int] = []
+        self._merged: list[Run] | None = None
+        self._known: KnownLedgers = known_in(self._fs, options.cluster, [directory.ledger_dir, current])
 
     def run(self) -> RebuildResult:
         """Rebuild, verify, swap; :meth:`finish` is to follow.
@@ -87,7 +103,7 @@ class DbRebuild:
         differences = [*plan.differences, *self._notes(old)]
         rows: int | None = None
         if not self._options.dry_run:
-            if self._options.ledgers or any(d.kind == "limbo_set" for d in plan.differences):
+            if self._options.ledgers or any(d.kind in _NEW_ROWS for d in plan.differences):
                 differences = self._replace_ledgers(old, plan, differences)
             if self._options.locations and found is not None:
                 rows = self._replace_locations(found, plan)
@@ -111,25 +127,62 @@ class DbRebuild:
         return found
 
     def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
+        located = old_ledgers(self._directory.index_dir)
         facts = JournalFacts()
         if old.problem is not None or old.damaged:
-            with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
-                facts = read_journals(self._fs, self._journals)
-        metadata = self._options.metadata
-        sources = LedgerSources(
-            facts,
-            frozenset() if found is None else found.ledgers,
-            None if metadata is None else dict(metadata),
-        )
-        plan = plan_ledgers(old, sources, self._directory.serves)
-        self._lost = sorted(found.lost(list(plan.rows))) if found is not None else []
-        if self._lost:
-            plan = plan_ledgers(old, sources, self._directory.serves, self._lost)
+            facts = self._read_journals()
+        local: dict[Source, Set[int]] = {
+            Source.LOCATIONS: located.ledgers,
+            Source.LOGS: frozenset() if found is None else found.ledgers,
+        }
+        if old.problem is not None:
+            local[Source.JOURNALS] = facts.ledgers
+        known = self._known
+        census = take_census(old, local, known, self._directory.serves, self._replayed)
+        if census.added and not facts.read:
+            facts = self._read_journals()
+        unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
+        current = known.is_newer_than(last_written_ms(self._journals, self._directory.ledger_dir))
+        plan = plan_ledgers(old, census, LedgerSources(facts, known.metadata_of(unread), current))
+        self._set_limbo(plan, found, located)
         plan.differences += [
             Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
             for path in facts.damaged
         ]
         return plan
+
+    def _replayed(self) -> set[int]:
+        return replayed_keys(self._fs, self._journals)
+
+    def _read_journals(self) -> JournalFacts:
+        with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
+            return read_journals(self._fs, self._journals)
+
+    def _set_limbo(self, plan: LedgerPlan, found: LogSet | None, located: OldLocations) -> None:
+        """Limbo for what damage of the logs, or a log that is not there any more, may have taken."""
+        if found is None:
+            return
+        self._lost = sorted(found.lost(list(plan.rows)))
+        put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
+        if not self._options.locations or located.problem == NO_LOCATIONS:
+            return
+        if located.problem is not None:
+            text = f"old locations not compared as a whole: {located.problem}"
+            plan.differences.append(Difference("note", None, text))
+        gone = self._lost_entries(found, located.ledgers & plan.rows.keys())
+        for ledger, lost in sorted(gone.items()):
+            text = f"{lost} had a location in the old index and stand in no log"
+            plan.differences.append(Difference("locations_lost", ledger, text))
+        put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
+
+    def _lost_entries(self, found: LogSet, ledgers: set[int]) -> dict[int, LostEntries]:
+        index_dirs, options = [self._directory.index_dir], self._options
+        if options.dry_run:
+            return dangling_entries(self._fs, index_dirs, "db", found.logs, ledgers)
+        runs, rows_max = self._few_runs(found), options.rows_beside(found.held_bytes)
+        total = sum(run.rows for run in runs) * ROW_BYTES
+        with options.phase("comparing the old index", total) as advance:
+            return lost_entries(self._fs, index_dirs, "db", runs, ledgers, rows_max, advance)
 
     def _notes(self, old: OldRows) -> list[Difference]:
         notes = []
@@ -144,8 +197,12 @@ class DbRebuild:
     ) -> list[Difference]:
         """Build and swap the ledger rows; the differences, of the run that built them."""
         options = self._options
-        known = sorted(options.metadata or ())
-        fingerprint = hashlib.sha256(repr((options.accept_loss, known, self._lost)).encode()).hexdigest()
+        known = self._known
+        # Of a live store the next id changes all the time, and so may its answers: those of the first run
+        # stand, because its rows are in place.
+        upcoming = None if known.cluster.is_live else known.next_ledger
+        asked = (known.cluster.instance_id, known.unproved, known.cluster.time_ms, upcoming)
+        fingerprint = hashlib.sha256(repr((options.accept_loss, asked, self._lost)).encode()).hexdigest()
         # Rows that wait for their swap may be older than what a bookie has written since: made again. So are
         # those in place when they have been damaged since.
         sound = old.problem is None and not old.damaged and not old.collapsed
@@ -177,16 +234,25 @@ class DbRebuild:
         rows: int = result["rows"]
         return rows
 
+    def _few_runs(self, found: LogSet) -> list[Run]:
+        """The runs of the logs, merged where they are very many; made once."""
+        if self._merged is None:
+            rows_max = self._options.rows_beside(found.held_bytes)
+            work = self._locations.work
+            self._merged = fewer_runs(work, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        return self._merged
+
     def _build_locations(self, found: LogSet, ledgers_path: str) -> dict[str, Any]:
         work, options = self._locations.work, self._options
         rows_max = options.rows_beside(found.held_bytes)
-        runs = fewer_runs(work, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        runs = self._few_runs(found)
         total = sum(run.rows for run in runs)
         with options.phase("writing the index", total * ROW_BYTES) as advance:
             tables = build_locations(
                 work, runs, ledgers_path, rows_max, self._workers, lambda rows: advance(rows * ROW_BYTES)
             )
         work.discard(MERGED)
+        self._merged = None
         rows = sum(table.rows for table in tables)
         with options.phase("verifying the index", 2 * rows * ROW_BYTES) as advance:
             verify_locations(

@@ -13,12 +13,14 @@ class Difference:
     kind                  meaning
     ===================== =======================================================================
     ledger_added          there was no readable row; it has one now
-    ledger_not_in_metadata it has entries here, but no metadata, so it gets no row
+    ledger_not_in_metadata it is proven to be deleted, so it gets no row, and loses what it had here
+    ledger_not_here       its metadata name other bookies only, so it gets no row
     fenced                it is fenced now; the old row was not, or could not be read
     master_key_unknown    no source has it; the first client that comes sets it
     explicit_lac_lost     the old row could not be read, and no journal has an explicit LAC
     explicit_lac_from_journal it was taken from a journal
     limbo_set             entries may be lost: a missing one is answered "unknown"
+    locations_lost        the old index knew entries that stand in no log
     entries_lost          entries may be lost, and the storage has no way to say so
     rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
     note                  about the directory; no ledger
@@ -28,3 +30,11 @@ class Difference:
     kind: str
     ledger: int | None
     detail: str
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether something is not as it was, or not known any more, so that the exit code says so."""
+        return self.kind not in _HARMLESS
+
+
+_HARMLESS = frozenset({"rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})

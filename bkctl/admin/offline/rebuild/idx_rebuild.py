@@ -12,15 +12,21 @@ from it. The result says so for each ledger.
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 from dataclasses import asdict, dataclass, replace
 
+from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
+from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
+from bkctl.admin.offline.rebuild.census import take_census
 from bkctl.admin.offline.rebuild.difference import Difference
 from bkctl.admin.offline.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
-from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
-from bkctl.admin.offline.rebuild.ledger_rows import LedgerSources, OldRows, plan_ledgers
-from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
+from bkctl.admin.offline.rebuild.ledger_rows import LedgerSources, plan_ledgers
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Run
 from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
+from bkctl.admin.offline.rebuild.old_locations import LostEntries, dangling_entries, lost_entries
+from bkctl.admin.offline.rebuild.old_rows import OldRows
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
@@ -68,6 +74,9 @@ class IdxRebuild:
         self._works = {path: WorkDirectory(f"{path}/idx{SUFFIX}") for path in self._indexes}
         self._main = self._works[self._indexes[0]]
         self._lost: list[int] = []
+        self._merged: list[Run] | None = None
+        folders = [d.ledger_dir for d in placement.directories] + self._indexes
+        self._known: KnownLedgers = known_in(self._fs, options.cluster, folders)
 
     def run(self) -> RebuildResult:
         """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
@@ -121,18 +130,42 @@ class IdxRebuild:
                 rows.rows[ledger] = LedgerData(header.fenced, header.master_key, header.explicit_lac)
         facts = JournalFacts()
         if rows.problem is not None or rows.damaged:
-            with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
-                facts = read_journals(self._fs, self._placement.journals)
-        metadata = self._options.metadata
-        logs = found.ledgers
-        if metadata is None and rows.problem is not None:
-            # Without old files the journals say which ledgers of the logs are not deleted.
-            logs = logs & facts.ledgers
-        sources = LedgerSources(facts, logs, None if metadata is None else dict(metadata))
-        plan = plan_ledgers(rows, sources, lambda _: True)
+            facts = self._read_journals()
+        local: dict[Source, Set[int]] = {Source.LOGS: found.ledgers}
+        if rows.problem is not None:
+            local[Source.JOURNALS] = facts.ledgers
+        known = self._known
+        census = take_census(rows, local, known, lambda _: True, self._replayed)
+        if census.added and not facts.read:
+            facts = self._read_journals()
+        unread = [ledger for ledger in census.ledgers if not rows.trusts(ledger)]
+        ledger_dirs = {directory.ledger_dir for directory in self._placement.directories}
+        current = known.is_newer_than(last_written_ms(self._placement.journals, *ledger_dirs))
+        metadata = known.metadata_of(unread)
+        plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
-        self._lost = sorted(found.lost(list(headers)) & headers.keys())
+        gone = self._lost_entries(found, old.homes.keys() & headers.keys())
+        for ledger, lost in sorted(gone.items()):
+            text = f"{lost} had a location in the old index and stand in no log"
+            plan.differences.append(Difference("locations_lost", ledger, text))
+        self._lost = sorted((found.lost(list(headers)) | gone.keys()) & headers.keys())
         return headers, [*plan.differences, *self._fence_lost(headers)]
+
+    def _replayed(self) -> set[int]:
+        return replayed_keys(self._fs, self._placement.journals)
+
+    def _read_journals(self) -> JournalFacts:
+        with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
+            return read_journals(self._fs, self._placement.journals)
+
+    def _lost_entries(self, found: LogSet, ledgers: set[int]) -> dict[int, LostEntries]:
+        options = self._options
+        if options.dry_run:
+            return dangling_entries(self._fs, self._indexes, "idx", found.logs, ledgers)
+        runs, rows_max = self._few_runs(found), options.rows_beside(found.held_bytes)
+        total = sum(run.rows for run in runs) * ROW_BYTES
+        with options.phase("comparing the old index", total) as advance:
+            return lost_entries(self._fs, self._indexes, "idx", runs, ledgers, rows_max, advance)
 
     def _fence_lost(self, headers: dict[int, FileInfoHeader]) -> list[Difference]:
         differences = []
@@ -212,6 +245,13 @@ class IdxRebuild:
             return False
         return True
 
+    def _few_runs(self, found: LogSet) -> list[Run]:
+        """The runs of the logs, merged where they are very many; made once."""
+        if self._merged is None:
+            rows_max = self._options.rows_beside(found.held_bytes)
+            self._merged = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        return self._merged
+
     def _build(self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:
         trees = {path: work.at(_TREE) for path, work in self._works.items()}
         for work in self._works.values():
@@ -219,11 +259,12 @@ class IdxRebuild:
             work.prepare(_TREE)
         roots = {ledger: trees[old.homes.get(ledger, self._indexes[0])] for ledger in headers}
         rows_max = self._options.rows_beside(found.held_bytes)
-        runs = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        runs = self._few_runs(found)
         total = sum(run.rows for run in runs)
         with self._options.phase("writing the index", total * ROW_BYTES) as advance:
             slots = write_idx_files(roots, headers, runs, rows_max, lambda n: advance(n * ROW_BYTES))
         self._main.discard(MERGED)
+        self._merged = None
         with self._options.phase("verifying the index", slots * ROW_BYTES) as advance:
             verify_idx_files(
                 list(trees.values()), found.logs, slots, rows_max, lambda n: advance(n * ROW_BYTES)

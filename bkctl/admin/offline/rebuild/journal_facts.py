@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bkctl.admin.offline.journals import scans_behind_mark
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import JournalFile
+from bkctl.scan.directory import JournalFile, inspect_directory
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -64,3 +65,19 @@ def _take(facts: JournalFacts, record: MarkedRecord) -> None:
         facts.fenced.add(record.ledger)
     elif record.kind is RecordKind.EXPLICIT_LAC:
         facts.explicit_lacs[record.ledger] = content
+
+
+def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile]) -> set[int]:
+    """The ledgers whose master key is in the journals behind the last mark: the next start makes their rows.
+
+    A replay is taken to end where a journal is damaged, as Java's does. Raises StorageError.
+    """
+    keys: set[int] = set()
+    directories = [inspect_directory(fs, path) for path in sorted({each.directory for each in journals})]
+    for scan, start in scans_behind_mark(fs, directories):
+        for item in scan:
+            if isinstance(item, Damage) and item.end > start:
+                break
+            if isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.offset >= start:
+                keys.add(item.ledger)
+    return keys

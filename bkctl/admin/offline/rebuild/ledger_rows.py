@@ -1,51 +1,41 @@
-"""Which ledgers there are and what is known of each: from the old rows, else from everything else.
+"""What is known of each ledger of the new index: from its old row, else from everything else.
 
 Where an old row is readable it is kept as it is. Where it is not, the master key comes from the journals or
-from the password in the ledgers' metadata, the explicit LAC from the journals, and the ledger is fenced
-unless its metadata says OPEN and no journal fences it: a fence too many stops a writer, one too few loses
-acknowledged entries.
+from the password in the ledgers' metadata, the explicit LAC from the journals. What nobody knows is decided
+the safe way: the ledger is fenced unless metadata that are newer than everything here say OPEN and no journal
+fences it, and it is put into limbo, because it may have been. A fence too many stops a writer, one too few
+loses acknowledged entries; a limbo too many sends a reader to other bookies, one too few tells it that an
+entry never was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from bkctl.admin.offline.rebuild.census import Census
 from bkctl.admin.offline.rebuild.difference import Difference
 from bkctl.admin.offline.rebuild.journal_facts import JournalFacts
+from bkctl.admin.offline.rebuild.old_rows import OldRows
 from bkctl.codec.digest import master_key
-from bkctl.codec.ledger_data import FLAGS_ID, KEY_BYTES, LedgerData, decode_ledger_key, encode_ledger_key
+from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.kvstore.rocksdb import open_read_only
-from bkctl.scan.index import LedgerIndex
-from bkctl.scan.index_rows import IndexDamage
 from bkctl.types import LedgerState
-
-
-@dataclass(slots=True)
-class OldRows:
-    """The rows of an index. ``problem`` says why it cannot be trusted as a whole, ``damaged`` are ledgers
-    whose row does not decode, ``collapsed`` ledgers with a 16-byte row, ``flags`` the row of flags."""
-
-    rows: dict[int, LedgerData] = field(default_factory=dict)
-    problem: str | None = None
-    damaged: set[int] = field(default_factory=set)
-    collapsed: dict[int, bool] = field(default_factory=dict)
-    flags: bytes | None = None
-
-    def trusts(self, ledger: int) -> bool:
-        """Whether the ledger's old row says all there is to know."""
-        return self.problem is None and ledger in self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSources:
-    """Where ledgers are known from besides the old rows. ``metadata`` None means that none was given."""
+    """Where the facts of ledgers come from besides their old rows.
+
+    ``is_current`` says whether the metadata are newer than everything the bookie has written, so that a
+    ledger which they call open was not fenced since. ``has_limbo`` is False of ``.idx`` files, which have no
+    such flag.
+    """
 
     journals: JournalFacts
-    logs: frozenset[int]
-    metadata: dict[int, LedgerMetadata] | None = None
+    metadata: Mapping[int, LedgerMetadata] = field(default_factory=dict)
+    is_current: bool = False
+    has_limbo: bool = True
 
 
 @dataclass(slots=True)
@@ -57,61 +47,10 @@ class LedgerPlan:
     differences: list[Difference] = field(default_factory=list)
 
 
-def read_old_rows(directory: str) -> OldRows:
-    """Rows of a ``ledgers`` database as far as they can be read. Raises StorageError when the disk fails."""
-    old = OldRows()
-    try:
-        index = LedgerIndex(store := open_read_only(directory))
-    except NotFoundError:
-        old.problem = "there is no ledgers database"
-        return old
-    except CorruptionError as error:
-        old.problem = str(error)
-        return old
-    try:
-        for row in index.rows():
-            if isinstance(row, IndexDamage):
-                _damaged(old, row)
-            elif row.key_bytes == KEY_BYTES:
-                old.rows[row.ledger] = row.data
-            else:
-                # Rows come in key order, so the 8-byte one, which wins, is there already.
-                old.collapsed[row.ledger] = row.ledger in old.rows
-                old.rows.setdefault(row.ledger, row.data)
-        old.flags = store.get(encode_ledger_key(FLAGS_ID))
-        if store.never_written:
-            # It was made in the place of one that is lost: it does not say that there are no ledgers.
-            old.problem = "nothing was ever written to it"
-    except CorruptionError as error:
-        old.problem = str(error)
-    finally:
-        index.close()
-    return old
-
-
-def _damaged(old: OldRows, row: IndexDamage) -> None:
-    """Note the ledger of a row that does not decode; where its key does not tell, it may be any ledger's."""
-    key = bytes.fromhex(row.key_hex)
-    try:
-        ledger, key_bytes = decode_ledger_key(key)
-    except CorruptionError:
-        if len(key) != KEY_BYTES:  # eight bytes are a negative id, which no ledger has
-            old.problem = f"row {row.key_hex}: {row.reason}" if key else row.reason
-        return
-    # A 16-byte row counts only where the ledger has no other, which would have come before it.
-    if ledger >= 0 and (key_bytes == KEY_BYTES or ledger not in old.rows):
-        old.damaged.add(ledger)
-
-
-def plan_ledgers(
-    old: OldRows,
-    sources: LedgerSources,
-    serves: Callable[[int], bool],
-    limbo: Iterable[int] = (),
-) -> LedgerPlan:
-    """The rows of one directory. ``limbo`` are ledgers that may have lost entries."""
-    plan = LedgerPlan(flags=old.flags)
-    for ledger in sorted(_ledgers(old, sources, serves, plan)):
+def plan_ledgers(old: OldRows, census: Census, sources: LedgerSources) -> LedgerPlan:
+    """The rows of one directory."""
+    plan = LedgerPlan(flags=old.flags, differences=list(census.differences))
+    for ledger in census.ledgers:
         if old.trusts(ledger) and ledger not in old.damaged:
             plan.rows[ledger] = old.rows[ledger]
             if ledger in old.collapsed:
@@ -120,54 +59,36 @@ def plan_ledgers(
                     Difference("rebuilt_key_collapsed", ledger, f"16-byte row dropped; kept: {kept}")
                 )
         else:
-            plan.rows[ledger] = _known_otherwise(ledger, old, sources, plan.differences)
-    for ledger in limbo:
-        data = plan.rows.get(ledger)
-        if data is not None and not data.limbo:
-            plan.rows[ledger] = replace(data, limbo=True)
-            plan.differences.append(
-                Difference(
-                    "limbo_set", ledger, "entries may be lost with the damage; index limbo --clear ends it"
-                )
-            )
+            plan.rows[ledger] = _known_otherwise(ledger, old, census, sources, plan.differences)
     return plan
 
 
-def _ledgers(
-    old: OldRows, sources: LedgerSources, serves: Callable[[int], bool], plan: LedgerPlan
-) -> set[int]:
-    if old.problem is None:
-        return old.rows.keys() | old.damaged
-    ledgers = {
-        ledger
-        for ledger in old.rows.keys() | old.damaged | sources.logs | sources.journals.ledgers
-        if ledger >= 0 and serves(ledger)
-    }
-    if sources.metadata is None:
-        return ledgers
-    gone = ledgers - sources.metadata.keys()
-    plan.differences += [
-        Difference("ledger_not_in_metadata", ledger, "the metadata given says that it is deleted; no row")
-        for ledger in sorted(gone)
-    ]
-    return ledgers - gone
+def put_into_limbo(plan: LedgerPlan, ledgers: Mapping[int, str]) -> None:
+    """Set limbo on ledgers that may have lost entries; the values say why."""
+    for ledger, why in sorted(ledgers.items()):
+        data = plan.rows.get(ledger)
+        if data is not None and not data.limbo:
+            plan.rows[ledger] = replace(data, limbo=True)
+            plan.differences.append(Difference("limbo_set", ledger, f"{why}; index limbo --clear ends it"))
 
 
 def _known_otherwise(
-    ledger: int, old: OldRows, sources: LedgerSources, differences: list[Difference]
+    ledger: int, old: OldRows, census: Census, sources: LedgerSources, differences: list[Difference]
 ) -> LedgerData:
     """A ledger whose old row cannot be read or relied on."""
     journals = sources.journals
     row = old.rows.get(ledger)
-    metadata = (sources.metadata or {}).get(ledger)
+    metadata = sources.metadata.get(ledger)
     key = row.master_key if row is not None else b""
     key = key or journals.master_keys.get(ledger, b"")
     if not key and metadata is not None and metadata.password is not None:
         key = master_key(metadata.password)
-    fenced, why = _fence(ledger, row, journals, metadata)
+    fenced, why = _fence(ledger, row, sources, metadata)
     lac = journals.explicit_lacs.get(ledger) or (row.explicit_lac if row is not None else None)
     if row is None:
-        differences.append(Difference("ledger_added", ledger, "no readable row before"))
+        where = ", ".join(source.value for source in census.added.get(ledger, ()))
+        known = f"; known from: {where}" if where else ""
+        differences.append(Difference("ledger_added", ledger, f"no readable row before{known}"))
     if fenced and not (row is not None and row.fenced):
         differences.append(Difference("fenced", ledger, why))
     if not key:
@@ -178,20 +99,34 @@ def _known_otherwise(
         )
     elif row is None or lac != row.explicit_lac:
         differences.append(Difference("explicit_lac_from_journal", ledger, "taken from a journal"))
-    return LedgerData(fenced, key, lac, row.limbo if row is not None else None)
+    limbo = row.limbo if row is not None else None
+    if row is None and sources.has_limbo:
+        limbo = True
+        differences.append(
+            Difference(
+                "limbo_set",
+                ledger,
+                "whether entries of it had been lost stood in its row alone; index limbo --clear ends it when"
+                " 'bkctl index check' finds no damage",
+            )
+        )
+    return LedgerData(fenced, key, lac, limbo)
 
 
 def _fence(
-    ledger: int, row: LedgerData | None, journals: JournalFacts, metadata: LedgerMetadata | None
+    ledger: int, row: LedgerData | None, sources: LedgerSources, metadata: LedgerMetadata | None
 ) -> tuple[bool, str]:
+    journals = sources.journals
     if row is not None and row.fenced:
         return True, "as before"
     if ledger in journals.fenced:
         return True, "a journal fences it"
     if metadata is None:
-        return True, "whether it was fenced cannot be known without its metadata (--ledger-metadata)"
+        return True, "whether it was fenced cannot be known without its metadata (--metadata-uri)"
     if metadata.state is not LedgerState.OPEN:
         return True, f"its metadata says {metadata.state.value}"
+    if not sources.is_current:
+        return True, "its metadata said OPEN, but it may have been fenced since (--metadata-uri)"
     if journals.damaged:
         return True, "its metadata says OPEN, but a journal that may have fenced it is damaged"
     return False, ""

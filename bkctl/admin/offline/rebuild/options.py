@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from bkctl.admin.offline.known_ledgers import Cluster, NoCluster
 from bkctl.admin.offline.rebuild.difference import Difference
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.digest import Digester
-from bkctl.codec.ledger_metadata import LedgerMetadata
 
 #: What a process needs before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
 PROCESS_BYTES = 72 << 20
@@ -38,7 +38,7 @@ class RebuildOptions:
     """``digest`` is ``auto`` or ``off``; ``jobs`` processes share ``memory_bytes``.
 
     ``recheck`` raises RefusedError when somebody else uses the directories by now; called before a swap.
-    ``metadata`` are the ledgers' metadata where they were given, ``digesters`` what follows from them.
+    ``cluster`` says which ledgers there are, ``digesters`` how the entries of those are checked.
     """
 
     locations: bool = True
@@ -49,7 +49,7 @@ class RebuildOptions:
     accept_loss: bool = False
     drop_old: bool = False
     dry_run: bool = False
-    metadata: Mapping[int, LedgerMetadata] | None = None
+    cluster: Cluster = field(default_factory=NoCluster)
     digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     phase: Phase = silent_phase
     recheck: Callable[[], None] = nothing
@@ -87,3 +87,8 @@ class RebuildResult:
     backups: tuple[str, ...]
     differences: tuple[Difference, ...]
     lossy: bool = False
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether the new index is not all that is known to have been in the old one, or may not be."""
+        return self.lossy or any(difference.is_alarming for difference in self.differences)

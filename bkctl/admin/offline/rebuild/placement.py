@@ -191,7 +191,7 @@ def _by_names(
     pairs = _paired(ledgers, sorted(indexes, key=lambda directory: directory.path))
     if len(pairs) > 1:
         for at, count, ledger, _ in pairs:
-            present = _ledgers_in(fs, ledger.logs)
+            present = ledgers_in(fs, ledger.logs)
             if not present or any(number % count != at for number in present):
                 raise UsageError(
                     f"{path}: {count} ledger directories and no cookie that tells their order, and the "
@@ -201,7 +201,7 @@ def _by_names(
     return pairs
 
 
-def _ledgers_in(fs: FileSystem, logs: Sequence[LogFile]) -> set[int]:
+def ledgers_in(fs: FileSystem, logs: Sequence[LogFile]) -> set[int]:
     """Some ledgers of the logs: those of the maps, else those of the first window."""
     from bkctl.admin.offline.rebuild.log_columns import NotCleanError, clean_columns
 

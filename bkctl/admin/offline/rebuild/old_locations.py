@@ -1,0 +1,224 @@
+"""The locations of the old index: which ledgers have any, and which of them the logs no longer confirm.
+
+Whatever an old index had, a new one has as well, or it is said. An entry that the old index knew and that
+stands in no log is lost: its ledger is put into limbo, as after any other loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from posixpath import join
+
+import numpy as np
+
+from bkctl.admin.offline.index_check.comparison import side_by_side
+from bkctl.admin.offline.index_check.index_rows import rows_of
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Column, Rows, Run, merged, partitions
+from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.codec.location import ID_MAX, LocationColumns, decode_key, encode_key
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.kvstore.base import KeyValueReader
+from bkctl.scan.directory import LogFile
+from bkctl.scan.idx_tree import IdxLocations, IdxTree
+from bkctl.scan.index import LOCATIONS, LocationIndex, open_store
+from bkctl.scan.index_rows import IndexDamage, LocationSource
+from bkctl.vfs import FileSystem
+
+#: Rows read at a time to tell a ledger's first one.
+_FIRST_ROWS = 64
+NO_LOCATIONS = "there is no locations database"
+
+
+@dataclass(slots=True)
+class OldLocations:
+    """``ledgers`` had locations; ``problem`` says why they may not be all."""
+
+    ledgers: set[int] = field(default_factory=set)
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class LostEntries:
+    """Entries of one ledger that only the old index has."""
+
+    count: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.count} entries ({self.first} to {self.last})"
+
+
+def old_ledgers(current_dir: str) -> OldLocations:
+    """The ledgers with a location in a directory's ``locations`` database, by one look at each.
+
+    What Java's deletion leaves behind, negative entry ids and the largest one, does not count. Raises
+    StorageError when the disk fails.
+    """
+    found = OldLocations()
+    try:
+        store = open_store(join(current_dir, LOCATIONS))
+    except NotFoundError:
+        found.problem = NO_LOCATIONS
+        return found
+    except CorruptionError as error:
+        found.problem = str(error)
+        return found
+    try:
+        found.problem = store.damage
+        found.ledgers = set(_ledgers_of(store))
+    except CorruptionError as error:
+        found.problem = str(error)
+    finally:
+        store.close()
+    return found
+
+
+def _ledgers_of(store: KeyValueReader) -> Iterator[int]:
+    start: bytes | None = None
+    while batch := next(iter(store.batches(start, None, rows_max=_FIRST_ROWS)), None):
+        last = None
+        for key, _ in batch:
+            try:
+                ledger, entry = decode_key(key)
+            except CorruptionError:
+                continue  # no ledger's; the next key tells
+            # Keys are unsigned: a ledger's first row has its lowest entry, negative ones come last.
+            if ledger >= 0 and ledger != last and 0 <= entry < ID_MAX:
+                yield ledger
+            last = ledger
+        if last is None:
+            start = batch[-1][0] + b"\0"
+        elif not 0 <= last < ID_MAX:
+            return  # negative ledger ids sort last, and no ledger has one
+        else:
+            start = encode_key(last + 1, 0)
+
+
+def lost_entries(
+    filesystem: FileSystem,
+    index_dirs: Sequence[str],
+    kind: str,
+    runs: Sequence[Run],
+    ledgers: Collection[int],
+    rows_max: int,
+    advance: Advance = nobody,
+) -> dict[int, LostEntries]:
+    """What the old index has of some ledgers and the logs' rows do not. Raises StorageError.
+
+    Rows that do not decode are looked for by their keys; where even the store breaks off, the rest of it is
+    not compared, because nobody knows it.
+    """
+    wanted = np.array(sorted(ledgers), np.int64)
+    lost: dict[int, LostEntries] = {}
+    for directory in index_dirs:
+        damaged: set[tuple[int, int]] = set()
+        old = _old_rows(filesystem, directory, kind, wanted, damaged)
+        for before, now in side_by_side(old, _new_rows(runs, rows_max)):
+            _count(lost, _without(before, now))
+            advance(len(now) * ROW_BYTES)
+        if damaged:
+            _count(lost, _unfound(damaged, runs, rows_max))
+    return lost
+
+
+def dangling_entries(
+    filesystem: FileSystem,
+    index_dirs: Sequence[str],
+    kind: str,
+    logs: Sequence[LogFile],
+    ledgers: Collection[int],
+) -> dict[int, LostEntries]:
+    """The same by the logs that are there alone, for a dry run, which keeps no rows of theirs."""
+    wanted = np.array(sorted(ledgers), np.int64)
+    there = np.array(sorted(log.log_id for log in logs), np.int64)
+    lost: dict[int, LostEntries] = {}
+    for directory in index_dirs:
+        for rows in _old_rows(filesystem, directory, kind, wanted, set()):
+            _count(lost, rows.select(~np.isin(rows.locations >> 32, there)))
+    return lost
+
+
+def _old_rows(
+    filesystem: FileSystem, directory: str, kind: str, wanted: Column, damaged: set[tuple[int, int]]
+) -> Iterator[Rows]:
+    """Rows of the old index in order of keys; keys of those that do not decode go into ``damaged``."""
+    source: LocationSource
+    store = None
+    try:
+        if kind == "idx":
+            source = IdxLocations(IdxTree(filesystem, directory))
+        else:
+            store = open_store(join(directory, LOCATIONS))
+            source = LocationIndex(store)
+        for item in source.rows():
+            if isinstance(item, IndexDamage):
+                damaged |= _key_of(item, wanted)
+                continue
+            yield from _chosen(item, wanted)
+    except (CorruptionError, NotFoundError):
+        return  # what cannot be read says nothing
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _chosen(columns: LocationColumns, wanted: Column) -> Iterator[Rows]:
+    rows = rows_of(columns)
+    keep = (rows.entries >= 0) & (rows.entries != ID_MAX) & np.isin(rows.ledgers, wanted)
+    if keep.any():
+        yield rows if keep.all() else rows.select(keep)
+
+
+def _key_of(damage: IndexDamage, wanted: Column) -> set[tuple[int, int]]:
+    try:
+        ledger, entry = decode_key(bytes.fromhex(damage.key_hex))
+    except CorruptionError:
+        return set()
+    return {(ledger, entry)} if ledger in wanted and 0 <= entry < ID_MAX else set()
+
+
+def _new_rows(runs: Sequence[Run], rows_max: int) -> Iterator[Rows]:
+    return (rows for part in partitions(runs, rows_max) if len(rows := merged(part)))
+
+
+def _without(before: Rows, now: Rows) -> Rows:
+    """The rows of ``before`` whose keys ``now`` does not have; both in order of keys."""
+    if not len(before) or not len(now):
+        return before
+    ledgers = np.concatenate((before.ledgers, now.ledgers))
+    entries = np.concatenate((before.entries, now.entries))
+    order = np.lexsort((np.arange(len(ledgers)) < len(before), entries, ledgers))
+    alike = np.zeros(len(order), np.bool_)
+    alike[1:] = (np.diff(ledgers[order]) == 0) & (np.diff(entries[order]) == 0)
+    confirmed = np.zeros(len(ledgers), np.bool_)
+    confirmed[order] = alike  # a row of ``before`` comes right behind the row of ``now`` with its key
+    return before.select(~confirmed[: len(before)])
+
+
+def _unfound(keys: set[tuple[int, int]], runs: Sequence[Run], rows_max: int) -> Rows:
+    ledgers = np.array(sorted({ledger for ledger, _ in keys}), np.int64)
+    left = set(keys)
+    for rows in _new_rows(runs, rows_max):
+        mine = rows.select(np.isin(rows.ledgers, ledgers))
+        left.difference_update(zip(mine.ledgers.tolist(), mine.entries.tolist(), strict=True))
+    listed = np.array(sorted(left), np.int64).reshape(-1, 2)
+    return Rows(listed[:, 0], listed[:, 1], np.zeros(len(listed), np.int64))
+
+
+def _count(lost: dict[int, LostEntries], rows: Rows) -> None:
+    if not len(rows):
+        return
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(rows.ledgers) != 0)))
+    stops = [*starts[1:].tolist(), len(rows)]
+    for start, stop in zip(starts.tolist(), stops, strict=True):
+        ledger = int(rows.ledgers[start])
+        first, last = int(rows.entries[start]), int(rows.entries[stop - 1])
+        found = lost.get(ledger)
+        if found is None:
+            lost[ledger] = LostEntries(stop - start, first, last)
+        else:
+            lost[ledger] = LostEntries(
+                found.count + stop - start, min(found.first, first), max(found.last, last)
+            )
