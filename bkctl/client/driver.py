@@ -141,14 +141,15 @@ class Driver:
     def send(self, bookie: str, request: Request, done: Done) -> None:
         """Send a request within its time; whether it is answered tells how slow the bookie is."""
         timeout_s = self.timeout_s(request)
-        if isinstance(request, ReadRequest) and request.long_poll:
-            # It is to wait.
-            self.pool.send(bookie, request, done, timeout_s)
-            return
-        number = self._slow.sent(bookie)
+        is_to_wait = isinstance(request, ReadRequest) and request.long_poll
+        number = None if is_to_wait else self._slow.sent(bookie)
 
         def ended(outcome: Response | SilentBookieError) -> None:
-            self._slow.ended(bookie, number, answered=not isinstance(outcome, SilentBookieError))
+            answered = not isinstance(outcome, SilentBookieError)
+            if number is None:
+                self._slow.noted(bookie, answered=answered)
+            else:
+                self._slow.ended(bookie, number, answered=answered)
             done(outcome)
 
         self.pool.send(bookie, request, ended, timeout_s)

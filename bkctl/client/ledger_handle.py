@@ -209,6 +209,7 @@ class ReadOnlyLedgerHandle(_Ledger):
             entry,
             lac=self.last_add_confirmed,
             timeout_ms=self._driver.settings.tail_timeout_ms,
+            avoid=self._driver.slow_bookies(),
         )
         found = cast("TailResult", await self._driver.run(machine))
         self._confirm(found.lac)

@@ -45,8 +45,12 @@ class SlowBookies:
 
     def ended(self, bookie: str, request: int, *, answered: bool) -> None:
         """Note that a request was answered, whatever the answer is, or that it never will be."""
-        known = self._bookies[bookie]
-        del known.waiting[request]
+        del self._bookies[bookie].waiting[request]
+        self.noted(bookie, answered=answered)
+
+    def noted(self, bookie: str, *, answered: bool) -> None:
+        """Note the end of a request that was to wait, such as a long poll: its time says nothing."""
+        known = self._bookies.setdefault(bookie, _Answers())
         if answered:
             known.answered_s, known.failed_s = self._clock.monotonic(), None
         else:

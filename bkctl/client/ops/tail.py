@@ -10,6 +10,7 @@ Source: ``org.apache.bookkeeper.client.ReadLastConfirmedAndEntryOp``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,8 +42,8 @@ class TailResult:
 class TailMachine(OperationMachine):
     """Wait up to ``timeout_ms`` a bookie for ``entry``, which is above ``lac``; finishes with a TailResult.
 
-    v3 only. The metadata is that of an open ledger; the segment asked is its last. Errors: that of the first
-    bookie, when fewer than E - Aq + 1 gave a valid answer.
+    v3 only. The metadata is that of an open ledger; the segment asked is its last, bookies in ``avoid`` come
+    last. Errors: that of the first bookie, when fewer than E - Aq + 1 gave a valid answer.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class TailMachine(OperationMachine):
         *,
         lac: int,
         timeout_ms: int,
+        avoid: Collection[str] = frozenset(),
         speculation: Speculation | None = LAC_SPECULATION,
     ) -> None:
         super().__init__()
@@ -65,7 +67,8 @@ class TailMachine(OperationMachine):
         ensemble = metadata.segments[-1].bookies
         self._access = access
         self._entry = entry
-        self._bookies = [ensemble[index] for index in distribution.ensemble_set(entry)]
+        bookies = [ensemble[index] for index in distribution.ensemble_set(entry)]
+        self._bookies = sorted(bookies, key=avoid.__contains__)
         self._enough = distribution.ensemble_size - distribution.ack_quorum + 1
         self._request = ReadRequest(
             access.ledger,

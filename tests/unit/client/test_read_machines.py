@@ -330,6 +330,12 @@ def test_a_poll_brings_the_entry() -> None:
     assert (rig.value.entry.entry, rig.value.lac) == (5, 6)
 
 
+def test_a_poll_asks_slow_bookies_last() -> None:
+    machine = TailMachine(ACCESS, metadata(), 5, lac=4, timeout_ms=1000, avoid={"c"})
+    # c would be the first to have 5.
+    assert Rig(machine).start().asked() == ["a"]
+
+
 def test_a_poll_ends_with_a_lac_that_has_reached_the_entry() -> None:
     rig = tailing()
     rig.answer("c", max_lac=5)

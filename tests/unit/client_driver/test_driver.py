@@ -30,6 +30,7 @@ from bkctl.client.machine import (
     WriteMetadata,
 )
 from bkctl.client.settings import ClientSettings
+from bkctl.clock import Clock
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import NotFoundError
 from bkctl.metadata.api import LedgerManager, VersionConflictError
@@ -87,13 +88,15 @@ class Choice:
 
 @contextlib.asynccontextmanager
 async def driver_with(
-    outcome: Response | SilentBookieError | None = None, settings: ClientSettings | None = None
+    outcome: Response | SilentBookieError | None = None,
+    settings: ClientSettings | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[tuple[Driver, FakePool, LedgerManager]]:
     with open_metadata_store(f"memory://{uuid4().hex}") as store, ThreadPoolExecutor(2) as threads:
         store.layout.initialise_cluster()
         pool = FakePool(outcome)
         yield (
-            Driver(pool, store.ledgers, Choice(), threads, settings or ClientSettings()),
+            Driver(pool, store.ledgers, Choice(), threads, settings or ClientSettings(), clock),
             pool,
             store.ledgers,
         )

@@ -64,11 +64,17 @@ def test_the_driver_notes_what_bookies_answer_also_after_a_machine_has_ended() -
     asyncio.run(check())
 
 
-def test_a_long_poll_is_to_wait() -> None:
+def test_a_long_poll_is_to_wait_and_to_be_answered() -> None:
+    poll = ReadRequest(7, -1, piggyback=True, previous_lac=3, timeout_ms=100)
+
     async def check() -> None:
-        async with driver_with(RequestTimeoutError("a:1", "no answer")) as (driver, _, _):
-            poll = ReadRequest(7, -1, piggyback=True, previous_lac=3, timeout_ms=100)
-            await driver.run(Scripted([Send(1, "a:1", poll)]))
+        clock = ManualClock()
+        async with driver_with(None, clock=clock) as (driver, _, _):
+            driver.start(Scripted([Send(1, "a:1", poll)]))
+            clock.advance(SLOW_AFTER_S * 2)
             assert driver.slow_bookies() == frozenset()
+        async with driver_with(RequestTimeoutError("a:1", "no answer")) as (driver, _, _):
+            await driver.run(Scripted([Send(1, "a:1", poll)]))
+            assert driver.slow_bookies() == {"a:1"}
 
     asyncio.run(check())
