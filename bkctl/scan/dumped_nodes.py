@@ -149,6 +149,12 @@ class DumpedLedgers(Mapping[int, LedgerMetadata]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def with_versions(self) -> Iterator[tuple[int, LedgerMetadata, int]]:
+        """Yield each ledger, ascending, with its metadata and the version of its node, read once."""
+        for at, ledger in enumerate(self._places.ids):
+            path, node = self._places.node(at)
+            yield ledger, decode_dumped_ledger(path, node.data), node.version
+
     def __repr__(self) -> str:
         return f"<{len(self)} ledgers>"
 

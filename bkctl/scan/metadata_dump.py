@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import split_ledger_path
 from bkctl.errors import CorruptionError
 from bkctl.scan.dumped_nodes import (
@@ -86,7 +85,7 @@ class MetadataDump:
 
     root: str
     znodes: Mapping[str, Znode]
-    ledgers: Mapping[int, LedgerMetadata]
+    ledgers: DumpedLedgers
     ledger_paths: Mapping[int, str]
     cookies: dict[str, bytes]
     end: DumpEnd | None = None

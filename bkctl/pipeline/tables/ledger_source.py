@@ -67,9 +67,8 @@ def _dumped(filesystem: FileSystem, path: str, ids: Iterable[int] | None) -> Ite
 
     dump = load_metadata_dump(filesystem, path)
     wanted = None if ids is None else set(ids)
-    for ledger, found in dump.ledgers.items():
+    for ledger, found, version in dump.ledgers.with_versions():
         if wanted is None or ledger in wanted:
-            version = dump.znodes[dump.ledger_paths[ledger]].version
             yield DescribedLedger(ledger, found, version, _stored_ms(found))
 
 

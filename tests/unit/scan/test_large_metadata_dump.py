@@ -148,6 +148,10 @@ def check_equals(dump: MetadataDump, nodes: dict[str, dict[str, object]]) -> Non
     assert {path: found.version for path, found in dump.znodes.items()} == {
         path: value["version"] for path, value in nodes.items()
     }
+    assert list(dump.ledgers.with_versions()) == [
+        (ledger, dump.ledgers[ledger], dump.znodes[path].version)
+        for ledger, path in dump.ledger_paths.items()
+    ]
     assert len(dump.znodes) == len(nodes)
     assert dump.cookies == {"b:1": b"cookie"}
     assert (dump.root, dump.instance_id, dump.has_root) == ("/l", "id", True)
