@@ -184,6 +184,7 @@ def _failure_of(storage: LedgerStorage) -> Exception | None:
     """What a flush raises."""
     try:
         storage.flush()
+        storage.note_synced()
     except Exception as error:  # noqa: BLE001 - raised again when the other directories are done
         return error
     return None

@@ -322,6 +322,18 @@ class LedgerStorage:
             self._on_failure(error)
             raise
 
+    def note_synced(self) -> None:
+        """Note durably what of the index is synced: in front of the last mark, or of the end of a log.
+
+        From then on the journal, or the log, is given up from which the rows could come again; so damage to
+        them must be known as such. Raises StorageError; a sync that fails stops the storage.
+        """
+        self.while_quiet(self._note_synced)
+
+    def _note_synced(self) -> None:
+        self._locations.note_synced()
+        self.ledgers.note_synced()
+
     def has_unflushed(self, ledger: int) -> bool:
         """Whether entries of a ledger are in a write cache. Called under the engine lock; memory only."""
         return self.caches.has_entries(ledger)

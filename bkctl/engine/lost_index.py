@@ -30,7 +30,7 @@ from bkctl.engine.gc.log_reading import read_log
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.settings import BookieSettings
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
@@ -165,6 +165,18 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
         f" {' '.join(first.rebuild(filesystem))}', or start with --accept-loss: then every ledger of this"
         " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
     )
+
+
+def damaged_index(settings: BookieSettings, error: CorruptionError) -> BkctlError:
+    """The refusal of a start over a database that cannot be opened; ``error`` itself for anything else."""
+    for number, place in enumerate(index_places(settings)):
+        for name in (LOCATIONS, LEDGERS):
+            if f"{error.path}/".startswith(f"{place.databases}/{name}/"):
+                return RefusedError(
+                    f"{error}: the index is damaged. Bring it back from a copy, or build it anew with 'bkctl"
+                    f" index rebuild {settings.ledger_directories[number]} --{name}'"
+                )
+    return error
 
 
 def put_in_limbo(filesystem: FileSystem, lost: LostIndex, ledgers: ReplayedLedgers) -> None:

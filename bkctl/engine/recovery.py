@@ -84,6 +84,7 @@ class Recovery:
             storage.flush()
         for storage in self._storages:
             note_written(storage)
+            storage.note_synced()
         for number, end in enumerate(ends):
             if end is not None:
                 self._marks.write(number, end)

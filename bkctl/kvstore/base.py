@@ -188,6 +188,14 @@ class KeyValueStore(KeyValueReader, Protocol):
         NoSpaceError when the disk is full, SyncError when a batch with ``sync`` cannot be made durable.
         """
 
+    def note_synced(self) -> None:
+        """Note durably that all that was written so far is synced.
+
+        What follows may be lost to a power cut, hole or not, and comes again from somewhere else; what is
+        damaged in front of it fails the next open. To be called before somewhere else is given up. Nobody
+        writes meanwhile. Raises as ``write`` with ``sync``.
+        """
+
     def flush(self) -> None:
         """Bring what is only in memory and the write-ahead log into tables, fsynced."""
 
@@ -228,6 +236,18 @@ class SortedFileWriter(Protocol):
 
     def abort(self) -> None:
         """Remove the file; after ``finish`` this does nothing."""
+
+
+def note_written(store: KeyValueStore) -> None:
+    """Make a store one that was written to, durably; it has no row and no tombstone from that.
+
+    Raises StorageError.
+    """
+    if store.never_written:
+        store.write([Delete(b"")], sync=True)
+        # A tombstone would count in estimates until something is compacted.
+        store.flush()
+        store.compact()
 
 
 def key_range(

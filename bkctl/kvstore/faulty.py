@@ -129,6 +129,10 @@ class FaultyStore:
         with self._faults("write"):
             self._inner.write(operations, sync=sync)
 
+    def note_synced(self) -> None:
+        with self._faults("flush"):
+            self._inner.note_synced()
+
     def flush(self) -> None:
         with self._faults("flush"):
             self._inner.flush()

@@ -188,6 +188,9 @@ class MemoryStore(MemoryReader):
             else:
                 self._unsynced.append(_Batch(batch, durable=False))
 
+    def note_synced(self) -> None:
+        self.flush()
+
     def flush(self) -> None:
         with self._lock:
             self._check_open()

@@ -109,6 +109,12 @@ class ReopeningStore:
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
         self._written(lambda store: store.write(operations, sync=sync))
 
+    def note_synced(self) -> None:
+        if self._stuck:
+            self._reopen()
+        # A full disk that has no room for the note does the database no harm.
+        self._inner.note_synced()
+
     def flush(self) -> None:
         self._written(lambda store: store.flush())
 

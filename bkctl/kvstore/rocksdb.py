@@ -17,7 +17,8 @@ failure is the database's own and is reported at once. Once open, deleted tables
 of them are held open unless the limit on open files is too low for that.
 
 One more trap: a write-ahead log is replayed strictly first (only a torn tail is tolerated); a log that is
-damaged before its end is then replayed up to the damage, as Java does, and ``damage`` says so.
+damaged before its end is then replayed up to the damage, as Java does. ``damage`` says so, unless it is known
+how much of the log was synced (``kvstore.synced_log``): a hole behind that is what a power cut leaves.
 
 Memory: 128 MiB of block cache, index and filter blocks included, one batch, and the rows that are only in
 write-ahead logs (a bookie's are capped at 512 MiB).
@@ -39,6 +40,7 @@ import rocksdict
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
 from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
+from bkctl.kvstore.synced_log import check_synced
 
 ATTEMPTS_MAX = 20
 RETRY_WAIT_S = 0.02
@@ -207,8 +209,13 @@ def _open_farm(
 ) -> tuple[rocksdict.Rdict, str | None]:
     """The database, and the damage of its write-ahead logs if they could only be replayed in part."""
     modes = rocksdict.DBRecoveryMode
+    known, problem = False, None
     try:
-        return _open_replaying(farm, modes.tolerate_corrupted_tail_records(), files), None
+        known = check_synced(source)
+    except CorruptionError as error:
+        problem = f"write-ahead log is damaged, rows may be missing: {error}"
+    try:
+        return _open_replaying(farm, modes.tolerate_corrupted_tail_records(), files), problem
     except Exception as error:
         strict = translated(error, directory, farm)
         if not isinstance(strict, CorruptionError) or _state(directory, source) != before:
@@ -217,6 +224,8 @@ def _open_farm(
         database = _open_replaying(farm, modes.point_in_time(), files)
     except Exception as error:
         raise translated(error, directory, farm) from error
+    if known:
+        return database, None
     return database, f"write-ahead log is damaged, rows behind the damage are missing: {strict.what}"
 
 

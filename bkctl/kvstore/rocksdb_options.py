@@ -33,15 +33,19 @@ def family_options(profile: StoreProfile) -> rocksdict.Options:
     return options
 
 
-def database_options(profile: StoreProfile, *, create: bool) -> rocksdict.Options:
+def database_options(profile: StoreProfile, *, create: bool, synced_known: bool) -> rocksdict.Options:
     """Options of the database as a whole.
 
     A write-ahead log that is damaged before its end fails the open instead of losing the rows behind the
-    damage; a torn tail is what a crash leaves.
+    damage; a torn tail is what a crash leaves. With ``synced_known`` what was synced was found whole
+    (``kvstore.synced_log``), so that a hole behind it is the end of the log.
     """
+    modes = rocksdict.DBRecoveryMode
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(create)
-    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_wal_recovery_mode(
+        modes.point_in_time() if synced_known else modes.tolerate_corrupted_tail_records()
+    )
     options.set_max_total_wal_size(profile.write_ahead_log_bytes)
     options.set_max_background_jobs(profile.background_jobs)
     options.set_keep_log_file_num(_TEXT_LOGS_KEPT)

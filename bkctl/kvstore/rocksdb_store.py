@@ -10,16 +10,18 @@ Traps of the binding that are answered here:
 
 Durability. RocksDB fsyncs tables, the MANIFEST and, after creating or moving a file, its own directory
 (fdatasync with ``use_fsync`` off, which includes the size). What it does not fsync is the directory in which
-a new database's directory stands: :func:`open_store` does. ``close`` syncs the write-ahead log.
+a new database's directory stands: :func:`open_store` does. ``close`` syncs the write-ahead log. How much of
+it was synced is noted (``kvstore.synced_log``) by ``note_synced``, by an open and by a close.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import repeat, starmap
 from operator import setitem
 from typing import cast
@@ -27,6 +29,7 @@ from typing import cast
 import rocksdict
 
 from bkctl.errors import (
+    BkctlError,
     CorruptionError,
     NoSpaceError,
     NotFoundError,
@@ -39,6 +42,7 @@ from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreInUs
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.rocksdb_options import database_options, family_options
 from bkctl.kvstore.rocksdb_rows import RocksRows, translated
+from bkctl.kvstore.synced_log import SyncedLogs, check_synced, current_logs, write_note
 
 _STRAY = "rocksdict-config.json"
 _LOCK = "LOCK"
@@ -53,8 +57,8 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
 
     With ``create`` a database that does not exist is made, and its directory (whose parent must be there).
     Raises NotFoundError when there is no such directory, CorruptionError when it holds no database that
-    RocksDB accepts or tables without one, RefusedError naming the process that holds it, StorageError when
-    the system fails.
+    RocksDB accepts, tables without one, or damage to what was synced, RefusedError naming the process that
+    holds it, StorageError when the system fails.
     """
     path = os.path.abspath(directory)
     try:
@@ -62,10 +66,11 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
         _refuse_when_held(directory, path)
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
+    synced_known = check_synced(path)
     try:
         database = rocksdict.Rdict(
             path,
-            database_options(profile, create=new),
+            database_options(profile, create=new, synced_known=synced_known),
             column_families={"default": family_options(profile)},
         )
     except Exception as error:
@@ -76,12 +81,18 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
     store = RocksStore(directory, database)
     try:
         _remove_stray(path)
+        # Whatever the logs held is in tables now. On a full disk it stays unknown what is synced.
+        with suppress(NoSpaceError):
+            store.note_synced()
         if new:
             # RocksDB has synced its files; CURRENT's name must be as durable as they are.
             _sync_directory(path)
     except OSError as error:
         store.close()
         raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+    except BkctlError:
+        store.close()
+        raise
     return store
 
 
@@ -95,6 +106,7 @@ class RocksStore(RocksRows):
         self._lock = (facts.st_dev, facts.st_ino)
         lock_holder.OWN.add(self._lock)
         self._closing = threading.Lock()
+        self._noted: SyncedLogs | None = None
 
     def __enter__(self) -> RocksStore:
         return self
@@ -124,6 +136,29 @@ class RocksStore(RocksRows):
     def flush(self) -> None:
         database = self._opened()
         self._guarded(lambda: database.flush(True))
+
+    def note_synced(self) -> None:
+        database = self._opened()
+        try:
+            # What is written after this look may be in the logs, and is not noted.
+            logs = current_logs(self._directory)
+            if logs == self._noted:
+                return
+            try:
+                self._guarded(lambda: database.flush_wal(True))
+            except NoSpaceError:
+                raise
+            except StorageError as error:
+                raise SyncError(str(error), path=self._path) from error
+            self._note(logs)
+        except OSError as error:
+            raise self._translated(error) from error
+
+    def _note(self, logs: SyncedLogs) -> None:
+        if logs != self._noted:
+            self._noted = None
+            write_note(self._directory, logs)
+            self._noted = logs
 
     def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
         database = self._opened()
@@ -158,7 +193,11 @@ class RocksStore(RocksRows):
         """Nobody is inside. Whatever else fails, the database is closed behind this, and its lock free."""
         failure: Exception | None = None
         try:
+            logs = current_logs(self._directory)
             database.flush_wal(True)
+            # A full disk does not keep a database from being closed: the older note claims less.
+            with _room_lacking():
+                self._note(logs)
         except Exception as error:  # noqa: BLE001 - told below, when the database is closed
             failure = error
         self._release_scans()
@@ -174,6 +213,16 @@ class RocksStore(RocksRows):
         _remove_stray(self._directory)
         if failure is not None:
             raise self._translated(failure) from failure
+
+
+@contextmanager
+def _room_lacking() -> Iterator[None]:
+    """Pass over a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _put_each(batch: rocksdict.WriteBatch, operations: Iterable[Operation]) -> None:

@@ -25,9 +25,9 @@ from bkctl.codec.bookie_status import BookieMode, BookieStatus
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
-from bkctl.engine.lost_index import refuse_gone_indexes
+from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
 from bkctl.engine.recovery import RecoveryReport
-from bkctl.errors import BkctlError, RefusedError, StorageError
+from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
@@ -195,15 +195,18 @@ class BookieService:
         settings = bookie_settings(self.config)
         if not self._accept_loss:
             refuse_gone_indexes(self.filesystem, settings)
-        bookie = Bookie(
-            settings,
-            filesystem=self.filesystem,
-            clock=self._clock,
-            open_store=_open_store,
-            on_failure=self._failed,
-            on_read_only=self._mode_changed,
-            cluster=self._live_ledgers,
-        )
+        try:
+            bookie = Bookie(
+                settings,
+                filesystem=self.filesystem,
+                clock=self._clock,
+                open_store=_open_store,
+                on_failure=self._failed,
+                on_read_only=self._mode_changed,
+                cluster=self._live_ledgers,
+            )
+        except CorruptionError as error:
+            raise damaged_index(settings, error) from error
         self.bookie = bookie
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
         report = bookie.start(accept_loss=self._accept_loss)

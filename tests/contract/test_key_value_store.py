@@ -15,7 +15,7 @@ import pytest
 import rocksdict
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError, StorageError
-from bkctl.kvstore import lock_holder, rocksdb, rocksdb_store
+from bkctl.kvstore import lock_holder, rocksdb, rocksdb_store, synced_log
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueStore, Put, Row, SortedFileWriter
 from bkctl.kvstore.memory import MemoryFiles, MemoryFileWriter, MemoryStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
@@ -487,13 +487,18 @@ def test_a_kill_loses_nothing_that_was_synced(tmp_path: Path) -> None:
         assert dict(store.iterate()) == {b"k": b"v"}
 
 
-def test_a_damaged_write_ahead_log_fails_the_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_damaged_write_ahead_log_fails_the_open(tmp_path: Path, noted: bool) -> None:
+    """Java and older bookies keep no note of what was synced: all of it is held for synced then."""
     store = open_store(str(tmp_path / "live"), LOCATIONS_PROFILE, create=True)
     for put in MANY[:2000]:
         store.write([put], sync=False)
     store.write([], sync=True)
+    store.note_synced()
     shutil.copytree(tmp_path / "live", tmp_path / "db")
     store.close()
+    if not noted:
+        (tmp_path / "db" / synced_log.NAME).unlink()
     (log,) = (path for path in (tmp_path / "db").glob("*.log") if path.stat().st_size)
     with log.open("r+b") as file:
         file.seek(log.stat().st_size // 2)

@@ -30,7 +30,11 @@ class LogCompactor:
             yield piece
 
     def _remove_log(self, log_id: int) -> None:
-        """Remove a log that nothing points into, if it is there."""
+        """Remove a log that nothing points into, if it is there.
+
+        The rows of its copies must be found, or be known to be damaged, from here on.
+        """
+        self._storage.note_synced()
         with suppress(NotFoundError):
             self._storage.entry_logger.remove(log_id)
         # The room is ours again after a crash too.

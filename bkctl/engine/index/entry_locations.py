@@ -16,7 +16,7 @@ from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.engine.index.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Delete, DeleteRange, KeyValueStore, Puts
+from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
 
 #: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
 OPERATIONS_MAX = 2048
@@ -108,8 +108,11 @@ class EntryLocationIndex:
 
     def note_written(self) -> None:
         """Make it durably one that was written to."""
-        if self._store.never_written:
-            self._store.write([Delete(b"")], sync=True)
+        note_written(self._store)
+
+    def note_synced(self) -> None:
+        """Note durably that all rows are synced, so that damage to them is known. Nobody writes meanwhile."""
+        self._store.note_synced()
 
     def close(self) -> None:
         """Close the store."""

@@ -30,7 +30,7 @@ from bkctl.engine.cache.entry_table import empty_in_pieces
 from bkctl.engine.index.batched_writes import write_in_batches
 from bkctl.engine.index.ledger_set import PARTS, LedgerSet, Part
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put
+from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put, note_written
 
 #: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
 OPERATIONS_MAX = 2048
@@ -135,8 +135,12 @@ class LedgerIndex:
 
     def note_written(self) -> None:
         """Make it durably one that was written to."""
-        if self._store.never_written:
-            self._store.write([Delete(b"")], sync=True)
+        note_written(self._store)
+
+    def note_synced(self) -> None:
+        """Note durably that all flushed rows are synced, so that damage to them is known."""
+        with self._flushing_lock:
+            self._store.note_synced()
 
     def close(self) -> None:
         """Close the store; what was not flushed is not durable."""

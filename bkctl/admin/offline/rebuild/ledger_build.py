@@ -9,7 +9,7 @@ from bkctl.admin.offline.rebuild.ledger_rows import LedgerPlan
 from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.codec.ledger_data import FLAGS_ID, encode_ledger_data, encode_ledger_key
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Delete, Put, Row
+from bkctl.kvstore.base import Put, Row, note_written
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
@@ -37,9 +37,10 @@ def build_ledgers(work: WorkDirectory, plan: LedgerPlan) -> int:
         rows = planned_rows(plan)
         while batch := [Put(key, value) for key, value in islice(rows, _BATCH_ROWS)]:
             store.write(batch, sync=False)
-        # Also without rows it is a database that was written to: not one in the place of a lost one.
-        store.write([] if plan.rows else [Delete(b"")], sync=True)
+        store.write([], sync=True)
         store.flush()
+        # Also without rows it is a database that was written to: not one in the place of a lost one.
+        note_written(store)
     finally:
         store.close()
     _verify(work.at("database"), plan)

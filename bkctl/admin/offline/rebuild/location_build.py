@@ -23,7 +23,7 @@ from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.errors import StorageError
-from bkctl.kvstore.base import Delete
+from bkctl.kvstore.base import note_written
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
 
@@ -81,9 +81,8 @@ def build_locations(
     store = open_store(work.at("database"), LOCATIONS_PROFILE, create=True)
     try:
         store.ingest([table.path for table in tables])
-        if not tables:
-            # One that was written to, and not one in the place of a lost one.
-            store.write([Delete(b"")], sync=True)
+        # Also without rows it is a database that was written to: not one in the place of a lost one.
+        note_written(store)
     finally:
         store.close()
     return tables

@@ -1,0 +1,160 @@
+"""How much of RocksDB's write-ahead logs was synced, noted in a small file of the database's directory.
+
+A power cut may leave a hole in the unsynced end of a log, because pages are written back in any order.
+RocksDB cannot tell that hole from damage: it either refuses the database or takes whatever it finds for the
+end. With the note the two are told apart. In front of the noted length every record must be whole: what is
+not is damage to rows that were durable. Behind it nothing was noted as durable, and the first record that is
+not whole is the end of the log.
+
+::
+
+    synced
+        MANIFEST-000005
+        000008.log 135123
+        crc32 1a2b3c4d                  of the lines above
+
+A note counts for the database as it was opened last, whose MANIFEST it names: every open begins a new one,
+also that of another program, which keeps no note. Without a note that counts all of the logs is held for
+synced.
+
+A log is made of blocks of 32 KiB, which records do not cross::
+
+    checksum: u32   CRC-32C of what follows the length, rotated and shifted as RocksDB does
+    length:   u16   of the payload
+    kind:     u8    a whole batch or a part of one
+    log:      u32   of recycled logs alone
+
+all little-endian; fewer than seven bytes at the end of a block are filler.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from bkctl.errors import CorruptionError, StorageError
+
+NAME = "synced"
+_NOTE_BYTES_MAX = 1 << 20
+_BLOCK_BYTES = 32 << 10
+_HEAD = struct.Struct("<IHB")
+#: What a checksum covers begins here.
+_COVERED_FROM = 6
+_RECYCLED_HEAD_BYTES = 11
+_RECYCLED_KINDS = frozenset({5, 6, 7, 8, 11, 131})
+_MASK_DELTA = 0xA282EAD8
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedLogs:
+    """The MANIFEST of an open database, and how long its write-ahead logs were when they were synced."""
+
+    manifest: str
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def current_logs(directory: str) -> SyncedLogs:
+    """The logs as they are now. Raises OSError."""
+    sizes: dict[str, int] = {}
+    for name in os.listdir(directory):
+        if name.endswith(".log"):
+            with suppress(FileNotFoundError):  # RocksDB has just done with it
+                sizes[name] = os.stat(os.path.join(directory, name)).st_size
+    return SyncedLogs(_manifest(directory), sizes)
+
+
+def write_note(directory: str, logs: SyncedLogs) -> None:
+    """Note ``logs`` durably; they were looked at before they were synced. Raises OSError."""
+    lines = [logs.manifest, *(f"{name} {size}" for name, size in sorted(logs.sizes.items()))]
+    text = "".join(f"{line}\n" for line in lines).encode("ascii")
+    temporary = os.path.join(directory, f"{NAME}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        content = text + b"crc32 %08x\n" % zlib.crc32(text)
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, os.path.join(directory, NAME))
+    # The old note, which claims less, may come back after a power cut as long as nobody relies on this one.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_note(directory: str) -> SyncedLogs | None:
+    """The note that counts for a database, None when there is none. Raises OSError."""
+    try:
+        with open(os.path.join(directory, NAME), "rb") as file:
+            content = file.read(_NOTE_BYTES_MAX)
+        manifest = _manifest(directory)
+    except FileNotFoundError:
+        return None
+    *lines, last = content.decode("ascii", "replace").splitlines() or [""]
+    text = "".join(f"{line}\n" for line in lines)
+    if not lines or last != f"crc32 {zlib.crc32(text.encode()):08x}" or lines[0] != manifest:
+        return None
+    sizes = {name: int(size) for name, _, size in (line.partition(" ") for line in lines[1:])}
+    return SyncedLogs(manifest, sizes)
+
+
+def check_synced(directory: str) -> bool:
+    """Whether it is known what was synced; then all of that is whole.
+
+    Raises CorruptionError naming the log and the place where it is not, StorageError.
+    """
+    try:
+        note = read_note(directory)
+        if note is None:
+            return False
+        for name, size in sorted(note.sizes.items()):
+            # A log that is gone was done with: its rows are in tables.
+            with suppress(FileNotFoundError):
+                _check_log(os.path.join(directory, name), size)
+    except OSError as error:
+        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+    return True
+
+
+def _manifest(directory: str) -> str:
+    with open(os.path.join(directory, "CURRENT"), encoding="ascii", errors="replace") as file:
+        return file.read(256).rstrip("\n")
+
+
+def _check_log(path: str, synced_bytes: int) -> None:
+    """Raises CorruptionError, OSError."""
+    with open(path, "rb") as file:
+        for start in range(0, synced_bytes, _BLOCK_BYTES):
+            wanted = min(_BLOCK_BYTES, synced_bytes - start)
+            block = file.read(wanted)
+            whole = _whole_records(block) if len(block) == wanted else len(block)
+            if whole is not None:
+                raise CorruptionError(
+                    "write-ahead log",
+                    offset=start + whole,
+                    expected=f"whole records up to {synced_bytes}, which were synced",
+                    found="damage" if len(block) == wanted else "the end of the file",
+                    path=path,
+                )
+
+
+def _whole_records(block: bytes) -> int | None:
+    """Where the first record of a block stands that is not whole, None without one."""
+    from crc32c import crc32c  # only stores that were not closed in order pay for its import
+
+    at = 0
+    while len(block) - at >= _HEAD.size:
+        checksum, length, kind = _HEAD.unpack_from(block, at)
+        end = at + length + (_RECYCLED_HEAD_BYTES if kind in _RECYCLED_KINDS else _HEAD.size)
+        value = crc32c(block[at + _COVERED_FROM : end])
+        rotated = (value >> 15 | value << 17) & 0xFFFFFFFF
+        if end > len(block) or (rotated + _MASK_DELTA) & 0xFFFFFFFF != checksum:
+            return at
+        at = end
+    return None if not any(block[at:]) else at
