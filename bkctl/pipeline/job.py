@@ -34,6 +34,8 @@ _BOOKIE_ID = re.compile(r"[A-Za-z0-9_.:\[\]%-]+")
 Kind = Literal["view", "step", "table", "expand"]
 _KINDS: dict[str, Kind] = {"view": "view", "step": "step", "table": "table", "expand": "expand"}
 
+Meaning = Literal["good", "warning", "bad", "unknown", "amount"]
+
 SqlType = Literal["BIGINT", "INT", "DOUBLE", "BOOLEAN", "STRING"]
 
 
@@ -92,7 +94,8 @@ class ResultTable:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """A chart for the report: horizontal bars over the rows of a result, ``labels``, which together tell its
-    rows apart, against ``values``."""
+    rows apart, against ``values``. ``meanings`` say what each value means, and so its colour; without them a
+    value is only an amount."""
 
     title: str
     table: str
@@ -100,6 +103,7 @@ class Plot:
     values: tuple[str, ...]
     order: str
     bytes_axis: bool = False
+    meanings: tuple[Meaning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

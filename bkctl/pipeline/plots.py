@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-#: Told apart also without colour, by their place in the stack and the legend's order.
-_COLOURS = ("#3b6fb6", "#d98032", "#5a9a5a", "#b64a4a", "#7d62a8", "#8a6d4f")
+from bkctl.pipeline.job import Meaning
+
+#: Colours by what a part of a bar means: what is lost is red, what is not known grey. The second shade is for
+#: a second part of the same meaning. Told apart also without colour, by place in the stack and in the legend.
+_COLOURS: dict[Meaning, tuple[str, ...]] = {
+    "good": ("#5a9a5a", "#8bbf8b"),
+    "warning": ("#d98032", "#e8b380"),
+    "bad": ("#b64a4a", "#d98a8a"),
+    "unknown": ("#82868d", "#b9bcc2"),
+    "amount": ("#3b6fb6", "#7d62a8", "#8a6d4f"),
+}
 
 _WIDTH = 920
 _LABEL_WIDTH = 280
@@ -32,8 +41,19 @@ class Bar:
         return sum(self.parts)
 
 
-def bar_chart(title: str, series: Sequence[str], bars: Sequence[Bar], *, bytes_axis: bool = False) -> str:
-    """Horizontal stacked bars, each with its total behind it; an SVG element."""
+def bar_chart(
+    title: str,
+    series: Sequence[str],
+    bars: Sequence[Bar],
+    *,
+    bytes_axis: bool = False,
+    meanings: Sequence[Meaning] = (),
+) -> str:
+    """Draw horizontal stacked bars, each with its total behind it; an SVG element.
+
+    ``meanings`` are those of the series, by which they are coloured.
+    """
+    colours = _colours(meanings or ["amount"] * len(series))
     longest = max((bar.total for bar in bars), default=0.0)
     room = _WIDTH - _LABEL_WIDTH - _VALUE_WIDTH
     top = _LEGEND_HEIGHT if len(series) > 1 else 4
@@ -43,26 +63,27 @@ def bar_chart(title: str, series: Sequence[str], bars: Sequence[Bar], *, bytes_a
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
     ]
     if len(series) > 1:
-        parts += _legend(series)
+        parts += _legend(series, colours)
     if not bars:
         parts.append(f'<text x="{_LABEL_WIDTH}" y="{top + 14}" class="faint">no rows</text>')
     for number, bar in enumerate(bars):
-        parts += _bar(bar, top + number * _STEP, room / longest if longest > 0 else 0.0, bytes_axis)
+        scale = room / longest if longest > 0 else 0.0
+        parts += _bar(bar, top + number * _STEP, scale, colours, bytes_axis)
     parts.append("</svg>")
     return "\n".join(parts)
 
 
-def _legend(series: Sequence[str]) -> list[str]:
+def _legend(series: Sequence[str], colours: Sequence[str]) -> list[str]:
     parts = []
     x = _LABEL_WIDTH
-    for number, name in enumerate(series):
-        parts.append(f'<rect x="{x}" y="6" width="11" height="11" fill="{_colour(number)}"/>')
+    for name, colour in zip(series, colours, strict=True):
+        parts.append(f'<rect x="{x}" y="6" width="11" height="11" fill="{colour}"/>')
         parts.append(f'<text x="{x + 16}" y="16">{escape(name)}</text>')
         x += 34 + 7 * len(name)
     return parts
 
 
-def _bar(bar: Bar, y: int, scale: float, bytes_axis: bool) -> list[str]:
+def _bar(bar: Bar, y: int, scale: float, colours: Sequence[str], bytes_axis: bool) -> list[str]:
     shown = bar.label
     if len(shown) > _LABEL_CHARACTERS_MAX:
         shown = "…" + shown[1 - _LABEL_CHARACTERS_MAX :]
@@ -71,14 +92,14 @@ def _bar(bar: Bar, y: int, scale: float, bytes_axis: bool) -> list[str]:
         f"<title>{escape(bar.label)}</title></text>"
     ]
     x = float(_LABEL_WIDTH)
-    for number, value in enumerate(bar.parts):
+    for colour, value in zip(colours, bar.parts, strict=True):
         width = value * scale
         if width > 0:
             # A hair of something is still something.
             drawn = max(width, 1.0)
             parts.append(
                 f'<rect x="{x:.1f}" y="{y}" width="{drawn:.1f}" height="{_BAR_HEIGHT}" '
-                f'fill="{_colour(number)}"><title>{escape(amount(value, bytes_axis))}</title></rect>'
+                f'fill="{colour}"><title>{escape(amount(value, bytes_axis))}</title></rect>'
             )
             x += drawn
     total = escape(amount(bar.total, bytes_axis))
@@ -86,8 +107,13 @@ def _bar(bar: Bar, y: int, scale: float, bytes_axis: bool) -> list[str]:
     return parts
 
 
-def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
+def _colours(meanings: Sequence[Meaning]) -> list[str]:
+    """Give each part its colour; parts that mean the same have different shades."""
+    found: list[str] = []
+    for number, meaning in enumerate(meanings):
+        shades = _COLOURS[meaning]
+        found.append(shades[list(meanings[:number]).count(meaning) % len(shades)])
+    return found
 
 
 def amount(value: float, is_bytes: bool) -> str:

@@ -98,7 +98,7 @@ def _chart(outcome: Outcome, job: Job, plot: Plot) -> str:
     ]
     total = outcome.table(plot.table).rows
     more = f'<p class="faint">the first {BARS_MAX} of {total:,}</p>' if total > BARS_MAX else ""
-    chart = bar_chart(plot.title, plot.values, bars, bytes_axis=plot.bytes_axis)
+    chart = bar_chart(plot.title, plot.values, bars, bytes_axis=plot.bytes_axis, meanings=plot.meanings)
     return f'<h2>{escape(plot.title)}</h2><div class="scroll">{chart}</div>{more}'
 
 

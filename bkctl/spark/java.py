@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import uuid
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def _shim(home: Path) -> str:
     script = directory / "bin" / "java"
     if not script.is_file() or script.read_text() != text:
         script.parent.mkdir(exist_ok=True)
-        part = script.with_name(f"java.{os.getpid()}")
+        part = script.with_name(f"java.{uuid.uuid4().hex}")
         part.write_text(text)
         part.chmod(0o700)
         part.replace(script)

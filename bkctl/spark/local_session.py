@@ -49,7 +49,9 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise NotFoundError(f"Spark is not installed ({error}): pip install 'bkctl[spark]'") from None
+        raise NotFoundError(
+            f"Spark is not installed ({error}): pip install '.[spark]' in a checkout"
+        ) from None
     strange = [name for name in conf if "." not in name]
     if strange:
         raise UsageError(f"setting {strange[0]!r}: full names of Spark's settings have dots")

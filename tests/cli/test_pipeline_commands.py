@@ -271,3 +271,17 @@ def test_a_rebuild_of_many_bookies_leaves_out_no_ledger_without_proof(
     refused = run_cli(*command, "--out", tmp_path / "p", "--metadata", undo)
     assert refused.exit_code == 4
     assert f"{undo}: is an undo file" in refused.stderr
+
+
+def test_the_help_names_the_jobs_that_read_an_inventory(run_cli: Run) -> None:
+    """Those whose tables an inventory writes, and no others."""
+    written = {item.name for item in JOBS["inventory"].inputs if item.wanted_by is None}
+    reading = {
+        name
+        for name, job in JOBS.items()
+        if name != "inventory"
+        and all(item.name in written or item.may_lack or item.snapshot for item in job.inputs)
+    }
+    text = " ".join(run_cli("pipeline", "run", "--help").stdout.split())
+    named = text.partition("collect the tables, and run ")[2].partition(" over them")[0]
+    assert set(named.replace(" or ", ", ").split(", ")) == reading

@@ -191,6 +191,7 @@ SELECT t.*, d.damaged_logs FROM totals t CROSS JOIN damaged d
             ("live_bytes", "unknown_bytes", "dead_bytes"),
             "bookie, dir",
             bytes_axis=True,
+            meanings=("good", "unknown", "warning"),
         ),
     ),
 )

@@ -226,6 +226,7 @@ FROM sides s CROSS JOIN counts c CROSS JOIN not_indexed n
             ("bookie", "ledger", "kind"),
             ("entries",),
             "entries DESC, ledger, kind, bookie",
+            meanings=("bad",),
         ),
     ),
 )

@@ -170,6 +170,7 @@ FROM bookie_journals b
             ("bookie",),
             ("flushed", "to_replay", "deleted", "undecided", "unindexed", "lost"),
             "bookie",
+            meanings=("good", "warning", "amount", "unknown", "warning", "bad"),
         ),
     ),
 )

@@ -152,6 +152,7 @@ FROM counts c CROSS JOIN disk_count d
             ("orphan_bytes", "leftover_bytes"),
             "bookie",
             bytes_axis=True,
+            meanings=("bad", "warning"),
         ),
     ),
 )

@@ -167,6 +167,7 @@ FROM totals t CROSS JOIN copy_counts e CROSS JOIN counts c
             ("ledger",),
             ("payload_differs", "header_differs"),
             "payload_differs DESC, header_differs DESC, ledger",
+            meanings=("bad", "warning"),
         ),
     ),
 )

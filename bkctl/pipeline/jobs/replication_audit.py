@@ -407,13 +407,14 @@ FROM slot_counts s CROSS JOIN entry_counts e CROSS JOIN role_counts r CROSS JOIN
         "an entry counts as held when its record is in a log; 'verify' and 'index-audit' ask for more",
     ),
     plots=(
-        Plot("Entries missing", "bookie_audit", ("bookie",), ("missing",), "bookie"),
+        Plot("Entries missing", "bookie_audit", ("bookie",), ("missing",), "bookie", meanings=("bad",)),
         Plot(
             "Places by bookie",
             "bookie_audit",
             ("bookie",),
             ("slots_ok", "slots_missing", "slots_not_examined", "slots_unknown"),
             "bookie",
+            meanings=("good", "bad", "unknown", "unknown"),
         ),
     ),
 )

@@ -137,6 +137,7 @@ FROM totals t CROSS JOIN damage_count d
             ("dir", "log_id"),
             ("well", "bad", "unchecked"),
             "bad DESC, dir, log_id",
+            meanings=("good", "bad", "unknown"),
         ),
     ),
 )

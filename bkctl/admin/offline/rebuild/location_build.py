@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from posixpath import join
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,16 @@ _KEY_DTYPE, _VALUE_DTYPE = np.dtype(f"V{KEY_BYTES}"), np.dtype(f"V{VALUE_BYTES}"
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """A range of keys to write as the table ``path``; only ledgers listed in ``ledgers_path`` count."""
+    """A range of keys to write as a table in ``folder``; only ledgers listed in ``ledgers_path`` count.
+
+    Each attempt writes a file of its own: a second attempt of the same task, such as Spark's speculation
+    starts, would take away the file of the first when it is ended.
+    """
 
     number: int
     partition: Partition
     ledgers_path: str
-    path: str
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def build_locations(
     share = sum(run.rows for run in runs) // (_TABLES_PER_JOB * workers.jobs)
     rows_max = min(rows_max, max(share, _TABLE_ROWS_MIN))
     tasks = (
-        TableTask(number, partition, ledgers_path, work.at("tables", f"{number:08}.sst"))
+        TableTask(number, partition, ledgers_path, work.at("tables"))
         for number, partition in enumerate(partitions(runs, rows_max))
     )
     tables = sorted(workers.results(write_table, tasks, advance), key=lambda table: table.number)
@@ -93,10 +99,11 @@ def write_table(task: TableTask, advance: Advance) -> Table:
     rows = merged(task.partition)
     count = sum(part.stop - part.first for part in task.partition)
     rows = of_ledgers(rows, read_ledgers(task.ledgers_path))
+    path = join(task.folder, f"{task.number:08}.{uuid.uuid4().hex}.sst")
     if not len(rows):
         advance(count)
-        return Table(task.number, task.path, 0, None)
-    writer = sorted_file_writer(task.path, LOCATIONS_PROFILE)
+        return Table(task.number, path, 0, None)
+    writer = sorted_file_writer(path, LOCATIONS_PROFILE)
     try:
         for first in range(0, len(rows), _PIECE_ROWS):
             if first and first % _STEP_ROWS == 0:
@@ -107,7 +114,7 @@ def write_table(task: TableTask, advance: Advance) -> Table:
         writer.abort()
         raise
     advance(count - (len(rows) - 1) // _STEP_ROWS * _STEP_ROWS)
-    return Table(task.number, task.path, written, encode_key(int(rows.ledgers[0]), int(rows.entries[0])))
+    return Table(task.number, path, written, encode_key(int(rows.ledgers[0]), int(rows.entries[0])))
 
 
 def read_ledgers(path: str) -> Column:

@@ -18,6 +18,7 @@ rows with one key the one of the later run is the one to keep.
 from __future__ import annotations
 
 import os
+import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def ordered_rows(rows: Rows) -> Rows:
 def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
     """Write a run whole or not at all; on disk when this returns if it is to be. Raises StorageError."""
     checksum = 0
-    half = f"{path}.{os.getpid()}.tmp"
+    half = f"{path}.{uuid.uuid4().hex}.tmp"  # containers share process ids
     try:
         with open(half, "wb") as file:
             for column in (rows.ledgers, rows.entries, rows.locations):

@@ -25,6 +25,7 @@ import json
 import os
 import shutil
 import stat
+import uuid
 from array import array
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -204,7 +205,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 def write_json(path: str, content: object) -> None:
     """Write an object, whole or not at all; file and name are on disk then. Raises StorageError."""
-    half = f"{path}.{os.getpid()}.tmp"
+    half = f"{path}.{uuid.uuid4().hex}.tmp"  # containers share process ids
     try:
         with open(half, "w", encoding="utf-8", opener=_open_no_link) as file:
             json.dump(content, file)
