@@ -10,7 +10,7 @@
     +- ConnectionFailedError   5  no answer from a server
     +- NotFoundError           6  no such ledger, entry, log or file
     +- StorageError            7  the operating system or RocksDB failed
-       +- NoSpaceError         7  a write found the disk (or the quota) full; more room heals it
+       +- NoSpaceError         7  the disk, the quota or the table of open files is full; more room heals it
        +- SyncError            7  a sync failed; what was written since the last one may be lost
     +- BookieError             7  a bookie refused an operation on a ledger; has a wire code
        +- NoLedgerError        6
@@ -29,6 +29,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bkctl.types import ResultCode
+
+#: What to look at when the system gives no thread or no memory.
+LIMITS = (
+    "look at the limits on processes and memory"
+    " (ulimit -u, ulimit -v, pids.max and memory.max of the control group)"
+)
 
 
 class BkctlError(Exception):
@@ -126,7 +132,10 @@ class StorageError(BkctlError):
 
 
 class NoSpaceError(StorageError):
-    """No room for new bytes or names. What was there before is unharmed; a later attempt may succeed."""
+    """No room for new bytes or names, or no descriptor for a file.
+
+    What was there before is unharmed; a later attempt may succeed.
+    """
 
 
 class SyncError(StorageError):

@@ -17,7 +17,7 @@ import typer.main
 
 from bkctl.commands.coercion import convert_plain_values_directly
 from bkctl.commands.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
-from bkctl.errors import BkctlError
+from bkctl.errors import LIMITS, BkctlError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +108,8 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (type(error) is RuntimeError and "start new thread" in text):
+        return f"error: the system gives no more memory or threads{f' ({text})' if text else ''}; {LIMITS}"
     return (
         f"error: unexpected {type(error).__name__}{f': {text}' if text else ''} "
         "(a bug in bkctl; run again with --debug for the traceback)"

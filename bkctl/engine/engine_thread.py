@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import LIMITS, BkctlError, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -69,10 +69,7 @@ def as_failure(what: str, error: Exception) -> BkctlError:
 
 def no_thread(name: str, error: RuntimeError) -> StorageError:
     """What it means that Python cannot start a thread."""
-    return StorageError(
-        f"the system gives no thread for {name} ({error}); look at the limits on processes and memory"
-        " (ulimit -u, ulimit -v, pids.max and memory.max of the control group)"
-    )
+    return StorageError(f"the system gives no thread for {name} ({error}); {LIMITS}")
 
 
 def reported(what: str, call: Callable[..., object], *arguments: object) -> Exception | None:

@@ -15,6 +15,7 @@ Traps of the binding that are answered here:
 from __future__ import annotations
 
 import errno
+import os
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,9 @@ READAHEAD_BYTES = 2 << 20
 CLOSE_WAIT_S = 30.0
 
 _T = TypeVar("_T")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_FULL_SIGNS = tuple(map(os.strerror, sorted(_FULL)))
 
 
 class ItemsScan:
@@ -313,8 +317,8 @@ def translated(error: Exception, directory: str, farm: str | None = None) -> Exc
         text = text.replace(farm, directory)
     if text.startswith("Corruption"):
         return CorruptionError(f"RocksDB: {text}", path=directory)
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left on device" in text or "Disk quota exceeded" in text:
+    # RocksDB takes no more writes after any of them, until it is opened again.
+    if (isinstance(error, OSError) and error.errno in _FULL) or any(sign in text for sign in _FULL_SIGNS):
         return NoSpaceError(f"{directory}: RocksDB: {text}", path=directory)
     return StorageError(f"{directory}: RocksDB: {text}", path=directory)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import resource
 
+from bkctl.errors import RefusedError
+
 #: Descriptors that stay free for journals, entry logs and tables however many clients connect: half of all,
 #: and no more than a bookie with very many files uses.
 _FILES_SHARE = 2
@@ -12,6 +14,9 @@ _FILES_MAX = 4096
 _HTTP_SHARE = 16
 _HTTP_MAX = 200
 _LEAST = 8
+#: A bookie with one directory of each kind that nobody is connected to has some thirty, and its databases
+#: open more as they grow.
+_NEEDED = 128
 
 
 def raise_soft_limit() -> None:
@@ -30,6 +35,15 @@ def descriptor_limit() -> int:
     """Return how many descriptors this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def require_enough(descriptors: int) -> None:
+    """Raise RefusedError when a bookie could not even open its files."""
+    if descriptors < _NEEDED:
+        raise RefusedError(
+            f"this process may have {descriptors} files and connections open, a bookie needs {_NEEDED} at"
+            " least, and thousands with many clients: raise the limit (ulimit -Hn, LimitNOFILE= of systemd)"
+        )
 
 
 def http_connections_max(descriptors: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.server import cyclic_collector
 from bkctl.server.bookie_service import BookieService, StartReport
-from bkctl.server.descriptor_limit import raise_soft_limit
+from bkctl.server.descriptor_limit import descriptor_limit, raise_soft_limit, require_enough
 from bkctl.server.event_loop import loop_name, new_event_loop
 from bkctl.server.service_manager import EXTENSION_S, ServiceManager
 
@@ -43,6 +44,8 @@ def serve(
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     raise_soft_limit()
+    require_enough(descriptor_limit())
+    _warn_of_address_space(resource.getrlimit(resource.RLIMIT_AS)[0])
     # RocksDB makes its files with the system's usual mode. This process is a bookie's alone: no file of it
     # is anybody else's business.
     os.umask(os.umask(_UMASK) | _UMASK)
@@ -52,6 +55,15 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     return ended_by
+
+
+def _warn_of_address_space(limit_bytes: int) -> None:
+    if limit_bytes != resource.RLIM_INFINITY:
+        _log.warning(
+            "the address space is limited to %d MiB (ulimit -v). RocksDB ends the process where it finds no"
+            " room for a thread or a cache, and address space is not memory: limit memory.max instead",
+            limit_bytes >> 20,
+        )
 
 
 class _Signals:

@@ -12,7 +12,8 @@ from bkctl.errors import NoSpaceError, StorageError, SyncError
 
 __all__ = ["NoSpaceError", "SyncError", "storage_error"]
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Also no descriptor for one more file: nothing was tried yet, and it goes over as a full disk does.
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 def dangling(path: str, target: str) -> StorageError:

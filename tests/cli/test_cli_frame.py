@@ -19,6 +19,7 @@ import typer
 from bkctl import __version__, errors
 from bkctl.commands.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
 from bkctl.commands.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
+from bkctl.commands.root import describe
 
 BKCTL = [sys.executable, "-m", "bkctl"]
 
@@ -237,3 +238,12 @@ def test_a_question_that_is_not_agreed_to_changes_nothing(how: str) -> None:
             os.close(ours)
     last = seen.decode().splitlines()[-1]
     assert last == ("bkctl: error: nothing was changed" if how == "no" else "bkctl: interrupted")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_what_the_system_does_not_give_is_no_bug(error: Exception) -> None:
+    line = describe(error)
+    assert "a bug" not in line
+    assert line.startswith("error: the system gives no more memory or threads")
+    assert "ulimit -v" in line
+    assert "a bug" in describe(RuntimeError("dictionary changed size during iteration"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import threading
@@ -23,6 +24,7 @@ from bkctl.errors import (
     UsageError,
 )
 from bkctl.vfs import FaultRule, MemoryFileSystem
+from bkctl.vfs.failures import storage_error
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,
@@ -315,6 +317,36 @@ def test_a_new_journal_that_finds_no_room_is_made_later() -> None:
     with rig.cut_off() as after:
         after.start()
         for number in (0, 1, *range(3, 10)):
+            assert after.bookie.reads.read(5, number)[8:16] == number.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("operation", ["create", "sync_directory"])
+def test_a_journal_that_gets_no_descriptor_waits_for_one(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections may have taken them all; when they are gone the bookie goes on."""
+    rig = EngineRig(journal_settings(size_bytes_max=1500), capacity_bytes=GIB)
+    rig.start()
+    rig.add(5, 0)
+    work = getattr(rig.system, operation)
+
+    def without_descriptors(path: str) -> object:
+        if "journal" in path:
+            raise storage_error(OSError(errno.EMFILE, "Too many open files"), path)
+        return work(path)
+
+    monkeypatch.setattr(rig.system, operation, without_descriptors)
+    rig.add(5, 1, payload=bytes(2000))
+    until(lambda: rig.bookie.journals[0].suspended is not None)
+    with pytest.raises((NoSpaceError, ReadOnlyBookieError)):
+        rig.add(5, 2)
+    assert rig.bookie.reads.read(5, 0) == entry_body(5, 0)
+    monkeypatch.undo()
+    await_mode(rig, read_only=False)
+    rig.add(5, 3)
+    with rig.cut_off() as after:
+        assert after.start().damages == []
+        for number in (0, 1, 3):
             assert after.bookie.reads.read(5, number)[8:16] == number.to_bytes(8, "big")
 
 

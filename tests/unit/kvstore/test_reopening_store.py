@@ -277,6 +277,10 @@ def test_a_store_that_stays_in_use_serves_reads_and_is_opened_again_later(
         (OSError("No space left on device (os error 28)"), NoSpaceError),
         (OSError(28, "No space left on device"), NoSpaceError),
         (OSError("Input/output error (os error 5)"), StorageError),
+        (
+            Exception("IO error: While open a file for appending: 12.log: Too many open files"),
+            NoSpaceError,
+        ),
         (RuntimeError("Already borrowed"), StorageError),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.clock import ManualClock
+from bkctl.errors import RefusedError
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.server.bookie_server import BookieServer
 from bkctl.server.connection_watch import ConnectionWatch
@@ -20,6 +21,7 @@ from bkctl.server.descriptor_limit import (
     descriptor_limit,
     http_connections_max,
     raise_soft_limit,
+    require_enough,
 )
 from bkctl.server.embedded import EmbeddedBookie
 from bkctl.server.http import bounded_listener
@@ -258,3 +260,9 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_bookie_that_could_not_open_its_files_does_not_start() -> None:
+    require_enough(128)
+    with pytest.raises(RefusedError, match=r"40 files and connections.*ulimit -Hn"):
+        require_enough(40)

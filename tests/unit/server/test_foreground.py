@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -129,3 +130,10 @@ class _Clock:
 
     def time(self) -> float:
         return self._now[0]
+
+
+def test_a_limited_address_space_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    foreground._warn_of_address_space(resource.RLIM_INFINITY)
+    assert not caplog.records
+    foreground._warn_of_address_space(800 << 20)
+    assert "limited to 800 MiB" in caplog.text
