@@ -44,7 +44,12 @@ SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="Me
 WarmupOption = Annotated[float, typer.Option("--warmup", metavar="S", help="Time before that.")]
 RateOption = Annotated[
     float | None,
-    typer.Option("--rate", metavar="N", help="Requests a second in all. Default: as fast as answers come."),
+    typer.Option(
+        "--rate",
+        metavar="N",
+        help="Requests a second in all; latencies count from when a request was due, and after a stall the "
+        "requests that are late are sent at once. Default: as fast as answers come.",
+    ),
 ]
 FirstLedgerOption = Annotated[
     int | None, typer.Option("--first-ledger", metavar="ID", help="Ledgers are numbered from here on.")

@@ -104,7 +104,8 @@ def test_reads_count_where_they_were_answered_from(bookie: EmbeddedBookie) -> No
     assert found.value("bookie_flush_count", **GOOD) >= 1
     assert found.value("bookie_flush_size_sum", **GOOD) == found.value("bookie_WRITE_BYTES")
     assert found.value("bookie_lookup_entry_location_count", **GOOD) >= 2
-    assert found.value("bookie_entries_count") == 50
+    # RocksDB estimates it: a deletion counts as one row less, whether there was such a row or not.
+    assert found.value("bookie_entries_count") in (49, 50)
 
 
 def test_a_restart_does_not_count_what_is_replayed(tmp_path: Path) -> None:
