@@ -33,7 +33,7 @@ Run = Callable[..., Any]
 _NEVER_OF_LOGS = {Verdict.CLEAN, Verdict.UNSYNCED_TAIL}
 
 
-_NOT_YET = {"missing_location2", "duplicate_idx"}
+_NOT_YET: set[str] = set()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
@@ -56,10 +56,31 @@ _TREE = "tree"
 
 @dataclass(slots=True)
 class _OldTree:
-    """Old files: ledger to index directory and header; None for a header that does not decode."""
+    """Old files: ledger to index directory and header; None for a header that does not decode.
+
+    ``others`` are directories with one more file of a ledger: the one at home takes over what it says.
+    """
 
     homes: dict[int, str]
     headers: dict[int, FileInfoHeader | None]
+    others: list[tuple[int, str]] = field(default_factory=list)
+
+    def take(self, ledger: int, directory: str, header: FileInfoHeader | None) -> None:
+        """Note a file; of several the first is at home, as Java finds it."""
+        if ledger not in self.homes:
+            self.homes[ledger], self.headers[ledger] = directory, header
+            return
+        self.others.append((ledger, directory))
+        mine = self.headers[ledger]
+        if mine is None or header is None:
+            self.headers[ledger] = mine or header
+            return
+        self.headers[ledger] = replace(
+            mine,
+            master_key=mine.master_key or header.master_key,
+            state=mine.state | header.state,
+            explicit_lac=mine.explicit_lac or header.explicit_lac,
+        )
 
 
 class IdxRebuild:
@@ -110,14 +131,7 @@ class IdxRebuild:
         for path in self._indexes:
             tree = IdxTree(self._fs, path)
             for ledger, name in _files(tree, path):
-                if ledger in old.homes:
-                    raise CorruptionError(
-                        f"ledger {ledger}: two .idx files; keep the right one",
-                        path=old.homes[ledger],
-                        found=path,
-                    )
-                old.homes[ledger] = path
-                old.headers[ledger] = _header(name)
+                old.take(ledger, path, _header(name))
         return old
 
     def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
@@ -149,7 +163,11 @@ class IdxRebuild:
             text = f"{lost} had a location in the old index and stand in no log"
             plan.differences.append(Difference("locations_lost", ledger, text))
         self._lost = sorted((found.lost(list(headers)) | gone.keys()) & headers.keys())
-        return headers, [*plan.differences, *self._fence_lost(headers)]
+        joined = [
+            Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
+            for ledger, path in old.others
+        ]
+        return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
 
     def _replayed(self) -> set[int]:
         return replayed_keys(self._fs, self._placement.journals)
@@ -208,6 +226,7 @@ class IdxRebuild:
         for path in self._indexes:
             backup = f"{path}/idx{BACKUP}{marker['stamp']}"
             _swap_files(self._works[path].at(_TREE), path, backup)
+            _move_others(old, path, backup)
             if os.path.isdir(backup):
                 backups.append(backup)
         if resumed and not self._are_sound(marker["slots"], found):
@@ -328,6 +347,27 @@ def _swap_files(tree: str, current: str, backup: str) -> None:
                     os.unlink(f"{target}.rloc")  # its content is in the backup
                 sync_directory(os.path.dirname(target))
         sync_directory(current)
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
+
+
+def _move_others(old: _OldTree, current: str, backup: str) -> None:
+    """Move files of ledgers that are at home elsewhere into the backup; those at home are in place already.
+
+    May be called again after a kill. Raises StorageError.
+    """
+    below = [index_path(ledger) for ledger, path in old.others if path == current]
+    try:
+        for name in below:
+            _keep_old(os.path.join(current, name), os.path.join(backup, name))
+        if below:
+            sync_tree(backup)
+            sync_directory(current)
+        for name in below:
+            for live in (os.path.join(current, name), os.path.join(current, f"{name}.rloc")):
+                if os.path.lexists(live):
+                    os.unlink(live)
+            sync_directory(os.path.dirname(os.path.join(current, name)))
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bkctl.admin.offline.index_check.layout import index_spaces
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.scan.directory import (
@@ -88,7 +89,26 @@ def find_placement(
     kind = kind or _kind(fs, [index for _, _, _, index in pairs])
     placed = tuple(LedgerDirectory(at, count, ledger.path, index.path) for at, count, ledger, index in pairs)
     dirty = any(ledger.dirty for _, _, ledger, _ in pairs)
+    if kind == IDX and not ledger_dirs:
+        placed = _with_relatives(fs, found, placed)
     return Placement(kind, placed, journals or _journals_beside(fs, placed), dirty)
+
+
+def _with_relatives(
+    fs: FileSystem, found: Sequence[BookieDirectory], placed: tuple[LedgerDirectory, ...]
+) -> tuple[LedgerDirectory, ...]:
+    """Add the bookie's other directories: they share one space of log ids, and any of them may have a file of
+    a ledger whose entries are in all of them. A part of them would lose what the others hold."""
+    spaces = [space for space in index_spaces(fs, found) if space.kind == IDX]
+    if len(spaces) != 1:
+        return placed
+    index_of = {directory.ledger_dir: directory.index_dir for directory in placed}
+    known = set(index_of.values())
+    for path in spaces[0].log_dirs:
+        index_of.setdefault(path, path if path in spaces[0].index_dirs or not known else min(known))
+    pairs = list(index_of.items())
+    pairs += [(pairs[0][0], path) for path in spaces[0].index_dirs if path not in index_of.values()]
+    return tuple(LedgerDirectory(at, len(pairs), *pair) for at, pair in enumerate(pairs))
 
 
 _Pair = tuple[int, int, BookieDirectory, BookieDirectory]
