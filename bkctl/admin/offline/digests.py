@@ -10,6 +10,9 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
 
+#: One for all ledgers of a type, of which there may be a million.
+_KEYLESS = {kind: Digester(kind) for kind in DigestType}
+
 #: The metadata of one ledger, None when it is certain that there is no such ledger.
 FindMetadata = Callable[[int], LedgerMetadata | None]
 
@@ -91,6 +94,6 @@ def _digester_of(metadata: LedgerMetadata, password: bytes | None) -> Digester |
 
 def _digester(digest_type: DigestType, password: bytes | None) -> Digester:
     """Without a password a MAC digester has no key and can check nothing, but its length is known."""
-    if digest_type is DigestType.MAC and password is None:
-        return Digester(digest_type)
-    return Digester.of(digest_type, password or b"")
+    if digest_type is not DigestType.MAC or password is None:
+        return _KEYLESS[digest_type]
+    return Digester.of(digest_type, password)

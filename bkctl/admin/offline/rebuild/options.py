@@ -16,6 +16,8 @@ from bkctl.codec.digest import Digester
 PROCESS_BYTES = 72 << 20
 #: What one row takes at the peak while rows are read, sorted, written or read back.
 ROW_BYTES_AT_PEAK = 128
+#: What is held of a ledger whose digest is known from metadata.
+DIGESTER_BYTES = 192
 MEMORY_BYTES_DEFAULT = 256 << 20
 #: Fewer rows than this at a time would make too many files of a large directory.
 ROWS_MIN = 1 << 15
@@ -61,6 +63,7 @@ class RebuildOptions:
 
     def rows_beside(self, held_bytes: int) -> int:
         """Rows that one process may hold at once beside ``held_bytes`` that this one holds otherwise."""
+        held_bytes += DIGESTER_BYTES * len(self.digesters)
         share = (self.memory_bytes - held_bytes) // self.jobs - PROCESS_BYTES
         return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)
 

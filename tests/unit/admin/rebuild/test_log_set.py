@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bkctl.admin.offline.rebuild.id_set import IdSet
 from bkctl.admin.offline.rebuild.location_runs import Run
 from bkctl.admin.offline.rebuild.log_set import LogSet
+from bkctl.admin.offline.rebuild.options import ROW_BYTES_AT_PEAK, ROWS_MIN, RebuildOptions
 from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory
 from bkctl.codec.digest import Digester
 from bkctl.errors import StorageError
@@ -107,3 +109,14 @@ def test_ids_are_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ids.add(part)
         added.update(part)
         assert ids.column().tolist() == sorted(added)
+
+
+def test_what_is_held_counts_against_the_memory_that_rows_get() -> None:
+    options = RebuildOptions(memory_bytes=1 << 30, jobs=2)
+    assert options.rows_beside(0) == options.rows_max
+    held_bytes = 200 << 20
+    assert options.rows_max - options.rows_beside(held_bytes) == held_bytes // 2 // ROW_BYTES_AT_PEAK
+    known = dict.fromkeys(range(10_000), Digester(DigestType.CRC32C))
+    taken = options.rows_max - replace(options, digesters=known).rows_max
+    assert taken >= 10_000 * 64 // 2 // ROW_BYTES_AT_PEAK
+    assert options.rows_beside(2 << 30) == ROWS_MIN
