@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from bkctl.errors import StorageError
+from bkctl.pipeline import results
 from bkctl.pipeline.job import Column, Job, Parameters, Plot, ResultTable
 from bkctl.pipeline.plots import amount
 from bkctl.pipeline.report import page, write_report
@@ -109,15 +112,22 @@ def test_values_and_bars_read_as_in_other_tools(tmp_path: Path) -> None:
     assert "<code>budget 7, bookies_gone a:1 b:2</code>" in text
 
 
-def test_a_page_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "report.html"
     path.write_text("the one of before")
-    beside = tmp_path / "report.html.writing"
-    beside.symlink_to("/dev/full")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    outcome = outcome_of(tmp_path, bad=0, left=0)
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr(results.os, "replace", full)
     with pytest.raises(StorageError, match=r"report\.html: No space left"):
-        write_report(outcome_of(tmp_path, bad=0, left=0), JOB, str(path))
+        write_report(outcome, JOB, str(path))
     assert path.read_text() == "the one of before"
-    assert not beside.is_symlink()
+    assert set(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -156,9 +156,9 @@ class Recorder:
             self.steps.append(("rename", os.path.basename(new)))
             rename(old, new)
 
-        def recorded_mkdir(path: str) -> None:
+        def recorded_mkdir(path: str, mode: int) -> None:
             self.steps.append(("mkdir", os.path.basename(path)))
-            mkdir(path)
+            mkdir(path, mode)
 
         monkeypatch.setattr(os, "fsync", recorded_fsync)
         monkeypatch.setattr(os, "rename", recorded_rename)
