@@ -67,8 +67,12 @@ _LEDGER_DIR = (
     Key("force_p99_ms", "number or null", "its step: fsync of the entry log"),
     Key("locations_p99_ms", "number or null", "its step: rows of the location index"),
     Key("ledger_rows_p99_ms", "number or null", "its step: rows of the ledger index"),
-    Key("active_logs", "int or null", "entry logs at the last collection"),
+    Key(
+        "active_logs", "int or null", "rolled entry logs at the last collection, without those being written"
+    ),
     Key("active_log_bytes", "int or null", "and their bytes"),
+    Key("current_logs", "int or null", "entry logs that are being written"),
+    Key("current_log_bytes", "int or null", "and their bytes"),
     Key("entries_flushed_per_s", "number or null", "entries, and with them index rows, written"),
     Key("disk_reads_per_s", "number or null", "entries read from entry logs"),
     Key("disk_read_p99_ms", "number or null", "one of these"),

@@ -196,6 +196,8 @@ def _storage(storage: LedgerStorage) -> Values:
         "read_ahead_entries": meters.read_ahead_entries,
         "disk_read": _latency(meters.log_reads),
         "ledgers": len(storage.ledgers),
+        "current_logs": len(storage.entry_logger.current_log_ids),
+        "current_log_bytes": storage.entry_logger.current_log_bytes,
     }
 
 

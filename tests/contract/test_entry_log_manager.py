@@ -110,8 +110,9 @@ def test_everything_is_read_before_and_after_the_force_and_by_the_next_start(man
 
 
 def test_a_log_is_settled_when_it_is_durable_and_takes_no_more(manager: Open) -> None:
-    logger = manager(empty_directory(), SIZE_BYTES_MAX)
-    assert logger.least_unflushed_log_id is None
+    filesystem = empty_directory()
+    logger = manager(filesystem, SIZE_BYTES_MAX)
+    assert (logger.least_unflushed_log_id, logger.current_log_bytes) == (None, 0)
     append(logger, bodies_of(5, 6, entries=60))
     # Some are rolled, none is durable.
     assert logger.settled_log_ids() == []
@@ -122,6 +123,9 @@ def test_a_log_is_settled_when_it_is_durable_and_takes_no_more(manager: Open) ->
     logger.force()
     current = set(logger.current_log_ids)
     assert logger.unflushed_log_ids == current
+    sizes = {log_id: filesystem.status(f"{CURRENT}/{log_id:x}.log") for log_id in current}
+    assert logger.current_log_bytes == sum(size.size_bytes for size in sizes.values() if size is not None)
+    assert logger.current_log_bytes > 0
     assert logger.least_unflushed_log_id == min(current)
     assert set(logger.settled_log_ids()) == set(logger.log_ids()) - current
     for log_id in logger.settled_log_ids():

@@ -150,6 +150,8 @@ def _ledger_dir(directory: str, wave: float) -> LedgerDirState:
         ledger_rows_p99_ms=9.5,
         active_logs=14,
         active_log_bytes=13 * GIB,
+        current_logs=1,
+        current_log_bytes=72 << 20,
         entries_flushed_per_s=12_000.0 * wave,
         disk_reads_per_s=61.0 * wave,
         disk_read_p99_ms=7.8,

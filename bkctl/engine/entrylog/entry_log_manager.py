@@ -72,6 +72,11 @@ class EntryLogManager(ABC):
         """Logs that records may still go to, the one written last at the end."""
 
     @property
+    @abstractmethod
+    def current_log_bytes(self) -> int:
+        """Bytes that were written to these logs. From any thread."""
+
+    @property
     def unflushed(self) -> frozenset[int]:
         """Ids of logs that are written, or wait to be durable. From any thread."""
         # One C call, which no other thread comes between.

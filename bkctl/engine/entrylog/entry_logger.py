@@ -122,6 +122,11 @@ class EntryLogger:
         return self._manager.current_log_ids
 
     @property
+    def current_log_bytes(self) -> int:
+        """Bytes that were written to the logs that records may still go to. From any thread."""
+        return self._manager.current_log_bytes
+
+    @property
     def unflushed_log_ids(self) -> frozenset[int]:
         """Logs that are written, or are complete and wait to be durable. From any thread."""
         return self._manager.unflushed

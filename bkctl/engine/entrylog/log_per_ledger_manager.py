@@ -71,6 +71,10 @@ class LogPerLedgerManager(EntryLogManager):
     def current_log_ids(self) -> tuple[int, ...]:
         return tuple(each.log.log_id for each in list(self._current.values()))
 
+    @property
+    def current_log_bytes(self) -> int:
+        return sum(each.log.position for each in list(self._current.values()))
+
     def append(self, keys: Sequence[bytes], bodies: Sequence[bytes], sizes: Sequence[int]) -> list[int]:
         locations: list[int] = []
         start = 0

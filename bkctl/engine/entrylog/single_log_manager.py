@@ -24,6 +24,11 @@ class SingleLogManager(EntryLogManager):
         current = self._current
         return () if current is None else (current.log_id,)
 
+    @property
+    def current_log_bytes(self) -> int:
+        current = self._current
+        return 0 if current is None else current.position
+
     def append(self, keys: Sequence[bytes], bodies: Sequence[bytes], sizes: Sequence[int]) -> list[int]:
         locations: list[int] = []
         while sizes:

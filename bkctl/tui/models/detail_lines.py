@@ -146,12 +146,19 @@ def flushes(
         ),
         _labelled(
             "logs",
-            f"{figures.count(state.active_logs)} with {figures.size(state.active_log_bytes)},"
-            f" {figures.count(state.ledgers)} ledgers",
+            f"{figures.count(state.active_logs)} rolled {figures.size(state.active_log_bytes)},"
+            f"{_written_to(state)} {figures.count(state.ledgers)} ledgers",
             width,
         ),
         _past("flushed MB/s", history.series(bookie.bookie, f"flushed_mb_per_s:{state.dir}"), width, glyphs),
     ]
+
+
+def _written_to(state: LedgerDirState) -> str:
+    """The logs that are being written; Java's bookies do not tell."""
+    if state.current_logs is None:
+        return ""
+    return f" {figures.count(state.current_logs)} open {figures.size(state.current_log_bytes)},"
 
 
 def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:

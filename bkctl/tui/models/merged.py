@@ -98,6 +98,10 @@ def _ledger_dirs(states: tuple[LedgerDirState, ...]) -> tuple[LedgerDirState, ..
             flushed_mb_per_s=known_sum(state.flushed_mb_per_s for state in states),
             flush_busy=known_max(state.flush_busy for state in states),
             flush_p99_ms=known_max(state.flush_p99_ms for state in states),
+            active_logs=known_sum(state.active_logs for state in states),
+            active_log_bytes=known_sum(state.active_log_bytes for state in states),
+            current_logs=known_sum(state.current_logs for state in states),
+            current_log_bytes=known_sum(state.current_log_bytes for state in states),
             entries_flushed_per_s=known_sum(state.entries_flushed_per_s for state in states),
         ),
     )

@@ -73,7 +73,7 @@ TREE: dict[str, Any] = {
             ),
             **dict.fromkeys(("flushed_entries", "flush_failures", "puts", "put_bytes", "refused_puts")),
             **dict.fromkeys(("write_cache_hits", "read_cache_hits", "disk_reads", "absent", "ledgers")),
-            **dict.fromkeys(("read_ahead_calls", "read_ahead_entries")),
+            **dict.fromkeys(("read_ahead_calls", "read_ahead_entries", "current_logs", "current_log_bytes")),
             "write_cache": [{"bytes": None, "bound": None, "flushing": None}],
             "disk_read": TIMES,
             "flush": TIMES,

@@ -235,6 +235,8 @@ def _ledger_dir(look: Interval, now: Object) -> LedgerDirState:
         ledger_rows_p99_ms=look.quantile_ms(0.99, "flush_steps", "ledger_rows"),
         active_logs=whole_at(collector, "active_logs"),
         active_log_bytes=whole_at(collector, "active_log_bytes"),
+        current_logs=whole_at(look.now, "current_logs"),
+        current_log_bytes=whole_at(look.now, "current_log_bytes"),
         entries_flushed_per_s=look.rate("flushed_entries"),
         disk_reads_per_s=look.rate("disk_reads"),
         disk_read_p99_ms=look.quantile_ms(0.99, "disk_read"),

@@ -165,6 +165,9 @@ class LedgerDirState:
     ledger_rows_p99_ms: float | None = None
     active_logs: int | None = None
     active_log_bytes: int | None = None
+    current_logs: int | None = None
+    """Entry logs that are being written; ``active_logs`` are those that were rolled."""
+    current_log_bytes: int | None = None
     entries_flushed_per_s: float | None = None
     disk_reads_per_s: float | None = None
     disk_read_p99_ms: float | None = None

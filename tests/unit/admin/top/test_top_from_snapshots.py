@@ -45,6 +45,8 @@ def storage() -> Values:
         "disk_reads": 30,
         "read_ahead_entries": 100,
         "ledgers": 12,
+        "current_logs": 1,
+        "current_log_bytes": 72_000_000,
     }
 
 
@@ -167,6 +169,7 @@ def test_the_parts() -> None:
     assert (directory.flush_p99_ms, directory.log_write_p99_ms) == (500.0, None)
     assert (directory.entries_flushed_per_s, directory.disk_reads_per_s) == (1000.0, 5.0)
     assert (directory.active_logs, directory.active_log_bytes, directory.ledgers) == (3, 300, 12)
+    assert (directory.current_logs, directory.current_log_bytes) == (1, 72_000_000)
     assert [(half.bytes, half.bound, half.flushing) for half in found.write_cache] == [
         (60, 100, False),
         (0, 100, False),
