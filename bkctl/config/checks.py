@@ -27,6 +27,7 @@ def check(config: BookieConfig, values: GivenValues, *, memory_given: bool) -> l
     return [
         *_directory_notices(config, values),
         *_memory_notices(config, values, memory_given),
+        *_journal_notices(config, values),
         *_autorecovery_notices(values),
         *_java_notices(values),
     ]
@@ -156,6 +157,15 @@ def _memory_notices(config: BookieConfig, values: GivenValues, memory_given: boo
         where = _first_given(values, "dbStorage_writeCacheMaxSizeMb", "dbStorage_readAheadCacheMaxSizeMb")
         text = f"the caches take {caches >> 20} MiB, more than --memory ({config.memory_bytes >> 20} MiB)"
         yield Notice(True, where, text)
+
+
+def _journal_notices(config: BookieConfig, values: GivenValues) -> Iterator[Notice]:
+    if config.journal.format_version < _FIRST_JOURNAL_WITH_FILE_INFO:
+        text = (
+            f"journalFormatVersionToWrite={config.journal.format_version} has no record for explicit LACs:"
+            " they are acknowledged before they are durable; a crash takes those since the last flush back"
+        )
+        yield Notice(True, values.where("journalFormatVersionToWrite"), text)
 
 
 def _autorecovery_notices(values: GivenValues) -> Iterator[Notice]:

@@ -31,7 +31,7 @@ from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Kind, Request
 from bkctl.engine.gc.reports import CollectorStatus
 from bkctl.errors import UsageError
-from bkctl.server.http.replies import NotStartedError, as_json, body_object, json_text, text
+from bkctl.server.http.replies import NotStartedError, as_json, body_object, engine_of, json_text, text
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -60,10 +60,10 @@ class GcAdmin:
     @property
     def _collectors(self) -> list[Collector]:
         """Raises NotStartedError."""
-        bookie = self._service.bookie
-        if bookie is None or not bookie.collectors:
+        collectors = engine_of(self._service).collectors
+        if not collectors:
             raise NotStartedError
-        return bookie.collectors
+        return collectors
 
     async def _in_force(self, _: web.Request) -> web.Response:
         return as_json({"is_in_force_gc": _word(any(each.in_force for each in self._collectors))})

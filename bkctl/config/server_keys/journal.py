@@ -65,7 +65,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "journalFormatVersionToWrite",
         Kind.INT,
         6,
-        "Version of the journal's format. 6 goes with fileInfoFormatVersionToWrite=1, 5 and 4 with 0.",
+        "Version of the journal's format. 6 goes with fileInfoFormatVersionToWrite=1, 5 and 4 with 0."
+        " Below 6 there is no record for an explicit LAC: it is acknowledged from memory, as in Java, and a"
+        " crash before the next flush takes it back.",
         lower=4,
         upper=6,
     ),

@@ -10,7 +10,7 @@ from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import journal_name, parse_journal_name
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import current
-from bkctl.server.http.replies import NotStartedError, as_json, body_object, text
+from bkctl.server.http.replies import as_json, body_object, engine_of, require_ready, text
 from bkctl.server.http.sanity import is_sane
 
 if TYPE_CHECKING:
@@ -44,15 +44,11 @@ class BookiePages:
         router.add_put("/api/v1/bookie/sanity", self._sanity_test)
 
     def _bookie(self) -> Bookie:
-        bookie = self._service.bookie
-        if bookie is None:
-            raise NotStartedError
-        return bookie
+        return engine_of(self._service)
 
     async def _is_ready(self, _: web.Request) -> web.Response:
-        if self._service.ready:
-            return text("OK")
-        raise NotStartedError
+        require_ready(self._service)
+        return text("OK")
 
     async def _state(self, _: web.Request) -> web.Response:
         bookie = self._service.bookie
@@ -111,8 +107,7 @@ class BookiePages:
         }
 
     async def _sanity_test(self, _: web.Request) -> web.Response:
-        if not self._service.ready:
-            raise NotStartedError
+        require_ready(self._service)
         if self._bookie().read_only:
             # It could only fail, and says nothing about what the bookie serves.
             return as_json({"passed": True, "readOnly": True})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.errors import RefusedError, UsageError
-from bkctl.server.http.replies import NotStartedError, as_json, body_object, text
+from bkctl.server.http.replies import as_json, body_object, engine_of, text
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -60,7 +60,4 @@ class ConfigPages:
         return number
 
     def _set_flush_interval(self, interval_ms: int) -> None:
-        bookie = self._service.bookie
-        if bookie is None:
-            raise NotStartedError
-        bookie.checkpointer.set_interval(interval_ms)
+        engine_of(self._service).checkpointer.set_interval(interval_ms)

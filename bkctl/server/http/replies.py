@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from bkctl.engine.bookie import Bookie
     from bkctl.metadata.api import MetadataStore
     from bkctl.server.bookie_service import BookieService
 
@@ -46,9 +47,22 @@ class NotStartedError(BkctlError):
 
 def metadata_of(service: BookieService) -> MetadataStore:
     """The cluster's metadata. Raises NotStartedError unless the bookie serves."""
-    if service.metadata is None or not service.ready:
-        raise NotStartedError
+    require_ready(service)
+    assert service.metadata is not None, "a bookie that serves has a metadata store"
     return service.metadata
+
+
+def engine_of(service: BookieService) -> Bookie:
+    """The bookie's engine. Raises NotStartedError before there is one."""
+    if service.bookie is None:
+        raise NotStartedError
+    return service.bookie
+
+
+def require_ready(service: BookieService) -> None:
+    """Raise NotStartedError unless the bookie serves."""
+    if not service.ready:
+        raise NotStartedError
 
 
 def text(content: str, status: int = 200) -> web.Response:

@@ -321,6 +321,13 @@ def test_a_restriction_that_would_restrict_nothing_is_refused(text: str, said: s
         loaded(text)
 
 
+def test_journals_without_records_for_explicit_lacs_are_warned_of() -> None:
+    _, notices = loaded("journalFormatVersionToWrite=5\nfileInfoFormatVersionToWrite=0")
+    (line,) = [line for line in warnings(notices) if "explicit LAC" in line]
+    assert line.startswith("f:4: journalFormatVersionToWrite=5 ")
+    assert not [line for line in warnings(loaded("")[1]) if "explicit LAC" in line]
+
+
 def test_relative_and_temporary_directories_are_warned_of() -> None:
     _, notices = loaded("", base="metadataServiceUri=zk://h:1/l\nledgerDirectories=data\n")
     assert warnings(notices) == [
