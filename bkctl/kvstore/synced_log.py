@@ -29,16 +29,22 @@ all little-endian; fewer than seven bytes at the end of a block are filler.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import stat
 import struct
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from bkctl.errors import CorruptionError, StorageError
 
 NAME = "synced"
 _NOTE_BYTES_MAX = 1 << 20
+_LINE = re.compile(r"([0-9]+\.log) ([0-9]+)")
 _BLOCK_BYTES = 32 << 10
 _HEAD = struct.Struct("<IHB")
 #: What a checksum covers begins here.
@@ -71,7 +77,9 @@ def write_note(directory: str, logs: SyncedLogs) -> None:
     lines = [logs.manifest, *(f"{name} {size}" for name, size in sorted(logs.sizes.items()))]
     text = "".join(f"{line}\n" for line in lines).encode("ascii")
     temporary = os.path.join(directory, f"{NAME}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with suppress(FileNotFoundError):
+        os.unlink(temporary)  # a kill has left it, perhaps one of a tool of another user
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
     try:
         content = text + b"crc32 %08x\n" % zlib.crc32(text)
         while content:
@@ -91,7 +99,7 @@ def write_note(directory: str, logs: SyncedLogs) -> None:
 def read_note(directory: str) -> SyncedLogs | None:
     """The note that counts for a database, None when there is none. Raises OSError."""
     try:
-        with open(os.path.join(directory, NAME), "rb") as file:
+        with _opened(os.path.join(directory, NAME)) as file:
             content = file.read(_NOTE_BYTES_MAX)
         manifest = _manifest(directory)
     except FileNotFoundError:
@@ -100,8 +108,9 @@ def read_note(directory: str) -> SyncedLogs | None:
     text = "".join(f"{line}\n" for line in lines)
     if not lines or last != f"crc32 {zlib.crc32(text.encode()):08x}" or lines[0] != manifest:
         return None
-    sizes = {name: int(size) for name, _, size in (line.partition(" ") for line in lines[1:])}
-    return SyncedLogs(manifest, sizes)
+    found = [_LINE.fullmatch(line) for line in lines[1:]]
+    sizes = {line[1]: int(line[2]) for line in found if line is not None}
+    return SyncedLogs(manifest, sizes) if len(sizes) == len(found) else None
 
 
 def check_synced(directory: str) -> bool:
@@ -123,13 +132,24 @@ def check_synced(directory: str) -> bool:
 
 
 def _manifest(directory: str) -> str:
-    with open(os.path.join(directory, "CURRENT"), encoding="ascii", errors="replace") as file:
-        return file.read(256).rstrip("\n")
+    with _opened(os.path.join(directory, "CURRENT")) as file:
+        return file.read(256).decode("ascii", "replace").rstrip("\n")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """A file, for reading; nothing else that has its name. Raises OSError."""
+    # A pipe in its place would keep an open waiting for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", path)
+        yield file
 
 
 def _check_log(path: str, synced_bytes: int) -> None:
     """Raises CorruptionError, OSError."""
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         for start in range(0, synced_bytes, _BLOCK_BYTES):
             wanted = min(_BLOCK_BYTES, synced_bytes - start)
             block = file.read(wanted)

@@ -119,6 +119,21 @@ def test_a_note_of_an_earlier_open_does_not_count(tmp_path: Path) -> None:
         open_store(str(image), LEDGERS_PROFILE, create=False)
 
 
+def test_what_a_kill_left_beside_the_note_is_replaced(tmp_path: Path) -> None:
+    image, _ = left_by_a_crash(tmp_path, 1, 0)
+    (image / f"{NAME}.tmp").write_bytes(b"half")
+    assert rows(image) == ROWS
+    assert not (image / f"{NAME}.tmp").exists()
+
+
+def test_a_pipe_in_the_notes_place_keeps_nobody_waiting(tmp_path: Path) -> None:
+    image, _ = left_by_a_crash(tmp_path, 1, 0)
+    (image / NAME).unlink()
+    os.mkfifo(image / NAME)
+    with pytest.raises(StorageError, match="no regular file"):
+        open_store(str(image), LEDGERS_PROFILE, create=False)
+
+
 def test_a_log_that_is_gone_was_done_with(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "db"), LEDGERS_PROFILE, create=True) as store:
         store.write(batch(0), sync=True)
