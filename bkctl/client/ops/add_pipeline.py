@@ -14,6 +14,7 @@ Source: ``org.apache.bookkeeper.client.PendingAddOp``, ``LedgerHandle.sendAddSuc
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 from typing import Protocol
 
@@ -167,6 +168,15 @@ class AddPipeline:
             if len(add.acked) + len(add.waiting) < self._distribution.ack_quorum:
                 return add
         return None
+
+    def held_up_by(self, bookies: Collection[str]) -> dict[int, str]:
+        """Return the places of these bookies without which a pending add does not reach its quorum."""
+        found: dict[int, str] = {}
+        for add in self.pending:
+            theirs = {index: self.ensemble[index] for index in add.waiting if self.ensemble[index] in bookies}
+            if len(add.acked) + len(add.waiting) - len(theirs) < self._distribution.ack_quorum:
+                found.update(theirs)
+        return found
 
     def drop_all(self) -> list[PendingAdd]:
         """Give up every pending add."""

@@ -12,7 +12,8 @@ step what happens
 5    one that is found is added again to its write set (recovery flag, high priority), whoever has it
 6    Wq - Aq + 1 bookies without it: the entry never had an ack quorum, and nothing behind it. That is the
      end. A bookie that does not know counts neither way; with too few answers the recovery fails
-7    every add needs Aq acknowledgements; a bookie that fails meanwhile is replaced in memory only
+7    every add needs Aq acknowledgements; a bookie that fails meanwhile is replaced in memory only, and so is
+     one that an add waits for and that has not answered the fence either, a moment after the others
 8    metadata: IN_RECOVERY -> CLOSED by compare-and-set, with the replacements. Whoever is first wins, the
      others take over what he stored
 ==== ==================================================================================================
@@ -41,8 +42,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bkctl.client.distribution import Distribution
-from bkctl.client.errors import AccessDeniedError, ClientError, NoSuchLedgerError, RecoveryFailedError
-from bkctl.client.machine import BookiesAre, Event, MetadataFailed
+from bkctl.client.errors import (
+    AccessDeniedError,
+    ClientError,
+    NoAnswerError,
+    NoSuchLedgerError,
+    RecoveryFailedError,
+)
+from bkctl.client.machine import BookiesAre, Event, MetadataFailed, Token
 from bkctl.client.ops.add_pipeline import AddPipeline, PendingAdd
 from bkctl.client.ops.ensemble_change import with_replacements
 from bkctl.client.ops.exchange import OperationMachine
@@ -66,6 +73,12 @@ from bkctl.client.ops.read_lac import LacRead, LacResult, ReplicaLac
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
 from bkctl.types import LedgerState
+
+#: When the next bookie is asked although the last one may answer, where that has not even answered the fence.
+SILENT_SPECULATION = Speculation(0.05, 2.0, 40.0)
+
+#: How long an add waits for a bookie that has not answered the fence, before another takes its place.
+SILENT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,9 @@ class RecoveryMachine(OperationMachine):
         self._fenced: LacResult | None = None
         #: Bookies that are asked last: a hung one would else keep each entry waiting whose reads it leads.
         self._slow = set(self.settings.avoid)
+        #: Bookies of the ensemble that have not answered the fence so far.
+        self._silent: set[str] = set()
+        self._patience: Token | None = None
         self._lac_found = NO_ENTRY
         self._new_segments: list[tuple[int, tuple[str, ...]]] = []
         self._irreplaceable: set[tuple[int, str]] = set()
@@ -192,7 +208,7 @@ class RecoveryMachine(OperationMachine):
             self._fencing_ended,
             fence=not self.settings.dry_run,
             wait_all=self.settings.dry_run,
-            on_late=self._slow.discard,
+            on_late=self._answered_late,
         ).begin()
 
     # --- steps 3 to 6 ---------------------------------------------------------------------------------------
@@ -202,12 +218,16 @@ class RecoveryMachine(OperationMachine):
             self._fail(outcome)
             return
         self._fenced = outcome
-        known = {replica.bookie for replica in outcome.replicas if replica.known}
-        self._slow.update(set(self.metadata.segments[-1].bookies) - known)
+        self._silent = set(self.metadata.segments[-1].bookies) - {
+            replica.bookie for replica in outcome.replicas if not isinstance(replica.error, NoAnswerError)
+        }
         self.lac = max(outcome.lac, self.metadata.segments[-1].first_entry - 1)
         self._lac_found = self.lac
         self._next_read = self._next_found = self._pipeline.next_entry = self.lac + 1
         self._read_on()
+
+    def _answered_late(self, bookie: str) -> None:
+        self._silent.discard(bookie)
 
     def _read_on(self) -> None:
         """Keep ``read_batch`` reads going, as long as adds keep up."""
@@ -220,16 +240,20 @@ class RecoveryMachine(OperationMachine):
             self._next_read += 1
 
     def _read(self, entry: int) -> None:
+        order = read_order(self.metadata, entry, avoid=self._slow)
+        speculation = self.settings.speculation
+        if speculation is not None and order[0] in self._silent:
+            speculation = SILENT_SPECULATION
         read = EntryRead(
             self.exchange,
             self.access,
             entry,
-            read_order(self.metadata, entry, avoid=self._slow),
+            order,
             partial(self._read_ended, entry),
             # Each entry by itself: a bookie that hangs from now on may have answered for the last one.
             heard=set(),
             slow=self._slow,
-            speculation=self.settings.speculation,
+            speculation=speculation,
             missing_quorum=self._distribution.missing_quorum,
             fence=not self.settings.dry_run,
         )
@@ -267,8 +291,20 @@ class RecoveryMachine(OperationMachine):
         # Not this recovery's own LAC: what it wrote may stand on replacements that nobody else knows until
         # the close, and a later recovery believes the LAC of any entry that it finds.
         self._pipeline.push(found.entry, self._lac_found, found.length, found.payload, 0)
+        self._wait_for_silent()
 
     # --- step 7 ---------------------------------------------------------------------------------------------
+
+    def _wait_for_silent(self) -> None:
+        """Have others take the places of bookies that hang before the adds' own time is over."""
+        if self._patience is None and self._pipeline.held_up_by(self._silent):
+            self._patience = self.exchange.set_timer(SILENT_S, self._replace_silent)
+
+    def _replace_silent(self, event: Event) -> None:
+        self._patience = None
+        held_up = self._pipeline.held_up_by(self._silent)
+        if held_up:
+            self.bookies_failed(held_up, ClientError("has not answered the fence", ledger=self.access.ledger))
 
     def add_completed(self, add: PendingAdd) -> None:
         """Part of :class:`PipelineOwner`."""

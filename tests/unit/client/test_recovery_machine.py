@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bkctl.client.errors import AccessDeniedError, NoSuchLedgerError, RecoveryFailedError
-from bkctl.client.machine import ChooseBookies, MetadataFailed, MetadataIs, Silence, WriteMetadata
+from bkctl.client.machine import (
+    ChooseBookies,
+    MetadataFailed,
+    MetadataIs,
+    SetTimer,
+    Silence,
+    WriteMetadata,
+)
 from bkctl.client.ops.metadata_update import closed, in_recovery
 from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult, RecoverySettings
 from bkctl.codec.entry import decode_header, payload
@@ -204,21 +211,61 @@ def test_a_slow_bookie_is_overtaken() -> None:
     assert recovery.of(WriteMetadata)
 
 
-def test_a_bookie_that_has_not_answered_the_fence_is_asked_last() -> None:
+def test_a_bookie_that_has_not_answered_the_fence_is_waited_for_a_moment_and_then_asked_last() -> None:
     """E3 Wq3 Aq2: b and c cover, a hangs; it leads the reads of every third entry."""
     recovery = started(metadata(3, 3, 2))
     recovery.answer("b", NO_ENTRY, entry=-1)
     recovery.answer("c", NO_ENTRY, entry=-1)
-    assert recovery.readers_of(0) == ["b"]
+    assert recovery.readers_of(0) == ["a"]
+    assert recovery.only(SetTimer).seconds == 0.05
+    recovery.fire()
+    recovery.answer("b", entry=0, body=entry_body(0))
+    for entry, first in ((1, "b"), (2, "c"), (3, "b")):
+        assert recovery.readers_of(entry) == [first]
+        recovery.answer(first, entry=entry, body=entry_body(entry))
 
 
-def test_a_bookie_that_answers_the_fence_late_takes_its_place_again() -> None:
-    recovery = started(metadata(3, 3, 2))
+def test_a_bookie_that_has_not_answered_the_fence_is_replaced_where_an_add_needs_it() -> None:
+    """E3 Wq2 Aq2: entry 1 is on b and c, and c hangs."""
+    recovery = started()
     recovery.fence(None, None)
+    recovery.answer("a", entry=0, body=entry_body(0, length=4))
+    recovery.answer("a", entry=0)
+    recovery.answer("b", entry=0)
+    recovery.answer("b", entry=1, body=entry_body(1, length=8))
+    assert not recovery.of(ChooseBookies)
+    recovery.fire()
+    assert recovery.choose("d").replace == (2,)
+    recovery.answer("b", entry=1)
+    recovery.answer("d", entry=1)
+    # It is still the one that has what is read, if anybody has it.
+    assert recovery.readers_of(2) == ["c"]
+    recovery.fire()
+    recovery.answer("a", NO_ENTRY, entry=2)
+    stored = recovery.stored(5)
+    assert [segment.bookies for segment in stored.segments] == [("a", "b", "c"), ("a", "b", "d")]
+    assert (stored.last_entry, stored.segments[1].first_entry) == (1, 1)
+
+
+def test_a_bookie_that_has_not_answered_the_fence_stays_where_nobody_needs_it() -> None:
+    for late in (False, True):
+        recovery = started(metadata(3, 2 if late else 3, 2))
+        recovery.fence(None, None)
+        if late:
+            recovery.answer("c", NO_ENTRY, entry=-1)
+        recovery.answer("a", entry=0, body=entry_body(0, length=4))
+        recovery.answer("b", entry=1, body=entry_body(1, length=8))
+        recovery.fire()
+        assert not recovery.of(ChooseBookies)
+
+
+def test_a_bookie_that_answers_the_fence_late_is_as_good_as_the_others() -> None:
+    recovery = started(metadata(3, 3, 2))
+    recovery.answer("b", NO_ENTRY, entry=-1)
     recovery.answer("c", NO_ENTRY, entry=-1)
+    recovery.answer("a", NO_ENTRY, entry=-1)
     recovery.answer("a", entry=0, body=entry_body(0))
-    recovery.answer("b", entry=1, body=entry_body(1))
-    assert recovery.send_to("c", 2)
+    assert recovery.only(SetTimer).seconds == 2.0
 
 
 def test_a_bookie_that_was_overtaken_is_asked_last_from_then_on() -> None:
@@ -237,7 +284,7 @@ def test_the_length_is_read_from_the_last_entry_when_nothing_was_recovered() -> 
     recovery.answer("a", entry=-1, body=entry_body(4, lac=3, length=1_000))
     recovery.answer("b", entry=-1, body=entry_body(3, length=40))
     # a loses it again in this test: nobody has 4.
-    for bookie in ("b", "a"):
+    for bookie in ("b", "c"):
         recovery.answer(bookie, NO_ENTRY, entry=4)
     assert recovery.send_to("a", 3)
     recovery.answer("a", entry=3, body=entry_body(3, length=40))
@@ -249,7 +296,7 @@ def test_a_length_that_nobody_can_tell_is_javas() -> None:
     recovery = started(metadata(3, 3, 2))
     recovery.answer("a", entry=-1, body=entry_body(4, lac=3, length=1_000))
     recovery.answer("b", NO_ENTRY, entry=-1)
-    for bookie in ("b", "a"):
+    for bookie in ("b", "c"):
         recovery.answer(bookie, NO_ENTRY, entry=4)
     for bookie in ("a", "b", "c"):
         recovery.silent(bookie, 3)
@@ -285,7 +332,7 @@ def test_without_a_replacement_an_ack_quorum_is_enough() -> None:
     recovery.silent("c", 0)
     recovery.choose()
     recovery.answer("b", NO_ENTRY, entry=1)
-    recovery.answer("a", NO_ENTRY, entry=1)
+    recovery.answer("c", NO_ENTRY, entry=1)
     recovery.answer("a", entry=0)
     recovery.answer("b", entry=0)
     assert recovery.stored(5).last_entry == 0
@@ -338,10 +385,9 @@ def test_a_close_whose_answer_was_lost_is_looked_after() -> None:
 def test_entries_are_read_ahead_and_what_is_behind_the_end_is_left() -> None:
     recovery = started(settings=RecoverySettings(read_batch=3))
     recovery.fence(None, None)
-    # c has not answered the fence.
-    assert recovery.asked()[-3:] == ["a", "b", "a"]
+    assert recovery.asked()[-3:] == ["a", "b", "c"]
     # 2 is there, but 1 is missing: nothing behind it was acknowledged.
-    recovery.answer("a", entry=2, body=entry_body(2))
+    recovery.answer("c", entry=2, body=entry_body(2))
     recovery.answer("b", NO_ENTRY, entry=1)
     recovery.answer("a", entry=0, body=entry_body(0, length=4))
     recovery.answer("a", entry=0)
@@ -369,10 +415,10 @@ def test_a_dry_run_writes_and_fences_nothing() -> None:
     recovery.answer("a", entry=-1, body=entry_body(2))
     recovery.answer("b", entry=-1, body=entry_body(2))
     recovery.silent("c", -1)
-    read = recovery.send_to("a", 2).request
+    read = recovery.send_to("c", 2).request
     assert isinstance(read, ReadRequest)
     assert not read.fence
-    recovery.answer("a", entry=2, body=entry_body(2, length=12))
+    recovery.answer("c", entry=2, body=entry_body(2, length=12))
     recovery.answer("a", NO_ENTRY, entry=3)
     result = recovery.result
     assert (result.lac_found, result.last_entry, result.length, result.entries_rewritten) == (1, 2, 12, 1)
@@ -444,7 +490,7 @@ def test_replacements_behind_what_is_recovered_begin_a_segment() -> None:
     recovery.answer("a", entry=0)
     recovery.answer("b", entry=0)
     recovery.answer("b", entry=1, body=entry_body(1, length=8))
-    recovery.answer("a", NO_ENTRY, entry=2)
+    recovery.answer("c", NO_ENTRY, entry=2)
     recovery.silent("c", 1)
     recovery.choose("d")
     recovery.answer("b", entry=1)

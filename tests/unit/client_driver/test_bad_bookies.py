@@ -97,12 +97,15 @@ async def bad_server(behaviour: Behaviour) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def misled_client(
-    cluster: LocalCluster, behaviour: Behaviour, bad: Collection[str]
+    cluster: LocalCluster,
+    behaviour: Behaviour,
+    bad: Collection[str],
+    settings: ClientSettings = SETTINGS,
 ) -> AsyncIterator[BookKeeper]:
     """A client that finds a bad server in the place of the bookies in ``bad``."""
     async with (
         bad_server(behaviour) as port,
-        await BookKeeper.connect(cluster.metadata_uri, SETTINGS) as client,
+        await BookKeeper.connect(cluster.metadata_uri, settings) as client,
     ):
         resolve = client.pool._resolve
 
@@ -231,6 +234,27 @@ def test_a_recovery_beside_a_bookie_that_hangs_waits_for_it_at_most_once(cluster
             result = await client.recover(ledger.ledger)
             assert (result.last_entry, result.entries_rewritten) == (17, 18)
             assert len(reads) <= 1
+
+    asyncio.run(check())
+
+
+def test_a_recovery_waits_for_no_time_of_adds_to_a_bookie_that_hangs(cluster: LocalCluster) -> None:
+    """E3 Wq2 Aq2: two of three entries need another bookie in its place; an add may take a minute here."""
+
+    async def check() -> None:
+        async with await BookKeeper.connect(cluster.metadata_uri) as client:
+            ledger = await client.create(3, 2, 2)
+            await asyncio.gather(*[await ledger.submit(b"x") for _ in range(12)])
+            ledger.abandon()
+        hung = ledger.metadata.segments[0].bookies[0]
+        patient = ClientSettings(add_timeout_ms=60_000, read_timeout_ms=60_000)
+        async with (
+            asyncio.timeout(50),
+            misled_client(cluster, counting_hang([]), {hung}, patient) as client,
+        ):
+            result = await client.recover(ledger.ledger)
+            assert (result.last_entry, result.entries_rewritten) == (11, 12)
+            assert hung not in result.metadata.segments[-1].bookies
 
     asyncio.run(check())
 
