@@ -40,7 +40,12 @@ SHOW_SCHEMA: Schema = (
     Key("ctime_ms", "int", "when it was made, milliseconds since 1970 (with a path)"),
     Key("bytes", "int", "length of its data (with a path)"),
     Key("children", "array of strings", "names of its children (with a path)"),
-    Key("kind", "string", "ledger, cookie, layout, bookie, text, binary or empty (with a path)"),
+    Key(
+        "kind",
+        "string",
+        "ledger, cookie, layout, bookie, underreplication, underreplicated_ledger, replicator, text, binary "
+        "or empty (with a path)",
+    ),
     Key("value", "object, string or null", "its data decoded, without passwords (with a path)"),
     Key("data", "string", "its data, base64, with --show-secrets (with a path)"),
 )
@@ -112,6 +117,10 @@ def show_command(
 ) -> None:
     """[online] [reads] Show the cluster that a metadata URI names, or one node, decoded.
 
+    'underreplication' shows autorecovery as a whole: whether it is enabled, who the auditor is, and the
+    ledgers that are marked (the first 1000), the bookies on which they miss replicas, since when, and who
+    replicates.
+
     Examples:
 
       bkctl metadata show
@@ -119,6 +128,8 @@ def show_command(
       bkctl metadata show cookies/bookie-3:3181
 
       bkctl metadata show /ledgers/00/0000/L0042
+
+      bkctl metadata show underreplication -o json | jq .value.ledgers
     """
     with open_cluster(conf, override, metadata_uri) as store:
         row = _cluster(store) if path is None else _shown(store, path, secrets=show_secrets)
@@ -138,7 +149,10 @@ def _cluster(store: MetadataStore) -> dict[str, Any]:
 
 def _shown(store: MetadataStore, path: str, *, secrets: bool) -> dict[str, Any]:
     from bkctl.admin.online.metadata_dump import child_names, dump_node
+    from bkctl.commands.underreplication_rows import is_underreplication, underreplication_row
 
+    if is_underreplication(store.root, path):
+        return underreplication_row(store)
     node = dump_node(store, path)
     kind, value = _decoded(store.root, node)
     row: dict[str, Any] = {
@@ -160,6 +174,7 @@ def _decoded(root: str, node: DumpedNode) -> tuple[str, Any]:
     """What a node is, by its place, and its value."""
     from bkctl.codec.ledger_metadata import decode_ledger_metadata
     from bkctl.codec.ledger_path import split_ledger_path
+    from bkctl.commands.underreplication_rows import decoded_underreplication
 
     below = node.path[len(root) :]
     ledger = split_ledger_path(node.path)
@@ -169,6 +184,9 @@ def _decoded(root: str, node: DumpedNode) -> tuple[str, Any]:
             return "ledger", row
         if below.startswith("/available/") and node.ephemeral:
             return "bookie", _service_info(node.data)
+        marked = decoded_underreplication(root, node)
+        if marked is not None:
+            return marked
     except CorruptionError as error:
         raise error.located(node.path) from None
     if below.startswith("/cookies/"):

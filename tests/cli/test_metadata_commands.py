@@ -16,11 +16,14 @@ import pytest
 from bkctl.admin.online.metadata_dump import DumpedNode, cluster_dump, write_dump_file
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
+from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
 from bkctl.errors import RefusedError
+from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.metadata_dump import DumpKind, load_metadata_dump
 from bkctl.types import DigestType, LedgerState
 from bkctl.vfs import PosixFileSystem
+from tests.support.autorecovery_nodes import holder_text, mark_text
 
 Run = Callable[..., Any]
 
@@ -171,3 +174,44 @@ def test_no_such_node(run_cli: Run, uri: str) -> None:
     result = run_cli("metadata", "show", "nothing", "--metadata-uri", uri)
     assert result.exit_code == 6
     assert "no node /ledgers/nothing" in result.stderr
+
+
+def test_autorecovery_is_shown_as_a_whole(run_cli: Run, uri: str) -> None:
+    """What bookkeeper shell's listunderreplicated tells, and a cluster without it is no error."""
+
+    def shown(path: str = "underreplication") -> dict[str, Any]:
+        result = run_cli("metadata", "show", path, "--metadata-uri", uri, "-o", "json")
+        assert result.exit_code == 0, result.stderr
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    assert shown() == {
+        "path": "/ledgers/underreplication",
+        "kind": "underreplication",
+        "value": {
+            "enabled": True,
+            "auditor": None,
+            "lost_bookie_recovery_delay_s": None,
+            "marked": 0,
+            "ledgers": [],
+        },
+    }
+    with open_metadata_store(uri) as store:
+        assert isinstance(store, TreeMetadataStore)
+        marks = {2: UnderreplicatedMark(("b:1",), 1_700_000_000_000), 7: UnderreplicatedMark(())}
+        nodes = {mark_path(ledger): mark_text(mark) for ledger, mark in marks.items()}
+        nodes["underreplication/locks/urL0000000007"] = holder_text("worker-1")
+        nodes["underreplication/disable"] = b""
+        for path, data in nodes.items():
+            store._tree.create_with_parents(f"{store.root}/{path}", data, below=store.root)
+    of_two = {"ledger": 2, "missing_on": ["b:1"], "marked_ms": 1_700_000_000_000}
+    value = shown("/ledgers/underreplication/")["value"]
+    assert (value["enabled"], value["marked"]) == (False, 2)
+    assert value["ledgers"] == [
+        {**of_two, "replicator": None},
+        {"ledger": 7, "missing_on": [], "marked_ms": None, "replicator": "worker-1"},
+    ]
+    mark = shown(mark_path(2))
+    assert (mark["kind"], mark["value"]) == ("underreplicated_ledger", of_two)
+    lock = shown("underreplication/locks/urL0000000007")
+    assert (lock["kind"], lock["value"]) == ("replicator", {"ledger": 7, "replicator": "worker-1"})
