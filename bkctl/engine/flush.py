@@ -185,8 +185,8 @@ class Flush:
         """Everything is durable by now, so a log that cannot be ended properly costs this flush nothing."""
         self._check_going_on()
         try:
-            for marked in deleted or ((),):
-                self._entry_logger.retire(marked)
+            for marked in deleted or ({},):
+                self._entry_logger.retire(marked.keys())
         except SyncError:
             raise
         except StorageError as error:
@@ -214,7 +214,7 @@ class Flush:
         for marked in rounds:
             self._locations.delete_ledgers(int.from_bytes(ledger, "big") for ledger in marked)
             self._read_cache.next_generation()
-            self._read_cache.remove_ledgers(marked)
+            self._read_cache.remove_ledgers(marked.keys())
 
     def _check_going_on(self) -> None:
         if self._aborted.is_set():

@@ -7,13 +7,13 @@ deleted once more meanwhile has another mark in a later round, and stays hidden.
 
 from __future__ import annotations
 
-from bkctl.engine.cache.entry_table import PIECE_ENTRIES
+from bkctl.engine.cache.entry_table import empty_in_pieces
 
-#: Marks in one round at most: a set of this size grows and goes within two milliseconds.
+#: Marks in one round at most: a dict of this size grows and goes within two milliseconds.
 ROUND_MARKS_MAX = 40_000
 
-#: Ledgers (ids as 8 bytes) marked one after the other.
-Round = set[bytes]
+#: Ledgers (ids as 8 bytes) marked one after the other, without values: the cyclic collector passes a dict.
+Round = dict[bytes, None]
 Rounds = tuple[Round, ...]
 
 
@@ -37,9 +37,9 @@ class DeletionMarks:
     def add(self, ledger: bytes) -> None:
         """Mark a ledger."""
         if not self._open or len(self._rounds[-1]) >= ROUND_MARKS_MAX:
-            self._rounds = (*self._rounds, set())
+            self._rounds = (*self._rounds, {})
             self._open = True
-        self._rounds[-1].add(ledger)
+        self._rounds[-1][ledger] = None
 
     def until_now(self, but: Rounds = ()) -> Rounds:
         """The rounds of all marks there are, except these; what is marked later is in none of them."""
@@ -63,9 +63,7 @@ class DeletionMarks:
 def empty(rounds: Rounds) -> None:
     """Free the marks of rounds that were lifted, some at a time."""
     for marked in rounds:
-        while marked:
-            for _ in range(min(len(marked), PIECE_ENTRIES)):
-                marked.pop()
+        empty_in_pieces(marked)
 
 
 def _is_one_of(marked: Round, rounds: Rounds) -> bool:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import repeat
 
-from bkctl.engine.cache.deletion_marks import empty
 from bkctl.engine.cache.entry_table import (
     ENTRY_OVERHEAD_BYTES,
     PIECE_ENTRIES,
@@ -31,7 +30,8 @@ _SMALL_LEDGER_ENTRIES = 64
 class _Table:
     """Entries by key, and the keys as they came (one that came twice stands there twice).
 
-    ``ledgers`` are those of the keys. ``newest`` has each ledger's highest key among the first ``seen`` ones.
+    ``ledgers`` are those of the keys, without values. ``newest`` has each ledger's highest key among the
+    first ``seen`` ones.
     """
 
     __slots__ = ("entries", "keys", "ledgers", "newest", "seen")
@@ -39,7 +39,7 @@ class _Table:
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
         self.keys: list[bytes] = []
-        self.ledgers: set[bytes] = set()
+        self.ledgers: dict[bytes, None] = {}
         self.newest: dict[bytes, bytes] = {}
         self.seen = 0
 
@@ -60,23 +60,22 @@ class _Table:
         dead = [key for key in self.entries if ledger_of(key) in ledgers]
         bodies = [self.entries.pop(key) for key in dead]
         self.keys = list(self.entries)
-        self.ledgers -= ledgers
+        for ledger in ledgers:
+            self.ledgers.pop(ledger, None)
         self.newest, self.seen = {}, 0
         return bodies
 
     def empty(self, between: Callable[[], None]) -> None:
         """Free everything in pieces, with calls of ``between`` on the way."""
-        entries, keys, ledgers = self.entries, self.keys, self.ledgers
+        entries, keys = self.entries, self.keys
         while keys:
             piece = keys[-PIECE_ENTRIES:]
             del keys[-PIECE_ENTRIES:]
             deque(map(entries.pop, piece, repeat(None)), maxlen=0)
             between()
         empty_in_pieces(self.newest)
-        while ledgers:
-            for _ in range(min(len(ledgers), PIECE_ENTRIES)):
-                ledgers.pop()
-            between()
+        empty_in_pieces(self.ledgers)
+        between()
 
 
 class WriteCache:
@@ -134,7 +133,7 @@ class WriteCache:
         table = tables[-1]
         table.entries.update(zip(keys, bodies, strict=True))
         table.keys.extend(keys)
-        table.ledgers.update(ledgers)
+        table.ledgers.update(dict.fromkeys(ledgers))
         self.size_bytes += size_bytes + len(keys) * ENTRY_OVERHEAD_BYTES
         self.count += len(keys)
 
@@ -206,7 +205,7 @@ class WriteCache:
             with self._newest_lock:
                 table.seen = len(table.keys)
             table.empty(between)
-        empty((self._deleted,))
+        self._deleted = set()
         self.size_bytes = 0
         self.count = 0
 

@@ -18,8 +18,8 @@ from bkctl.engine.index.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
 
-#: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
-OPERATIONS_MAX = 2048
+#: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
+OPERATIONS_MAX = 1024
 
 _PIECE_ROWS = 4096
 _VALUES = Struct(f"{VALUE_BYTES}s")

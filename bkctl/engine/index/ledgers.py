@@ -32,8 +32,8 @@ from bkctl.engine.index.ledger_set import PARTS, LedgerSet, Part
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put, note_written
 
-#: Operations in one batch of the store, which takes all of it in one call: one to three milliseconds.
-OPERATIONS_MAX = 2048
+#: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
+OPERATIONS_MAX = 1024
 
 #: Different rows that are looked for among those that follow; more than that are not of a few applications.
 _SHARED_ROWS_MAX = 10_000
@@ -117,7 +117,7 @@ class LedgerIndex:
 
     def _ids(self, rows: dict[int, bytes]) -> Part:
         with self._lock:
-            return {*rows}
+            return dict.fromkeys(rows)
 
     def __len__(self) -> int:
         return sum(map(len, self._rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 
 import pytest
@@ -66,6 +67,13 @@ def test_a_round_that_is_full_is_followed_by_another(monkeypatch: pytest.MonkeyP
     assert marks.still_there(rounds) == rounds[3:]
     empty(rounds)
     assert sum(map(len, rounds)) == 0
+
+
+def test_the_cyclic_collector_goes_through_no_mark() -> None:
+    marks = DeletionMarks()
+    for ledger in range(1000):
+        marks.add(id_of(ledger))
+    assert not any(map(gc.is_tracked, marks.until_now()))
 
 
 # --- what a deletion and a flush cost

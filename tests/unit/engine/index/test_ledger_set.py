@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,14 @@ def test_no_part_is_large_whatever_the_stride_of_the_ids(stride: int) -> None:
     assert max(map(len, ledgers._parts)) <= 2 * COUNT / 100
 
 
+def test_the_cyclic_collector_goes_through_no_part() -> None:
+    ledgers = LedgerSet(range(COUNT))
+    other = LedgerSet(range(0, COUNT, 3))
+    for made in (ledgers, other, ledgers | other, ledgers & other, ledgers - other, ledgers.copy()):
+        assert len(made) > 1000
+        assert not any(map(gc.is_tracked, made._parts))
+
+
 def largest_calls(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> list[int]:
     """Sizes of what is given to calls of C code that take all of it at once."""
     sizes = [0]
@@ -99,7 +108,7 @@ def test_the_ledgers_of_an_index_are_listed_part_by_part(monkeypatch: pytest.Mon
     listed: list[int] = []
     original = LedgerIndex._ids
 
-    def counted(its: LedgerIndex, rows: dict[int, bytes]) -> set[int]:
+    def counted(its: LedgerIndex, rows: dict[int, bytes]) -> dict[int, None]:
         listed.append(len(rows))
         if len(listed) == 100:
             # Nobody waits for the listing: the lock is free between its parts.
