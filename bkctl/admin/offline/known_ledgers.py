@@ -21,9 +21,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from posixpath import join
 from typing import Protocol
 
+from bkctl.admin.offline.grouped_metadata import LEDGERS_AT_ONCE, GroupedMetadata
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.engine.gc.policy import absent
@@ -268,12 +270,16 @@ class KnownLedgers:
         Raises BkctlError.
         """
         kept: dict[int, bool | None] = {}
-        for ledger, metadata in self.cluster.metadata_of(ledgers).items():
-            # Metadata that are not to be understood are no proof.
-            here = (
-                isinstance(metadata, CorruptionError) or self.bookie is None or names(metadata, self.bookie)
-            )
-            kept[ledger] = True if here else (False if self.unproved is None else None)
+        rest = iter(ledgers)
+        while group := tuple(islice(rest, LEDGERS_AT_ONCE)):
+            for ledger, metadata in self.cluster.metadata_of(group).items():
+                # Metadata that are not to be understood are no proof.
+                here = (
+                    isinstance(metadata, CorruptionError)
+                    or self.bookie is None
+                    or names(metadata, self.bookie)
+                )
+                kept[ledger] = True if here else (False if self.unproved is None else None)
         unread = [ledger for ledger in ledgers if ledger not in kept]
         unfound = self.cluster.unfound(unread) if unread and self.unproved is None else set()
         gone = self._proven(unfound)
@@ -286,13 +292,12 @@ class KnownLedgers:
         """The same of one ledger."""
         return self.keeps_each((ledger,))[ledger]
 
-    def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata]:
-        """The metadata of ledgers that have any that decode. Raises BkctlError."""
-        return {
-            ledger: metadata
-            for ledger, metadata in self.cluster.metadata_of(ledgers).items()
-            if not isinstance(metadata, CorruptionError)
-        }
+    def metadata_of(self, ledgers: Collection[int]) -> Mapping[int, LedgerMetadata]:
+        """The metadata of ledgers that have any that decode, read when they are looked up.
+
+        Looking them up raises BkctlError.
+        """
+        return GroupedMetadata(self.cluster.metadata_of, ledgers)
 
     @property
     def reservation(self) -> str | None:

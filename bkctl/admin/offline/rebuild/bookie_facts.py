@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from bkctl.admin.offline.digests import digesters_of
+from bkctl.admin.offline.grouped_metadata import GroupedMetadata
 from bkctl.admin.offline.known_ledgers import Cluster, DumpedCluster
 from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions
 from bkctl.admin.offline.rebuild.placement import Placement, ledgers_in
-from bkctl.codec.digest import Digester
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import StorageError
 from bkctl.scan.directory import JournalFile
 from bkctl.vfs import FileSystem
 
 _MARKS = ("lastMark", "lastId")
-#: Ledgers whose metadata are in memory at once.
-_LEDGERS_AT_ONCE = 4096
 
 
 def last_written_ms(journals: Iterable[JournalFile], *ledger_dirs: str) -> float:
@@ -49,9 +46,5 @@ def with_cluster(
         for placement in placements:
             folders = sorted({directory.ledger_dir for directory in placement.directories})
             ledgers |= ledgers_in(filesystem, find_logs(filesystem, folders))
-    digesters: dict[int, Digester] = {}
-    ids = iter(sorted(ledgers))
-    while group := tuple(islice(ids, _LEDGERS_AT_ONCE)):
-        found = cluster.metadata_of(group).items()
-        digesters |= digesters_of({each: m for each, m in found if not isinstance(m, CorruptionError)})
+    digesters = digesters_of(GroupedMetadata(cluster.metadata_of, ledgers))
     return replace(options, cluster=cluster, digesters=digesters)
