@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
 
+from bkctl.commands.terminal_text import escaped
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -32,7 +34,6 @@ _GAP = 3
 Row = Mapping[str, Any]
 
 _COMPACT = json.JSONEncoder(separators=(",", ":"), default=lambda value: _plain(value)).encode
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 class Format(enum.StrEnum):
@@ -187,7 +188,7 @@ def _write_csv(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     out.writerow(names)
     count = 0
     for row in chain([] if first is None else [first], rows):
-        out.writerow([_text(row.get(name)) for name in names])
+        out.writerow([_cell(row.get(name)) for name in names])
         count += 1
     return count
 
@@ -219,8 +220,8 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """As in CSV, with control characters made visible: a file's name must not steer the terminal."""
-    return _text(value).translate(_CONTROL)
+    """Return a value's text with control characters made visible: a name must not steer the terminal."""
+    return escaped(_text(value))
 
 
 def _write_fields(row: Row, stream: TextIO) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bkctl.commands.terminal_text import unescaped
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -86,7 +88,8 @@ class _LateBar:
             BarColumn(),
             *amount,
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            # The bar draws with control characters of its own; texts in it are this program's.
+            console=Console(file=unescaped(sys.stderr)),
             transient=True,
             refresh_per_second=5,
         )

@@ -17,6 +17,7 @@ import typer.main
 
 from bkctl.commands.coercion import convert_plain_values_directly
 from bkctl.commands.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
+from bkctl.commands.terminal_text import escaped, escaping
 from bkctl.errors import LIMITS, BkctlError
 
 if TYPE_CHECKING:
@@ -121,15 +122,21 @@ def run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # Names of files may hold bytes that the terminal's encoding cannot show.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    own = sys.stderr
+    # Errors and logs repeat what files, metadata and other programs say.
+    sys.stderr = escaping(own)
     try:
         typer.main.get_command(app)(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    finally:
+        sys.stderr = own
     return 0
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"bkctl: {line}\n")
+    # One line, whatever is in it: a line end in an answer must not look like a message of this program's own.
+    sys.stderr.write(f"bkctl: {escaped(line)}\n")
 
 
 def _shell_in_use() -> str:
