@@ -117,9 +117,12 @@ class AddAnswers:
 
     def _ended(self, pending: PendingAdds, code: ResultCode) -> None:
         count = len(pending.run)
-        if code is ResultCode.OK:
-            self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
-            self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
-        else:
-            self._in_progress.refused[code] += count
-        self._in_progress.end(count)
+        try:
+            if code is ResultCode.OK:
+                self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
+                self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
+            else:
+                self._in_progress.refused[code] += count
+        finally:
+            # Whatever is wrong with a meter: what is not counted down keeps connections from being read.
+            self._in_progress.end(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import threading
@@ -24,6 +25,8 @@ from tests.support.waiting import until
 from tests.support.wire_client import WireClient, add_request
 
 MIB = 1 << 20
+#: Entries that are read all the time, more than fit into the caches.
+READ = 1200
 
 
 class Flood:
@@ -65,6 +68,40 @@ class Flood:
         self._ended.set()
         self._thread.join()
         assert not self.errors, self.errors
+
+
+class Reader:
+    """A client that reads the same entries again and again, in random order; whatever it gets but them."""
+
+    def __init__(self, port: int, ledger: int, payload: bytes, count: int) -> None:
+        self.good = 0
+        self.wrong: list[object] = []
+        self._ended = threading.Event()
+        self._arguments = (port, ledger, payload, count)
+        self._thread = threading.Thread(target=self._run, name="reader")
+        self._thread.start()
+
+    def _run(self) -> None:
+        port, ledger, payload, count = self._arguments
+        chance = random.Random(ledger)
+        try:
+            with WireClient(port, Wire.V2) as client:
+                while not self._ended.is_set():
+                    entries = chance.sample(range(count), 50)
+                    client.send([(ReadRequest(ledger, entry), entry) for entry in entries])
+                    for answer in client.receive_all():
+                        assert isinstance(answer.context, int)
+                        if answer.response.body == entry_body(ledger, answer.context, payload):  # type: ignore[attr-defined]
+                            self.good += 1
+                        else:
+                            self.wrong.append(answer.response)
+        except Exception as error:  # noqa: BLE001 - the top of a thread: the test tells
+            self.wrong.append(error)
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self._thread.join()
 
 
 class HeldBytes:
@@ -158,6 +195,9 @@ def test_a_full_disk_of_a_real_bookie(tmp_path: Path) -> None:
         seen = Path(f"/proc/{bookie.process_id}/root{disk}")
         kept: dict[int, list[int]] = {}
         payload = bytes(range(256)) * 20
+        with WireClient(port) as client:
+            assert all(client.add(99, entry, payload) is ResultCode.OK for entry in range(READ))
+        reader = Reader(port, 99, payload, READ)
         for turn in range(2):
             ballast = seen / "ballast"
             free = shutil.disk_usage(seen).free
@@ -178,6 +218,9 @@ def test_a_full_disk_of_a_real_bookie(tmp_path: Path) -> None:
 
             until(takes_adds, bookie.log.read_text()[-3000:])
             check_kept(port, kept, payload)
+        reader.end()
+        assert reader.good > READ
+        assert not reader.wrong
         assert bookie.resident_bytes < 400 * MIB
         assert bookie.stop() == 0
     assert "Traceback" not in bookie.log.read_text()
