@@ -8,7 +8,7 @@ from contextlib import suppress
 from bkctl.engine.gc.copying import Pace, Piece, live_pieces
 from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.errors import NotFoundError
+from bkctl.errors import NoSpaceError, NotFoundError
 from bkctl.vfs import WritableFileSystem
 
 
@@ -32,9 +32,11 @@ class LogCompactor:
     def _remove_log(self, log_id: int) -> None:
         """Remove a log that nothing points into, if it is there.
 
-        The rows of its copies must be found, or be known to be damaged, from here on.
+        The rows of its copies are durable; from here on it must be known, too, when they are damaged. That
+        can wait on a full disk, which this is to give room: the next checkpoint makes up for it.
         """
-        self._storage.note_synced()
+        with suppress(NoSpaceError):
+            self._storage.note_synced()
         with suppress(NotFoundError):
             self._storage.entry_logger.remove(log_id)
         # The room is ours again after a crash too.

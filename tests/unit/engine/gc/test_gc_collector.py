@@ -362,6 +362,30 @@ def test_a_half_lost_ledger_index_does_not_cost_the_logs() -> None:
     rig.check(3, 12)
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_full_disk_that_has_no_room_for_a_note_is_given_room(transactional: bool) -> None:
+    """What is synced of the index is noted before a log goes; the log goes all the same."""
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=12)
+    rig.cluster.live.remove(1)
+    rig.location_store.inject(StoreFaultRule("flush", error="no_space"))
+    report = rig.collect(MAJOR)
+    assert (report.failure, report.set_aside_logs) == (None, 0)
+    assert report.compacted_logs
+    rig.check(2, 12)
+
+
+def test_a_log_stays_when_it_cannot_be_noted_that_its_copies_are_synced() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=12)
+    before = set(rig.log_names())
+    rig.cluster.live.remove(1)
+    rig.location_store.inject(StoreFaultRule("flush", error="storage"))
+    assert not rig.collect(MAJOR).compacted_logs
+    assert before <= set(rig.log_names())
+    rig.check(2, 12)
+
+
 def test_suspended_compactions_do_not_run_and_resumed_ones_do() -> None:
     rig = opened()
     rig.fill([1, 2], entries=12)
