@@ -85,7 +85,8 @@ def start_command(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Go on over a damaged journal; every ledger that may have lost entries is put in limbo.",
+            help="Go on over damaged or missing journals and a lost index; every ledger that may have lost "
+            "entries is put in limbo.",
         ),
     ] = False,
     log_format: Annotated[
@@ -102,7 +103,8 @@ def start_command(
     there, on loopback only.
 
     A start that could hide a loss is refused with exit code 4: directories without their cookie or of another
-    bookie, a damaged journal. Exit code 5: the metadata store does not answer. 7: a disk failed.
+    bookie, a damaged or missing journal, an index that is gone, empty or damaged. Exit code 5: the metadata
+    store does not answer. 7: a disk failed.
 
     Examples:
 
