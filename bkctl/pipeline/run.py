@@ -40,6 +40,7 @@ from bkctl.pipeline.table_sets import (
     metadata_time_ms,
     read_table_set,
     refuse_twins,
+    refuse_undo_file,
     twin_directories,
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
@@ -225,6 +226,7 @@ class _Run:
         first, second = self._request.metadata, self._request.metadata_after
         chosen = second if item.snapshot is Snapshot.AFTER and second is not None else first
         assert chosen is not None
+        refuse_undo_file(chosen)
         if not self._filesystem_has_directory(chosen):
             options = TableOptions(metadata=chosen, digest="off", damage="fail")
             self._extract(item, (), options, [])

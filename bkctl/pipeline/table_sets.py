@@ -30,6 +30,8 @@ _SUMMARY_BYTES_MAX = 64 << 20
 _END_BYTES_MAX = 4096
 _END_TIME = re.compile(rb'"end"\s*:\s*\{[^{}]*"time_ms"\s*:\s*([0-9]{1,18})[^{}]*\}\s*\}\s*$')
 
+_END_OF_UNDO = re.compile(rb'"end"\s*:\s*\{[^{}]*"kind"\s*:\s*"undo"[^{}]*\}\s*\}\s*$')
+
 
 @dataclass(frozen=True, slots=True)
 class TableSet:
@@ -180,13 +182,30 @@ def metadata_time_ms(metadata: str, started_ms: int) -> int | None:
         summary = os.path.join(metadata, SUMMARY_NAME)
         found = _summary(summary).get("started_ms") if os.path.exists(summary) else None
         return found if isinstance(found, int) else None
+    end = _END_TIME.search(_end_of(metadata))
+    return None if end is None else int(end[1])
+
+
+def refuse_undo_file(metadata: str) -> None:
+    """Raise RefusedError for the undo file of a deletion, which is silent about every other ledger.
+
+    Raises NotFoundError, StorageError.
+    """
+    if not is_uri(metadata) and not os.path.isdir(metadata) and _END_OF_UNDO.search(_end_of(metadata)):
+        raise RefusedError(
+            f"{metadata}: is an undo file of 'bkctl ledger delete', no metadata of a cluster; give a dump"
+            " ('bkctl metadata dump') or a metadata URI"
+        )
+
+
+def _end_of(path: str) -> bytes:
+    """The last bytes of a file, where a dump has its end marker."""
     try:
-        with open(metadata, "rb") as stream:
+        with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - _END_BYTES_MAX))
-            end = _END_TIME.search(stream.read(_END_BYTES_MAX))
+            return stream.read(_END_BYTES_MAX)
     except FileNotFoundError:
-        raise NotFoundError(f"{metadata}: no such file") from None
+        raise NotFoundError(f"{path}: no such file") from None
     except OSError as error:
-        raise StorageError(f"{metadata}: {error.strerror}", path=metadata) from error
-    return None if end is None else int(end[1])
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error

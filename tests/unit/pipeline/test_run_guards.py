@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from bkctl.admin.offline.reporting import Advance, nobody
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, RefusedError
 from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.run import Request, run_job
 from bkctl.pipeline.survey import survey, unread_indexes
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.scan.metadata_dump import DumpKind
 from bkctl.vfs import PosixFileSystem
+from tests.support.cluster_dumps import dump_file
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 
@@ -29,6 +31,14 @@ def test_a_second_snapshot_is_proposed_where_only_one_was_given(tmp_path: Path) 
         with LocalEngine(jobs=1) as engine:
             outcome = run_job(PosixFileSystem(), engine, request)
         assert any("give a second one" in guard for guard in outcome.guards) == (after is None)
+
+
+def test_no_job_takes_an_undo_file_for_the_ledgers_of_a_cluster(tmp_path: Path) -> None:
+    """Every ledger but those that were deleted would be an orphan."""
+    undo = dump_file(tmp_path / "undo.json", {}, kind=DumpKind.UNDO, next_ledger=0)
+    request = Request(JOBS["orphans"], (str(DEMO),), str(tmp_path / "out"), str(undo), None)
+    with LocalEngine(jobs=1) as engine, pytest.raises(RefusedError, match="is an undo file"):
+        run_job(PosixFileSystem(), engine, request)
 
 
 @pytest.mark.parametrize(
