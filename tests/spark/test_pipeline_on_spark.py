@@ -75,11 +75,11 @@ def test_a_job_says_on_spark_what_it_says_here(
     for where in (ON_SPARK, ("--engine", "local", "--jobs", "1", "-o", "json")):
         out = tmp_path / where[1]
         result = run_cli("pipeline", "run", "verify", bookie, "--out", out, *where)
-        assert result.exit_code == 1, result.stderr
+        assert result.exit_code == 3, result.stderr  # without metadata not every digest can be checked
         told[where[1]] = json.loads(result.stdout)
         assert not (out / ".work").exists()
     assert told["spark"]["counts"] == told["local"]["counts"]
-    assert told["spark"]["found"] == told["local"]["found"] != []
+    assert told["spark"]["found"] == told["local"]["found"] == ["bad_entries", "unchecked"]
     for here, there in zip(told["local"]["tables"], told["spark"]["tables"], strict=True):
         schemas = [pq.read_schema(next(Path(table["path"]).glob("*.parquet"))) for table in (here, there)]
         assert (here["name"], schemas[0].names, schemas[0].types) == (

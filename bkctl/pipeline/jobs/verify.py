@@ -125,6 +125,7 @@ FROM totals t CROSS JOIN damage_count d
         ),
     ),
     found=("bad_entries", "damages"),
+    unexamined=("unchecked",),
     advice="'bkctl entrylog verify DIR' says what a damage took, 'bkctl doctor DIR' what to do about it",
     needs_metadata=False,
     notes=(

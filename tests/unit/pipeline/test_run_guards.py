@@ -124,3 +124,15 @@ def _rename(bookie: Path, name: str) -> None:
             for line in path.read_text().splitlines()
         ]
         path.write_text("\n".join(lines) + "\n")
+
+
+def test_entries_whose_digests_could_not_be_checked_are_not_called_clean(tmp_path: Path) -> None:
+    """Two of the demo's ledgers have digests that their entries do not show."""
+    told = {}
+    for metadata in (None, str(DEMO.parent / "zk.json")):
+        request = Request(JOBS["verify"], (str(DEMO),), str(tmp_path / "out"), metadata)
+        with LocalEngine(jobs=1) as engine:
+            told[metadata] = run_job(PosixFileSystem(), engine, request)
+    unknown, known = told.values()
+    assert (unknown.verdict, unknown.exit_code, unknown.found) == ("unexamined", 3, ("unchecked",))
+    assert (known.verdict, known.exit_code, known.counts["unchecked"]) == ("clean", 0, 0)
