@@ -244,13 +244,15 @@ class WriteCache:
     def _forget_before(self, ledgers: set[bytes]) -> None:
         """Free entries of deleted ledgers that are now used again.
 
-        Looks at every key. An id is used again only by who deletes a ledger and makes it anew within the time
-        between two flushes.
+        Looks at every key of the tables that have some. An id is used again only by who deletes a ledger and
+        makes it anew within the time between two flushes.
         """
         if not ledgers:
             return
         with self._newest_lock:
             for table in self._tables:
+                if table.ledgers.keys().isdisjoint(ledgers):
+                    continue
                 bodies = table.forget(ledgers)
                 self.size_bytes -= sum(map(len, bodies)) + len(bodies) * ENTRY_OVERHEAD_BYTES
         self._deleted -= ledgers

@@ -180,6 +180,27 @@ def test_a_deleted_ledger_is_gone_and_one_made_anew_has_only_new_entries(small_p
     assert flushed(cache) == [entry_of(1, 1, "new"), entry_of(2, 0)]
 
 
+def test_an_id_used_again_costs_a_look_at_the_tables_that_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done under the engine lock, where all adds wait for it."""
+    looked_at: list[bytes] = []
+
+    def counted(key: bytes) -> bytes:
+        looked_at.append(key)
+        return ledger_of(key)
+
+    monkeypatch.setattr(write_cache, "TABLE_ENTRIES_MAX", 100)
+    cache = WriteCache(1 << 30)
+    for ledger in range(1, 11):
+        put(cache, *(entry_of(ledger, entry) for entry in range(100)))
+    cache.delete_ledger(3)
+    monkeypatch.setattr(write_cache, "ledger_of", counted)
+    put(cache, entry_of(3, 0, "new"))
+    assert len(looked_at) <= 101
+    assert cache.entries(3) == [0]
+    assert cache.entries(4) == list(range(100))
+    assert cache.count == 1001
+
+
 def test_after_clear_nothing_is_counted_held_or_found(small_pieces: None) -> None:
     cache = WriteCache(1 << 20)
     tracemalloc.start()
