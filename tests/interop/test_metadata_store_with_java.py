@@ -254,6 +254,8 @@ def test_ledger_ids_come_from_one_sequence(initialised: Cluster) -> None:
     java, ledgers = initialised.java, initialised.ours.ledgers
     ids = [ledgers.new_ledger_id(), java("new-id"), ledgers.new_ledger_id(), java("new-id")]
     assert ids == [0, 1, 2, 3]
+    assert [ledgers.upcoming_ledger_id() for _ in range(2)] == [4, 4]
+    assert java("new-id") == 4
 
 
 def test_the_released_shell_lists_our_bookie(initialised: Cluster, tmp_path: Path) -> None:

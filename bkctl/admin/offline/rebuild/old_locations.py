@@ -12,19 +12,30 @@ from posixpath import join
 
 import numpy as np
 
+from bkctl import _kernels
 from bkctl.admin.offline.index_check.comparison import side_by_side
 from bkctl.admin.offline.index_check.index_rows import rows_of
-from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Column, Rows, Run, merged, partitions
+from bkctl.admin.offline.rebuild.location_runs import (
+    ROW_BYTES,
+    Column,
+    Rows,
+    Run,
+    merged,
+    no_rows,
+    of_ledgers,
+    partitions,
+)
 from bkctl.admin.offline.reporting import Advance, nobody
-from bkctl.codec.location import ID_MAX, LocationColumns, decode_key, encode_key
+from bkctl.codec.location import ID_MAX, KEY_BYTES, VALUE_BYTES, decode_key, encode_key
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.kvstore.base import KeyValueReader
+from bkctl.kvstore.base import KeyValueReader, Row
 from bkctl.scan.directory import LogFile
 from bkctl.scan.idx_tree import IdxLocations, IdxTree
-from bkctl.scan.index import LOCATIONS, LocationIndex, open_store
-from bkctl.scan.index_rows import IndexDamage, LocationSource
+from bkctl.scan.index import LOCATIONS, open_store
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem
 
+_BATCH_ROWS = 1 << 14
 #: Rows read at a time to tell a ledger's first one.
 _FIRST_ROWS = 64
 NO_LOCATIONS = "there is no locations database"
@@ -144,19 +155,16 @@ def _old_rows(
     filesystem: FileSystem, directory: str, kind: str, wanted: Column, damaged: set[tuple[int, int]]
 ) -> Iterator[Rows]:
     """Rows of the old index in order of keys; keys of those that do not decode go into ``damaged``."""
-    source: LocationSource
     store = None
     try:
         if kind == "idx":
-            source = IdxLocations(IdxTree(filesystem, directory))
-        else:
-            store = open_store(join(directory, LOCATIONS))
-            source = LocationIndex(store)
-        for item in source.rows():
-            if isinstance(item, IndexDamage):
-                damaged |= _key_of(item, wanted)
-                continue
-            yield from _chosen(item, wanted)
+            for item in IdxLocations(IdxTree(filesystem, directory)).rows():
+                if not isinstance(item, IndexDamage):
+                    yield from _chosen(rows_of(item), wanted)
+            return
+        store = open_store(join(directory, LOCATIONS))
+        for batch in store.batches(rows_max=_BATCH_ROWS):
+            yield from _chosen(_decoded(batch, wanted, damaged), wanted)
     except (CorruptionError, NotFoundError):
         return  # what cannot be read says nothing
     finally:
@@ -164,18 +172,29 @@ def _old_rows(
             store.close()
 
 
-def _chosen(columns: LocationColumns, wanted: Column) -> Iterator[Rows]:
-    rows = rows_of(columns)
-    keep = (rows.entries >= 0) & (rows.entries != ID_MAX) & np.isin(rows.ledgers, wanted)
-    if keep.any():
-        yield rows if keep.all() else rows.select(keep)
-
-
-def _key_of(damage: IndexDamage, wanted: Column) -> set[tuple[int, int]]:
+def _decoded(batch: list[Row], wanted: Column, damaged: set[tuple[int, int]]) -> Rows:
     try:
-        ledger, entry = decode_key(bytes.fromhex(damage.key_hex))
-    except CorruptionError:
-        return set()
+        joined = _kernels.join_rows(batch, KEY_BYTES, VALUE_BYTES)
+    except ValueError:
+        sound = [row for row in batch if len(row[0]) == KEY_BYTES and len(row[1]) == VALUE_BYTES]
+        for key, value in batch:
+            if len(key) == KEY_BYTES and len(value) != VALUE_BYTES:
+                damaged |= _key_of(key, wanted)
+        joined = _kernels.join_rows(sound, KEY_BYTES, VALUE_BYTES) if sound else b""
+    table = np.frombuffer(joined, ">i8").reshape(-1, 3).T.astype(np.int64)
+    return Rows(table[0], table[1], table[2])
+
+
+def _chosen(rows: Rows, wanted: Column) -> Iterator[Rows]:
+    if len(rows) and (int(rows.entries.min()) < 0 or int(rows.entries.max()) == ID_MAX):
+        rows = rows.select((rows.entries >= 0) & (rows.entries != ID_MAX))
+    rows = of_ledgers(rows, wanted)
+    if len(rows):
+        yield rows
+
+
+def _key_of(key: bytes, wanted: Column) -> set[tuple[int, int]]:
+    ledger, entry = decode_key(key)
     return {(ledger, entry)} if ledger in wanted and 0 <= entry < ID_MAX else set()
 
 
@@ -187,6 +206,8 @@ def _without(before: Rows, now: Rows) -> Rows:
     """The rows of ``before`` whose keys ``now`` does not have; both in order of keys."""
     if not len(before) or not len(now):
         return before
+    if np.array_equal(before.entries, now.entries) and np.array_equal(before.ledgers, now.ledgers):
+        return no_rows()
     ledgers = np.concatenate((before.ledgers, now.ledgers))
     entries = np.concatenate((before.entries, now.entries))
     order = np.lexsort((np.arange(len(ledgers)) < len(before), entries, ledgers))
