@@ -33,9 +33,6 @@ Run = Callable[..., Any]
 _NEVER_OF_LOGS = {Verdict.CLEAN, Verdict.UNSYNCED_TAIL}
 
 
-_NOT_YET: set[str] = set()
-
-
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.chdir(tmp_path)
@@ -79,11 +76,7 @@ def test_findings_of_the_doctor(run_cli: Run, bench: Bench, case: Case) -> None:
 
 
 @each(INDEX_CHECK)
-def test_findings_of_index_check(
-    run_cli: Run, bench: Bench, case: Case, request: pytest.FixtureRequest
-) -> None:
-    if request.node.callspec.id in _NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason="index rebuild drops what it was not asked for"))
+def test_findings_of_index_check(run_cli: Run, bench: Bench, case: Case) -> None:
     close(run_cli, ("index", "check"), kind, case, bench)
 
 

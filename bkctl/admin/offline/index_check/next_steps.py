@@ -55,6 +55,9 @@ def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
         return not_ended(INSTEAD[kind], *_look(finding))
     if kind is Kind.WIDE_KEY:
         return ended_by(("index", "repair", directory, *metadata, "--yes"))
+    if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
+        # The rows alone: no damage of a log stands in their way.
+        return ended_by((*_REBUILD, directory, "--ledgers", *metadata, "--yes"))
     return ended_by((*_REBUILD, directory, *metadata, "--yes"), instead=_REBUILT)
 
 

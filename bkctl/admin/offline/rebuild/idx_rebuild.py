@@ -45,7 +45,7 @@ from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import nobody
 from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, RefusedError, StorageError
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
@@ -81,6 +81,10 @@ class _OldTree:
             state=mine.state | header.state,
             explicit_lac=mine.explicit_lac or header.explicit_lac,
         )
+
+
+#: Ledgers with lost entries that a refusal names.
+_LOST_NAMED = 5
 
 
 class IdxRebuild:
@@ -159,6 +163,8 @@ class IdxRebuild:
         plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
         gone = self._lost_entries(found, old.homes.keys() & headers.keys())
+        if gone and not self._options.accept_loss:
+            raise RefusedError(_told_lost(self._indexes[0], gone))
         for ledger, lost in sorted(gone.items()):
             text = f"{lost} had a location in the old index and stand in no log"
             plan.differences.append(Difference("locations_lost", ledger, text))
@@ -314,6 +320,18 @@ def _header(path: str) -> FileInfoHeader | None:
         return None
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _told_lost(directory: str, gone: dict[int, LostEntries]) -> str:
+    """Why nothing is rebuilt: with its location in the old index such an entry is an error to a reader."""
+    listed = "; ".join(f"ledger {ledger}: {lost}" for ledger, lost in sorted(gone.items())[:_LOST_NAMED])
+    more = f"; and {len(gone) - _LOST_NAMED} more ledgers" if len(gone) > _LOST_NAMED else ""
+    return (
+        f"{directory}: entries have a location in the old index and stand in no log: {listed}{more}. Nothing "
+        "was changed: this storage has no limbo, and without the location a reader would be told that there "
+        "is no such entry. Bring the logs back, or name all of the bookie's directories; with --accept-loss "
+        "the rebuild goes on without them"
+    )
 
 
 def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:
