@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from bkctl.admin.offline.rebuild.state import SUFFIX as WORK_SUFFIX
 from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.kvstore.lock_holder import (
     OpenFile,
@@ -194,6 +195,8 @@ def _open_below(directory: str, pid: int) -> str | None:
     for opened in open_files(pid):
         if opened.identity[0] != device:
             continue
+        if f"{WORK_SUFFIX}/" in opened.path:
+            continue  # a rebuild's own files, which its workers map; our lock keeps two rebuilds apart
         if opened.path.endswith(_DELETED):
             # No path leads to a removed file any more; its old one counts where paths mean the same.
             path = opened.path.removesuffix(_DELETED)

@@ -83,6 +83,17 @@ def test_a_file_that_is_open(current: Path) -> None:
             DirectoryLock(str(current)).__enter__()
 
 
+def test_files_of_a_rebuild_are_no_bookies(current: Path) -> None:
+    """Its workers map them for as long as they live; two rebuilds are kept apart by the lock."""
+    work = current / "locations.bkctl-rebuild"
+    work.mkdir()
+    (work / "digests.column").write_bytes(bytes(100))
+    mapped = "f = open(d + '/locations.bkctl-rebuild/digests.column', 'rb')"
+    with process(mapped, current), DirectoryLock(str(current)) as lock:
+        lock.recheck()
+        assert holders(str(current)) == []
+
+
 def test_a_directory_reached_by_a_link(current: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(current)
     with process(OPEN_FILE, current) as pid:
