@@ -16,7 +16,7 @@ from itertools import pairwise
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
-from bkctl.codec.last_mark import LastMark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -69,7 +69,14 @@ class JournalReplay:
     def run(self, mark: LastMark) -> LastMark | None:
         """Replay what is behind ``mark``; where the last file's records end, None without files."""
         found = map(parse_journal_name, self.filesystem.names(self._directory))
-        ids = sorted(journal for journal in found if journal is not None and journal >= mark.journal_id)
+        every = sorted(journal for journal in found if journal is not None)
+        ids = [journal for journal in every if journal >= mark.journal_id]
+        if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
+            name = journal_name(mark.journal_id)
+            self._missing(f"{name}: the last mark names this journal and it is gone")
+            if not ids:
+                # Such a mark is none, or the newest journals are gone: what is there is replayed whole.
+                mark, ids = ZERO_MARK, every
         # With no mark at all nothing was ever flushed: the newest journal has its tail all the same.
         self._files = [
             ReplayedFile(
@@ -80,9 +87,6 @@ class JournalReplay:
             )
             for journal in ids
         ]
-        if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
-            name = journal_name(mark.journal_id)
-            self._missing(f"{name}: the last mark names this journal and it is gone")
         end: LastMark | None = None
         gaps = dict(missing_journals(ids))
         for file in self._files:

@@ -6,6 +6,7 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.journal import parse_journal_name
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
@@ -236,3 +237,32 @@ def test_journals_that_are_gone_behind_the_mark_are_no_loss() -> None:
             remove_journal(after, journal)
         report = after.start()
         assert (report.missing_journals, report.entries, report.limbo_ledgers) == (0, 1, 0)
+
+
+def test_a_mark_beyond_all_journals_hides_none_of_their_entries() -> None:
+    """Sixteen bytes of anything: with the loss accepted what the journals hold is replayed all the same."""
+    with EngineRig() as rig:
+        rig.start()
+        for number in range(5):
+            rig.add(1, number)
+        ids = journal_ids(rig)
+        cut = rig.cut_off()
+    cut.memory.replace("/ledgers0/current/lastMark", encode_last_mark(LastMark(ids[-1] + 1000, 4096)))
+    with pytest.raises(RefusedError, match="the last mark names this journal and it is gone"):
+        cut.start()
+    cut = cut.cut_off()
+    with cut:
+        report = cut.start(accept_loss=True)
+        assert report.entries == 5
+        assert [cut.bookie.reads.read(1, number) for number in range(5)] == [
+            entry_body(1, number) for number in range(5)
+        ]
+        with pytest.raises(LedgerLimboError):
+            cut.bookie.reads.read(1, 5)
+        # New journals are ahead of the mark, so that the next start finds the one that it names.
+        cut.bookie.checkpoint()
+        assert journal_ids(cut)[-1] > ids[-1] + 1000
+        again = cut.cut_off()
+    with again:
+        again.start()
+        assert again.bookie.reads.read(1, 4) == entry_body(1, 4)
