@@ -129,3 +129,11 @@ def test_count_that_is_not_theirs(stored: str) -> None:
 def test_encode_refuses_what_is_no_text() -> None:
     with pytest.raises(UsageError):
         encode_cookie(replace(COOKIE, bookie_host="\ud800"))
+
+
+def test_a_file_that_is_no_cookie_is_not_shown() -> None:
+    """VERSION may be a link to a file that only root can read."""
+    for content in (b"SECRETSECRETSECRET\nmore", b"SECRET", b"12SECRET\n"):
+        with pytest.raises(CorruptionError) as caught:
+            decode_cookie(content)
+        assert "SECRET" not in str(caught.value)
