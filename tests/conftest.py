@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import tarfile
@@ -81,7 +82,13 @@ def run_cli() -> Callable[..., CliResult]:
     from bkctl.commands.root import app
 
     def run(*arguments: object, env: dict[str, str | None] | None = None) -> CliResult:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+        root = logging.getLogger()
+        before = root.handlers[:], root.level
+        try:
+            result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+        finally:
+            # A command that logs does so to a stream that ends with it; tests behind this one have their own.
+            root.handlers[:], root.level = before
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return CliResult(result.exit_code, result.stdout, result.stderr)

@@ -504,7 +504,11 @@ def _is_gone(holder: str) -> bool:
 
 
 class _PolledWatch:
-    """Looks at a node's children again and again; SQLite tells nobody of a change."""
+    """Looks at a node's children again and again; SQLite tells nobody of a change.
+
+    The number of children ever made is looked at, too: a child that came and went between two looks has
+    changed something that a listener may have seen by another watch.
+    """
 
     def __init__(
         self,
@@ -519,7 +523,7 @@ class _PolledWatch:
         self._path = path
         self._changed = changed
         self._period_s = period_s
-        self._last: list[str] | None = None
+        self._last: tuple[int | None, list[str] | None] = (None, None)
         self._looked = False
         self._closed = False
 
@@ -530,10 +534,12 @@ class _PolledWatch:
         if self._closed:
             return
         try:
+            # In this order: what changes in between is seen by the next look.
+            made = self._tree.children_made(self._path)
             names = self._tree.children(self._path)
-            ordered = None if names is None else sorted(names)
-            if not self._looked or ordered != self._last:
-                self._looked, self._last = True, ordered
+            seen = (made, None if names is None else sorted(names))
+            if not self._looked or seen != self._last:
+                self._looked, self._last = True, seen
                 self._changed()
         except ConnectionFailedError:
             self._looked = False  # whoever was told could not look

@@ -626,54 +626,6 @@ def test_a_collector_stops_in_the_middle_of_a_slow_copy() -> None:
     rig.check(2, 30)
 
 
-def test_a_store_that_was_brought_back_from_an_older_copy_deletes_nothing() -> None:
-    """Its generator would give the id of a ledger that is here, and that it does not have."""
-    rig = opened()
-    rig.fill([1, 2, 3, 4])
-    rig.cluster.live -= {1, 3, 4}
-    rig.cluster.upcoming = 3
-    report = rig.collect(MAJOR)
-    assert (report.deleted_ledgers, report.deleted_logs, report.held_deletions) == (0, 0, 3)
-    assert report.listing_failed is not None
-    assert "ledger 3 is here" in report.listing_failed
-    assert rig.collector.meters.held_deletions == 3
-    for ledger in (1, 2, 3, 4):
-        rig.check(ledger)
-    # The store has generated these ids once more: that does not make its word any better.
-    rig.cluster.upcoming = 100
-    assert rig.collect(MAJOR).held_deletions == 3
-    for ledger in (1, 2, 3, 4):
-        rig.check(ledger)
-    rig.cluster.live |= {1, 3, 4}
-    report = rig.collect(MAJOR)
-    assert (report.held_deletions, report.listing_failed, report.deleted_ledgers) == (0, None, 0)
-
-
-def test_deletions_of_ids_that_clients_chose_are_confirmed_once() -> None:
-    rig = opened()
-    rig.fill([1, 50])
-    rig.cluster.upcoming = 2
-    assert rig.collect().held_deletions == 0, "what the store has is no riddle"
-    rig.cluster.live.remove(50)
-    assert rig.collect().held_deletions == 1
-    assert rig.collector.confirm_deletions() == 1
-    report = rig.collect()
-    assert (report.deleted_ledgers, report.held_deletions) == (1, 0)
-    assert rig.collect().held_deletions == 0
-    rig.check(1)
-
-
-def test_a_store_that_does_not_say_its_next_id_deletes_nothing() -> None:
-    rig = opened()
-    rig.fill([1, 2])
-    rig.cluster.live.remove(2)
-    rig.cluster.read_error = ConnectionFailedError("down")
-    report = rig.collect()
-    assert (report.deleted_ledgers, report.listing_failed) == (0, "down")
-    rig.check(1)
-    rig.check(2)
-
-
 def test_a_bug_in_a_pass_does_not_end_collecting() -> None:
     rig = opened(wait_ms=3_600_000)
     passes = threading.Semaphore(0)
