@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -216,11 +216,8 @@ class TruthfulBookie:
     def journals(self) -> list[Path]:
         return sorted(self.journal.glob("*.txn"))
 
-    def proved(self) -> set[Entry]:
-        """Entries of which the record, as it was written, stands in some log or journal."""
-        return self.proved_by_logs() | self.proved_by_journals()
-
     def proved_by_logs(self) -> set[Entry]:
+        """Entries of which the record, as it was written, stands in some log."""
         return self._proved_in(self.logs())
 
     def proved_by_journals(self) -> set[Entry]:
@@ -258,6 +255,21 @@ class TruthfulBookie:
             except Exception:  # noqa: BLE001 - whatever keeps it from being read
                 return None
         return found
+
+
+def located_entries(bookie: TruthfulBookie) -> set[Entry]:
+    """Return the entries that have a location in the index, as far as it can be read."""
+    found: set[Entry] = set()
+    for directory in find_directories(PosixFileSystem(), str(bookie.root)):
+        index = open_index(PosixFileSystem(), directory.path) if directory.indexes else None
+        # Whatever keeps it from being read also keeps a rebuild from knowing these entries.
+        with suppress(Exception):
+            if index is not None:
+                with index:
+                    for item in index.locations.rows():
+                        if not isinstance(item, IndexDamage):
+                            found |= set(zip(item.ledgers, item.entries, strict=True))
+    return found
 
 
 def dumps(folder: Path) -> Mapping[str, Path]:

@@ -191,6 +191,8 @@ def break_last_id(bookie: TruthfulBookie, one: int, two: int) -> None:
 
 def _overwrite(path: Path, offset: int, length: int) -> None:
     data = bytearray(path.read_bytes())
+    if not data:
+        return  # another damage has cut everything off
     start = offset % len(data)
     data[start : start + length] = b"\xa5" * min(length, len(data) - start)
     path.write_bytes(data)
