@@ -172,9 +172,12 @@ def _exchange_names(one: str, other: str) -> bool:
 
 
 def _identity(database: str) -> str | None:
-    """RocksDB's own id of a database, by which it is known whatever its name."""
+    """Return RocksDB's own id of a database, by which it is known whatever its name.
+
+    Of a damaged file it is what stands there: no id of another database.
+    """
     try:
-        with open(os.path.join(database, "IDENTITY"), encoding="ascii") as file:
+        with open(os.path.join(database, "IDENTITY"), encoding="ascii", errors="backslashreplace") as file:
             return file.read().strip()
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -598,6 +598,17 @@ def test_idx_files_from_runs_that_are_merged_in_groups(
     assert idx_bookie.leftovers() == []
 
 
+def test_an_old_database_whose_identity_is_damaged_is_replaced(run_cli: Cli, tmp_path: Path) -> None:
+    bookie = Bookie(tmp_path / "b")
+    bookie.add(0, log((1, 0), (1, 1)))
+    bookie.ledgers({encode_ledger_key(1): encode_ledger_data(LedgerData(fenced=False, master_key=KEY))})
+    bookie.locations({(1, 0): (0, 99)})
+    (bookie.current / "locations" / "IDENTITY").write_bytes(b"\xa5" * 36)
+    result = run_cli("index", "rebuild", bookie.current, "--locations", "--yes")
+    assert result.exit_code in (0, 1), result.stderr
+    assert run_cli("index", "get", bookie.current, 1, 1).exit_code == 0
+
+
 @pytest.mark.parametrize("planted", ["work directory", "logs", "ledgers.column", "writable for others"])
 def test_what_is_planted_in_a_work_directory_is_not_written_through(tmp_path: Path, planted: str) -> None:
     """The directory's owner may prepare one; root, who rebuilds there, would write where its links lead."""
