@@ -191,7 +191,7 @@ class BookieConnection(asyncio.Protocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing() or self._handshaking:
             return
-        if self.write_paused or self.adds_paused or self.reads_paused or self._draining:
+        if self.is_paused:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

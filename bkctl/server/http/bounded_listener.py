@@ -30,11 +30,6 @@ class BoundedListener:
         """Return the protocol of a new connection."""
         return _Connection(self, self._make())
 
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._open)
-
     def request_begins(self, transport: asyncio.BaseTransport | None) -> None:
         """Note that a whole head has come: its answer may take its time."""
         connection = None if transport is None else self._open.get(transport)

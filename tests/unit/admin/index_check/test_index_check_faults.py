@@ -11,9 +11,9 @@ from bkctl.admin.offline.index_check.finding import Finding, Severity
 from bkctl.codec import ledger_data, location
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, Location
-from bkctl.types import DigestType, LedgerState
+from tests.support import cluster_dump
 from tests.support.checked_bookie import HOST, KEY, CheckedBookie, check, damage, kinds
 
 STORAGES = ("db", "idx")
@@ -32,18 +32,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def metadata_of(ledger: int, bookie: str = HOST) -> dict[int, LedgerMetadata]:
-    facts = LedgerMetadata(
-        metadata_version=3,
-        state=LedgerState.OPEN,
-        ensemble_size=1,
-        write_quorum=1,
-        ack_quorum=1,
-        length=0,
-        last_entry=-1,
-        digest_type=DigestType.CRC32C,
-        segments=(Segment(0, (bookie,)),),
-    )
-    return {ledger: facts}
+    return {ledger: cluster_dump.metadata_of(bookie)}
 
 
 def only(findings: list[Finding]) -> Finding:
