@@ -1,10 +1,11 @@
-# Needs Python 3.11 or newer and make; no root. Everything else goes into .venv.
+# Needs Python 3.11 or newer and make; no root. Everything else goes into .venv, checked against the hashes in .ci.
 # PYTHON=/path/to/python chooses the interpreter that makes the environment.
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev
+# What builds packages, then all packages.
+PINS := .ci/build-constraints.txt .ci/constraints.txt
 DEMO_DIR ?= tests/data/demo
 # pytest-xdist: one worker per processor.
 WORKERS ?= auto
@@ -24,16 +25,16 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak lint types bench data proto man conf docs fmt clean
+.PHONY: help env demo test soak lint types bench data proto man conf docs sbom lock fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
-$(STAMP): pyproject.toml bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
+$(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@sh .ci/install "$(PY)" $(PINS)
 	@touch $@
 
 demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look at a Java bookie's files
@@ -94,6 +95,12 @@ docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/c
 	@$(VENV)/bin/bkctl --show-completion bash >conf/completion/bkctl.bash
 	@$(VENV)/bin/bkctl --show-completion zsh >conf/completion/_bkctl
 	@$(VENV)/bin/bkctl --show-completion fish >conf/completion/bkctl.fish
+
+sbom: $(STAMP) ## List the packages of a plain installation and of all extras, as CycloneDX, in build/sbom
+	$(PY) .ci/sbom.py build/sbom
+
+lock: ## Pin the packages of .venv anew, with hashes; ARGS=--upgrade takes the newest ones
+	sh .ci/lock build/lock "$(PYTHON)" $(PINS) $(ARGS)
 
 fmt: $(STAMP) ## Format the code and mend what ruff can mend
 	$(VENV)/bin/ruff check --fix .

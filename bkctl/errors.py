@@ -4,6 +4,7 @@
 
     BkctlError                 7  anything below
     +- UsageError              2  the call was wrong: an option, a path of the wrong kind
+    |  +- MissingPackageError  2  it needs a package that only an extra of bkctl brings
     +- CorruptionError         1  bytes that cannot be what they should be
     +- PartialError            3  some of what was asked for could not be done
     +- RefusedError            4  doing it would not be safe
@@ -47,6 +48,10 @@ class UsageError(BkctlError):
     """The caller asked for something that has no meaning."""
 
     exit_code: ClassVar[int] = 2
+
+
+class MissingPackageError(UsageError):
+    """The caller asked for something that needs a package of an extra that is not installed."""
 
 
 class CorruptionError(BkctlError):

@@ -24,7 +24,7 @@ from bkctl.commands.options import LedgerMetadataOption, OutputOption, noun_app,
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.progress import progress
 from bkctl.commands.targets import paths_or_default
-from bkctl.errors import BkctlError, CorruptionError, RefusedError, UsageError
+from bkctl.errors import BkctlError, CorruptionError, MissingPackageError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.offline.digests import FindMetadata
@@ -394,6 +394,8 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
         try:
             store = stack.enter_context(open_cluster(options.conf, options.overrides, options.metadata_uri))
             is_known = store.layout.cluster_exists()
+        except MissingPackageError:
+            raise
         except BkctlError:
             is_known = False
         yield metadata_finder(store) if is_known else None
@@ -423,6 +425,8 @@ def _ask_cluster(
                 bookie = registered_at(store, url)
                 ids = () if bookie is None else (bookie,)
             return cluster_facts(store, bookie, ids)
+    except MissingPackageError:
+        raise  # the store may well be there: nothing is wrong with it that a finding could name
     except BkctlError as error:
         named = options.metadata_uri or f"the metadata store that {options.conf} names"
         return ClusterFacts(named, bookie, error=str(error))

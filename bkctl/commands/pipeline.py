@@ -19,10 +19,11 @@ from bkctl.commands.options import (
     schema_option,
 )
 from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
-from bkctl.commands.pipeline_options import Chosen, EngineName, need_extra, open_engine
+from bkctl.commands.pipeline_options import Chosen, EngineName, open_engine
 from bkctl.commands.progress import progress
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
+from bkctl.extras import need
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def run_command(
     """
     from bkctl.pipeline.job import REBUILD_NAME
 
-    need_extra()
+    need("bkctl pipeline run", "pyarrow", "duckdb")
     secret = read_password(password, password_file, password_hex)
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
     chosen = Chosen(*where, digest, secret, bookie, jobs, memory)

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bkctl.errors import UsageError
@@ -16,26 +15,12 @@ if TYPE_CHECKING:
     from bkctl.pipeline.survey import Survey
 
 
-#: What the extra ``pipeline`` brings.
-_LIBRARIES = ("pyarrow", "duckdb")
-
-
 class EngineName(enum.StrEnum):
     """Values of ``--engine``."""
 
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
-
-
-def need_extra() -> None:
-    """Say which extra is missing where a job cannot run without it. Raises UsageError."""
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"the pipeline needs its extra, {' and '.join(missing)} cannot be imported: "
-            "pip install 'bkctl[pipeline]', or '.[pipeline]' in a checkout; '[spark]' for --engine spark"
-        )
 
 
 @dataclass(frozen=True, slots=True)

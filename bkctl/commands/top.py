@@ -16,6 +16,7 @@ from bkctl.commands.output import Format, chosen_format, write_one, write_rows
 from bkctl.commands.top_keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
+from bkctl.extras import need
 
 if TYPE_CHECKING:
     from bkctl.admin.online.top.sample import BookieSample, ClusterSample
@@ -154,6 +155,7 @@ def _check(
         return
     if output is not None:
         raise UsageError(f"-o {output.value} prints one sample: add --once (only -o ndjson goes on and on)")
+    need("the screen of bkctl top", "textual", "prometheus_client")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "the screen needs a terminal; without one: 'bkctl top --once -o json', or '-o ndjson' for samples"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_path import LedgerLayout
 from bkctl.errors import UsageError
+from bkctl.extras import need
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 
@@ -122,8 +123,9 @@ def open_metadata_store(
 ) -> MetadataStore:
     """Open the store that a URI names; nothing is made or changed by that.
 
-    Raises UsageError for a URI that has no meaning, ConnectionFailedError when no server answers within
-    ``settings.connect_timeout_ms``. An embedded file that is not there is an empty store (NoClusterError).
+    Raises UsageError for a URI that has no meaning, MissingPackageError for one of ZooKeeper's without kazoo,
+    ConnectionFailedError when no server answers within ``settings.connect_timeout_ms``. An embedded file that
+    is not there is an empty store (NoClusterError).
     """
     parsed = uri if isinstance(uri, MetadataUri) else parse_metadata_uri(uri)
     settings = settings or MetadataSettings()
@@ -133,6 +135,7 @@ def open_metadata_store(
 
     tree: NodeTree
     if parsed.driver == ZOOKEEPER:
+        need("metadata in ZooKeeper", "kazoo")
         from bkctl.metadata.zookeeper.tree import ZooKeeperTree
 
         tree = ZooKeeperTree(parsed.servers, settings, clock)

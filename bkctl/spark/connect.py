@@ -6,7 +6,8 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bkctl.errors import ConnectionFailedError, NotFoundError, UsageError
+from bkctl.errors import ConnectionFailedError, UsageError
+from bkctl.extras import incomplete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ def connect(address: str, app_name: str) -> SparkSession:
     """A session of the server at ``sc://host[:port][/;parameters]``.
 
     Raises UsageError for an address that is none, ConnectionFailedError when nobody listens there,
-    NotFoundError when packages of the client are missing.
+    MissingPackageError when packages of the client are missing.
     """
     host, port = _host_and_port(address)
     try:
@@ -36,9 +37,8 @@ def connect(address: str, app_name: str) -> SparkSession:
     try:
         return SparkSession.builder.appName(app_name).remote(address).getOrCreate()
     except ImportError as error:
-        raise NotFoundError(
-            f"Spark Connect's client is not complete ({error}): pip install 'bkctl[spark-connect]'"
-        ) from None
+        # Which packages the client needs is a matter of its version: it says which one is missing.
+        raise incomplete("the client of Spark Connect", "spark-connect", error) from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import bkctl
-from bkctl.errors import NotFoundError, UsageError
+from bkctl.errors import UsageError
+from bkctl.extras import need
 from bkctl.spark.connect import SCHEME, connect
 from bkctl.spark.failures import failures
 from bkctl.spark.java import java_home
@@ -43,15 +44,13 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
     whose own settings count. ``conf`` are further settings by their full names, ``**{"spark.x": "y"}``, and
     win.
 
-    Raises NotFoundError when Spark or a Java for it is missing, UsageError for a setting without a dot or an
-    address that is none, ConnectionFailedError when no Connect server listens there.
+    Raises MissingPackageError without Spark, NotFoundError when there is no Java for it, UsageError for a
+    setting without a dot or an address that is none, ConnectionFailedError when no Connect server listens
+    there.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise NotFoundError(
-            f"Spark is not installed ({error}): pip install '.[spark]' in a checkout"
-        ) from None
+    need("the data source for Spark", "pyspark", "pyarrow")
+    from pyspark.sql import SparkSession
+
     strange = [name for name in conf if "." not in name]
     if strange:
         raise UsageError(f"setting {strange[0]!r}: full names of Spark's settings have dots")

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bkctl.errors import ConnectionFailedError, NotFoundError, UsageError
+from bkctl.errors import ConnectionFailedError, MissingPackageError, UsageError
 from bkctl.spark.connect import connect
 from bkctl.spark.java import java_home
 from tests.support.java_cluster import free_port
@@ -171,5 +171,5 @@ def test_a_client_without_its_packages_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "grpc_status", None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"sc://127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(NotFoundError, match=r"bkctl\[spark-connect\]"):
+        with pytest.raises(MissingPackageError, match=r"bkctl\[spark-connect\]"):
             connect(address, "tests")

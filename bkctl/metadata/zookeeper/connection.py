@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +20,8 @@ from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-un
 from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
-from bkctl.errors import BkctlError, StorageError, UsageError
+from bkctl.errors import BkctlError, StorageError
+from bkctl.extras import need
 from bkctl.metadata.api import AuthenticationNeededError
 from bkctl.metadata.settings import MetadataSettings
 
@@ -148,8 +148,8 @@ class Connection:
         connected: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
-        if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
-            raise UsageError("SASL authentication needs the package pure-sasl: pip install pure-sasl")
+        if settings.sasl is not None:
+            need("SASL authentication with ZooKeeper", "puresasl")
         self._acl = CREATOR_ALL_ACL if settings.secure_acls else OPEN_ACL_UNSAFE
         self._on_connected = connected
         self._on_lost = lost

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import queue
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from bkctl.clock import SystemClock
-from bkctl.errors import BkctlError, ConnectionFailedError, UsageError
+from bkctl.errors import BkctlError, ConnectionFailedError, MissingPackageError
 from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, VersionConflictError
 from bkctl.metadata.settings import Credentials, MetadataSettings
 from bkctl.metadata.tree import READS_AT_ONCE, NodeExistsError, NodeMissingError
@@ -406,10 +406,9 @@ def test_a_watch_without_permission_is_set_again(
         owner.close()
 
 
-def test_sasl_without_its_package_is_refused_at_once() -> None:
-    if importlib.util.find_spec("puresasl") is not None:
-        pytest.skip("the package is there")
-    with pytest.raises(UsageError, match=r"pure-sasl"):
+def test_sasl_without_its_package_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "puresasl", None)
+    with pytest.raises(MissingPackageError, match=r'pure-sasl: install "bkctl\[zookeeper-sasl\]"'):
         open_metadata_store("zk://127.0.0.1:1/ledgers", MetadataSettings(sasl=Credentials("bk", "secret")))
 
 

@@ -36,7 +36,13 @@ from bkctl.admin.online.top.java_bookie import STATUS, java_sample
 from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState, Mode, Source
 from bkctl.admin.online.top.scrape import Scrape, parse_scrape
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import BkctlError, ConnectionFailedError, NotFoundError, RefusedError
+from bkctl.errors import (
+    BkctlError,
+    ConnectionFailedError,
+    MissingPackageError,
+    NotFoundError,
+    RefusedError,
+)
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -184,6 +190,8 @@ class _Watched:
             return self._failed(self._target.reason or "no URL")
         try:
             sample = await self._ask_somewhere(session, timeout_s)
+        except MissingPackageError:
+            raise  # no fault of the bookie's, and no next look will be better
         except (aiohttp.ClientError, OSError, TimeoutError, BkctlError) as error:
             return self._failed(_reason(error, timeout_s))
         self.name = sample.bookie
@@ -223,6 +231,8 @@ class _Watched:
             try:
                 async with asyncio.timeout(timeout_s / len(urls)):
                     sample = await self._ask_at(session, url)
+            except MissingPackageError:
+                raise
             except (aiohttp.ClientError, OSError, TimeoutError, BkctlError) as error:
                 # The others may know: metrics may have a port of their own.
                 self._url, self._source = None, None

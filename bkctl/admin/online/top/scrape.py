@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from bkctl.admin.online.top.counters import finite, rounded
 from bkctl.errors import CorruptionError
+from bkctl.extras import need
 
 #: Samples of one scrape; a bookie with many ledger directories has some thousands.
 SAMPLES_MAX = 50_000
@@ -85,6 +86,7 @@ class Scrape:
 
 def parse_scrape(text: str, url: str) -> Scrape:
     """The samples of a scrape's text. Raises CorruptionError when it is no Prometheus text."""
+    need("reading the metrics of a Java bookie", "prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = "".join(f"{match[0]}\n" for match in _WANTED.finditer(text))
