@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -96,7 +97,14 @@ class Bookie:
         self._full_directories: set[str] = set()
         self._serving = False
         self.journals = [self._journal(number) for number in range(len(settings.journal_directories))]
-        self.storages = self._open_storages()
+        with contextlib.ExitStack() as opened:
+            self.storages = self._open_storages(opened)
+            self._build(cluster, opened)
+            opened.pop_all()
+
+    def _build(self, cluster: LedgerDirectory | None, opened: contextlib.ExitStack) -> None:
+        """Make the parts over the storages; ``opened`` gets what has to be closed when one of them fails."""
+        settings, filesystem, clock = self.settings, self._filesystem, self._clock
         self.table = LedgerTable(self.storages, self.journals, descriptors_max=settings.descriptors_max)
         self.writes = WriteStage(self._lock, self.table, clock, settings.writes, self.fail)
         self.reads = ReadStage(self._lock, self.table)
@@ -113,7 +121,7 @@ class Bookie:
             filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail
         )
         #: One for each ledger directory, or none.
-        self.collectors = self._open_collectors(cluster)
+        self.collectors = self._open_collectors(cluster, opened)
         for journal in self.journals:
             journal.on_no_space = partial(self._no_space, journal)
             journal.on_space = partial(self._journal_goes_on, journal)
@@ -171,19 +179,24 @@ class Bookie:
         Raises StorageError when something could not be flushed; the journals still have it then.
         """
         serving, self._serving = self._serving, False
-        try:
-            self.disks.stop()
-            for collector in self.collectors:
-                collector.stop()
-            self.checkpointer.stop()
-            self.writes.stop()
-            for journal in self.journals:
-                journal.stop()
-            if serving and self.failure is None:
-                self.checkpointer.checkpoint()
-        finally:
-            for storage in self.storages:
-                storage.stop()
+        # What fails does not keep the others from being ended; what comes first here is done last.
+        with contextlib.ExitStack() as stack:
+            for storage in reversed(self.storages):
+                stack.callback(storage.stop)
+            if serving:
+                stack.callback(self._checkpoint_unless_failed)
+            for journal in reversed(self.journals):
+                stack.callback(journal.stop)
+            stack.callback(self.writes.stop)
+            stack.callback(self.checkpointer.stop)
+            for collector in reversed(self.collectors):
+                stack.callback(collector.stop)
+            stack.callback(self.disks.stop)
+
+    def _checkpoint_unless_failed(self) -> None:
+        """Flush everything and move the marks, but for what a failure has left unknown."""
+        if self.failure is None:
+            self.checkpointer.checkpoint()
 
     def abort(self) -> None:
         """End all threads as a kill does: nothing more is written, flushed or answered. For tests."""
@@ -344,28 +357,27 @@ class Bookie:
         directory = current(self.settings.journal_directories[number])
         return Journal(number, directory, self._filesystem, self._clock, self.settings.journal, self.fail)
 
-    def _open_storages(self) -> list[LedgerStorage]:
-        """One storage a ledger directory; those opened are closed again when a later one fails."""
-        opened: list[LedgerStorage] = []
-        try:
-            opened.extend(map(self._storage, range(len(self.settings.ledger_directories))))
-        except BaseException:
-            for storage in opened:
-                storage.stop()
-            raise
-        return opened
+    def _open_storages(self, opened: contextlib.ExitStack) -> list[LedgerStorage]:
+        """One storage a ledger directory; ``opened`` closes those there are when a later one fails."""
+        storages: list[LedgerStorage] = []
+        for number in range(len(self.settings.ledger_directories)):
+            storages.append(self._storage(number))
+            opened.callback(storages[-1].stop)
+        return storages
 
     def _storage(self, number: int) -> LedgerStorage:
         directories = len(self.settings.ledger_directories)
         directory = current(self.settings.ledger_directories[number])
         index = current(self.settings.indexes[number])
         entry_logger = EntryLogger(directory, self._filesystem, self.settings.entry_log, self._clock)
-        locations = self._open_store(f"{index}/locations", self._locations_profile())
-        try:
-            ledgers = LedgerIndex(self._open_store(f"{index}/ledgers", LEDGERS_PROFILE))
-        except BaseException:
-            locations.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            locations = self._open_store(f"{index}/locations", self._locations_profile())
+            opened.callback(locations.close)
+            rows = self._open_store(f"{index}/ledgers", LEDGERS_PROFILE)
+            opened.callback(rows.close)
+            # All rows are read here, and one may be damaged.
+            ledgers = LedgerIndex(rows)
+            opened.pop_all()
         # Caches are given for the whole bookie and split over its directories, as Java does.
         settings = replace(
             self.settings.storage,
@@ -383,22 +395,29 @@ class Bookie:
             on_failure=self.fail,
         )
 
-    def _open_collectors(self, cluster: LedgerDirectory | None) -> list[Collector]:
+    def _open_collectors(
+        self, cluster: LedgerDirectory | None, opened: contextlib.ExitStack
+    ) -> list[Collector]:
         if cluster is None:
             return []
-        return [
-            Collector(
-                storage,
-                cluster,
-                filesystem=self._filesystem,
-                clock=self._clock,
-                settings=replace(self.settings.gc, scratch_directories=self._other_directories(number)),
-                delete_ledger=self.collect_ledger,
-                scarce_usage=self.settings.disks.usage_warn,
-                rows=self._log_metadata_rows(number),
+        collectors: list[Collector] = []
+        for number, storage in enumerate(self.storages):
+            rows = self._log_metadata_rows(number)
+            if rows is not None:
+                opened.callback(rows.close)
+            collectors.append(
+                Collector(
+                    storage,
+                    cluster,
+                    filesystem=self._filesystem,
+                    clock=self._clock,
+                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(number)),
+                    delete_ledger=self.collect_ledger,
+                    scarce_usage=self.settings.disks.usage_warn,
+                    rows=rows,
+                )
             )
-            for number, storage in enumerate(self.storages)
-        ]
+        return collectors
 
     def _other_directories(self, number: int) -> tuple[str, ...]:
         """Where a ledger directory's logs are compacted when its own disk has no room for a copy."""

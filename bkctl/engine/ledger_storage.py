@@ -17,6 +17,7 @@ Source: ``org.apache.bookkeeper.bookie.storage.ldb.SingleDirectoryDbLedgerStorag
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 import threading
@@ -137,9 +138,11 @@ class LedgerStorage:
         with self._flush_lock:
             if not self._closed:
                 self._closed = True
-                self._entry_logger.close()
-                self._locations.close()
-                self.ledgers.close()
+                # What cannot be closed in order does not keep the others open.
+                with contextlib.ExitStack() as stack:
+                    stack.callback(self.ledgers.close)
+                    stack.callback(self._locations.close)
+                    stack.callback(self._entry_logger.close)
 
     def abort(self) -> None:
         """The same, with a flush under way ended between its steps, as a kill would. For tests."""

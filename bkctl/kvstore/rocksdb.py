@@ -138,7 +138,11 @@ def _open_in(farm: str, directory: str, source: str, before: _SourceState) -> Ro
         if _state(directory, source) != before:
             raise _SourceChangedError from None
         raise
-    after = _state(directory, source)
+    try:
+        after = _state(directory, source)
+    except BaseException:
+        database.close()
+        raise
     if not (after.has_logs_of(before) and after.has_logs_of(linked)):
         database.close()
         raise _SourceChangedError

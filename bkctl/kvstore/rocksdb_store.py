@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -78,7 +79,11 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
         # Somebody was faster.
         _refuse_when_held(directory, path)
         raise translated(error, directory) from error
-    store = RocksStore(directory, database)
+    try:
+        store = RocksStore(directory, database)
+    except OSError as error:
+        database.close()
+        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
     try:
         _remove_stray(path)
         # Whatever the logs held is in tables now. On a full disk it stays unknown what is synced.
@@ -105,6 +110,8 @@ class RocksStore(RocksRows):
         facts = os.stat(os.path.join(self._directory, _LOCK))
         self._lock = (facts.st_dev, facts.st_ino)
         lock_holder.OWN.add(self._lock)
+        # One that nobody closes gives the lock up when it is collected.
+        self._forget_lock = weakref.finalize(self, lock_holder.OWN.discard, self._lock)
         self._closing = threading.Lock()
         self._noted: SyncedLogs | None = None
 
@@ -209,7 +216,7 @@ class RocksStore(RocksRows):
         except Exception as error:  # noqa: BLE001 - told below
             failure = failure or error
         self._database = None
-        lock_holder.OWN.discard(self._lock)
+        self._forget_lock()
         _remove_stray(self._directory)
         if failure is not None:
             raise self._translated(failure) from failure
