@@ -256,6 +256,8 @@ class IdxRebuild:
             return False
         moved = set(headers)
         for work in self._works.values():
+            if not work.exists(_TREE):
+                continue  # its files are in place, and an earlier run has removed it already
             for ledger, path in _files(IdxTree(self._fs, work.at(_TREE)), work.at(_TREE)):
                 if _header(path) != headers.get(ledger):
                     return False
