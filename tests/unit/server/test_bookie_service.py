@@ -96,6 +96,31 @@ def test_the_order_of_start_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
+def test_who_is_deregistered_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients and an auditor hear that a bookie leaves before a single one of their connections breaks."""
+    unregister = TreeRegistrationManager.unregister
+    told: list[tuple[bool, list[int], list[int]]] = []
+    bookie = EmbeddedBookie(tmp_path)
+    with bookie:
+        port, name, uri = bookie.port, bookie.bookie_id, bookie.config.metadata.uri
+        with DemoClient(port) as client, open_metadata_store(uri) as metadata:
+            assert client.add(1, [0]).done == [0]
+
+            def unregistering(manager: TreeRegistrationManager) -> None:
+                unregister(manager)
+                if not told:
+                    with DemoClient(port) as newcomer:
+                        known = metadata.registration.registration(name) is not None
+                        told.append((known, client.add(1, [1]).done, list(newcomer.read(1, [0, 1]).bodies)))
+
+            monkeypatch.setattr(TreeRegistrationManager, "unregister", unregistering)
+            bookie.stop()
+            assert told == [(False, [1], [0, 1])]
+            assert client.add(1, [2]).broken
+    with EmbeddedBookie(tmp_path) as again, DemoClient(again.port) as client:
+        assert list(client.read(1, [0, 1]).bodies) == [0, 1]
+
+
 def endpoints(metadata: MetadataStore, bookie: str) -> dict[str, Endpoint]:
     registration = metadata.registration.registration(bookie)
     assert registration is not None
