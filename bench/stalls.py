@@ -168,8 +168,13 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def engine(folder: Path, *, ledgers: int = 0, descriptors_max: int = 200_000) -> Iterator[Bookie]:
-    """A bookie that flushes and collects when it is told to, with ``ledgers`` in the cluster."""
+def engine(
+    folder: Path,
+    *,
+    cluster: Cluster | None = None,
+    descriptors_max: int = 200_000,
+) -> Iterator[Bookie]:
+    """A bookie that flushes and collects when it is told to."""
     for name in ("journal", "ledgers"):
         (folder / name / "current").mkdir(parents=True)
     bookie = Bookie(
@@ -178,14 +183,14 @@ def engine(folder: Path, *, ledgers: int = 0, descriptors_max: int = 200_000) ->
             ledger_directories=(str(folder / "ledgers"),),
             storage=StorageSettings(write_cache_bytes_max=1024 * MIB),
             disks=DiskSettings(usage_max=0.999, usage_low=0.999, free_bytes_min=0),
-            gc=GcSettings(wait_ms=10**9),
+            gc=GcSettings(wait_ms=10**9, deletions_share_max=1.0, metadata_reads_per_s=10**12),
             flush_interval_ms=10**9,
             descriptors_max=descriptors_max,
         ),
         filesystem=PosixFileSystem(),
         clock=SystemClock(),
         open_store=lambda path, profile: open_store(path, profile, create=True),
-        cluster=Cluster(ledgers),
+        cluster=cluster or Cluster(0),
     )
     bookie.start()
     cyclic_collector.freeze()
@@ -252,7 +257,7 @@ def deleted_rows(report: Report, folder: Path, rounds: int, count: int) -> None:
 
 def many_ledgers(report: Report, folder: Path, rounds: int, count: int) -> None:
     """A pass that deletes nothing."""
-    with engine(folder, ledgers=count) as bookie:
+    with engine(folder, cluster=Cluster(count)) as bookie:
         (storage,) = bookie.storages
         for ledger in range(count):
             storage.ledgers.set(ledger, LedgerData(fenced=False, master_key=os.urandom(20)))
