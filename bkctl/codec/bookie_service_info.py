@@ -94,18 +94,34 @@ def decode_bookie_service_info(data: bytes) -> BookieServiceInfo:
 
     try:
         message = BookieServiceInfoFormat.FromString(data)
-        whole = message.IsInitialized()
+        whole = message.IsInitialized()  # the runtime does not look for required fields by itself
+        endpoints = tuple(
+            Endpoint(
+                _text(found.id),
+                found.port,
+                _text(found.host),
+                _text(found.protocol),
+                tuple(map(_text, found.auth)),
+                tuple(map(_text, found.extensions)),
+            )
+            for found in message.endpoints
+        )
+        properties = tuple(sorted((_text(name), _text(value)) for name, value in message.properties.items()))
     except (DecodeError, UnicodeDecodeError):
         whole = False
-    if not whole:  # the runtime does not look for required fields by itself
+    if not whole:
         raise CorruptionError(
             "bookie service info", expected="protobuf BookieServiceInfoFormat", found=f"{len(data)} bytes"
         )
-    endpoints = tuple(
-        Endpoint(found.id, found.port, found.host, found.protocol, tuple(found.auth), tuple(found.extensions))
-        for found in message.endpoints
-    )
-    return BookieServiceInfo(endpoints, tuple(sorted(message.properties.items())))
+    return BookieServiceInfo(endpoints, properties)
+
+
+def _text(value: str | bytes) -> str:
+    """Return a string field; protobuf's C runtime hands out the bytes of one that is not UTF-8.
+
+    Raises UnicodeDecodeError.
+    """
+    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def bookie_address(bookie: str, info: BookieServiceInfo | None) -> tuple[str, int] | None:

@@ -98,7 +98,7 @@ def decode_layout(data: bytes) -> LayoutText:
         raise CorruptionError("LAYOUT", offset=error.start, expected="UTF-8 text") from None
     if lines[0] not in ("1", "2"):
         raise CorruptionError("LAYOUT", expected="format 1 or 2 on line 1", found=repr(lines[0][:40]))
-    offset = len(lines[0]) + 1
+    offset = min(len(lines[0]) + 1, len(data))
     factory, *rest = (lines[1] if len(lines) > 1 else "").split(":")
     if not factory or not rest or not _NUMBER.match(rest[0]):
         raise CorruptionError(

@@ -81,6 +81,16 @@ def test_what_is_no_message_is_damage(data: bytes) -> None:
         decode_bookie_service_info(data)
 
 
+@pytest.mark.parametrize(
+    "text", [b"autorecovery", b"bookie", b"bookie-rpc", b"10.0.0.1"], ids=["property", "id", "protocol", "host"]
+)
+def test_a_text_that_is_no_utf_8_is_damage(text: bytes) -> None:
+    endpoint = Endpoint("bookie", 3181, "10.0.0.1", "bookie-rpc")
+    stored = encode_bookie_service_info(BookieServiceInfo((endpoint,), (("autorecovery", "false"),)))
+    with pytest.raises(CorruptionError, match=r"bookie service info"):
+        decode_bookie_service_info(stored.replace(text, text[:-1] + b"\xff"))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     for endpoint in (Endpoint("bookie", 2**31, "h", "p"), Endpoint("\ud800", 1, "h", "p")):
         with pytest.raises(UsageError):

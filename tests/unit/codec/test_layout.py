@@ -59,6 +59,12 @@ def test_anything_else_is_damage(stored: bytes) -> None:
         decode_layout(stored)
 
 
+def test_a_layout_of_one_line_is_damaged_at_its_end() -> None:
+    with pytest.raises(CorruptionError) as found:
+        decode_layout(b"2")
+    assert found.value.offset == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
