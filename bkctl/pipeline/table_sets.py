@@ -53,20 +53,17 @@ class TableSet:
 
 def read_table_set(path: str) -> TableSet:
     """Read a set's ``summary.json`` and its table ``bookies``. Raises CorruptionError, StorageError."""
-    summary = _summary(os.path.join(path, SUMMARY_NAME))
+    summary_path = os.path.join(path, SUMMARY_NAME)
+    summary = _summary(summary_path)
     started, seconds = summary.get("started_ms"), summary.get("seconds")
     return TableSet(
         path=path,
-        job=summary.get("job"),
+        job=_value(summary, "job", str, None, summary_path),
         started_ms=started if isinstance(started, int) else None,
-        ended_ms=(
-            started + int(1000 * seconds)
-            if isinstance(started, int) and isinstance(seconds, int | float)
-            else None
-        ),
-        guards=tuple(summary.get("guards", ())),
-        unread_indexes=tuple(summary.get("unread_indexes", ())),
-        logs_gone=int(summary.get("logs_gone", 0)),
+        ended_ms=_ended_ms(started, seconds),
+        guards=_texts(summary, "guards", summary_path),
+        unread_indexes=_texts(summary, "unread_indexes", summary_path),
+        logs_gone=_value(summary, "logs_gone", int, 0, summary_path),
         bookies=tuple(_bookies(os.path.join(path, "bookies"))),
     )
 
@@ -79,13 +76,42 @@ def _summary(path: str) -> dict[str, Any]:
             )
         with open(path, "rb") as stream:
             found = json.load(stream)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError("summary of a run", expected="JSON", found=str(error), path=path) from None
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
     if not isinstance(found, dict):
         raise CorruptionError("summary of a run", expected="an object", found="another value", path=path)
     return found
+
+
+def _ended_ms(started_ms: object, seconds: object) -> int | None:
+    if not isinstance(started_ms, int) or not isinstance(seconds, int | float):
+        return None
+    try:
+        return started_ms + int(1000 * seconds)
+    except (OverflowError, ValueError):  # "Infinity" and "NaN" are numbers to Python's JSON
+        return None
+
+
+def _value(summary: dict[str, Any], name: str, kind: type, default: Any, path: str) -> Any:
+    """Return a value of the summary, ``default`` where there is none. Raises CorruptionError for another kind."""
+    found = summary.get(name)
+    if found is None:
+        return default
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise CorruptionError(
+            f"summary of a run, {name}", expected=f"a value of type {kind.__name__}", path=path
+        )
+    return found
+
+
+def _texts(summary: dict[str, Any], name: str, path: str) -> tuple[str, ...]:
+    """Return a list of texts of the summary, empty where there is none. Raises CorruptionError."""
+    found = _value(summary, name, list, [], path)
+    if not all(isinstance(each, str) for each in found):
+        raise CorruptionError(f"summary of a run, {name}", expected="a list of texts", path=path)
+    return tuple(found)
 
 
 def _bookies(folder: str) -> Iterable[Mapping[str, Any]]:

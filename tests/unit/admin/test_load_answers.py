@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
 from bkctl.admin.online.load.answers import AnswerCounter
 from bkctl.admin.online.load.settings import FIRST_ID
 from bkctl.protocol.codes import V2_CODES, V3_CODES
-from bkctl.protocol.messages import AddResponse, ReadResponse, Wire
+from bkctl.protocol.framing import ProtocolError
+from bkctl.protocol.messages import AddResponse, AuthResponse, ReadResponse, Wire
 from bkctl.protocol.wire import encode_response
 from bkctl.types import ResultCode
 
@@ -72,3 +74,24 @@ def test_read_answers_of_several_lengths() -> None:
     counter = AnswerCounter(2)
     assert counter.feed(stream) == 28
     assert counter.codes == {0: 27, code_number(2, ResultCode.NO_ENTRY): 1}
+
+
+@pytest.mark.parametrize("wire", [2, 3])
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(struct.pack(">i", -4) + bytes(40), id="a length of -4"),
+        pytest.param(struct.pack(">i", -(2**31)) + bytes(40), id="the least length"),
+        pytest.param(bytes(44), id="an empty frame"),
+    ],
+)
+def test_a_length_that_cannot_be_ends_the_connection(wire: int, data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        AnswerCounter(wire).feed(data)
+
+
+@pytest.mark.parametrize("wire", Wire)
+def test_an_answer_to_something_else_ends_the_connection(wire: Wire) -> None:
+    answer = AuthResponse(OK, "plugin", b"", wire=wire, version=int(wire))
+    with pytest.raises(ProtocolError, match=r"AuthResponse"):
+        AnswerCounter(int(wire)).feed(encode_response(answer))

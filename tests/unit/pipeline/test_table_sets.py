@@ -180,6 +180,30 @@ def test_a_summary_that_is_no_summary_is_named(tmp_path: Path) -> None:
             read_table_set(str(tmp_path / "set"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"guards": 5}',
+        '{"guards": [5]}',
+        '{"unread_indexes": true}',
+        '{"logs_gone": "many"}',
+        '{"logs_gone": []}',
+        '{"job": 5}',
+        "[" * 100_000,
+    ],
+)
+def test_a_summary_with_values_of_other_kinds_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(CorruptionError, match=r"summary of a run.*summary.json|summary.json.*summary of a run"):
+        read_table_set(str(tmp_path))
+
+
+@pytest.mark.parametrize("seconds", ["Infinity", "NaN", "1e400"])
+def test_a_run_of_endless_seconds_has_no_end(tmp_path: Path, seconds: str) -> None:
+    (tmp_path / "summary.json").write_text(f'{{"started_ms": 5, "seconds": {seconds}}}')
+    assert read_table_set(str(tmp_path)).ended_ms is None
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/inv", "hdfs://name/inv", "file:///tmp/inv"])
 def test_a_url_is_refused_by_name_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str

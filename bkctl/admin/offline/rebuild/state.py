@@ -130,11 +130,11 @@ class WorkDirectory:
                 for number, run in enumerate(content.pop("runs"))
             )
             manifest = LogManifest(**{**content, **_tuples(content)}, runs=runs)
+            if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
+                return None
+            return manifest if all(is_whole(run) for run in manifest.runs) else None
         except (TypeError, KeyError):
             return None
-        if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
-            return None
-        return manifest if all(is_whole(run) for run in manifest.runs) else None
 
     def kept(self, log_id: int) -> LogManifest:
         """Return the manifest of a log that this rebuild has read. Raises StorageError."""
@@ -196,7 +196,7 @@ def read_json(path: str) -> dict[str, Any] | None:
             content = json.load(file)
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # a kill while it was being made; it was never renamed into place, or is not ours
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error

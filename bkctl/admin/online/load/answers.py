@@ -13,6 +13,7 @@ import numpy as np
 
 from bkctl.protocol import v2, v3
 from bkctl.protocol.codes import V2_CODES, V3_CODES
+from bkctl.protocol.framing import CloseReason, ProtocolError
 from bkctl.protocol.messages import AddResponse, ReadResponse, Response
 
 _LENGTH = struct.Struct(">i")
@@ -33,12 +34,16 @@ class AnswerCounter:
         self._success_front = b""
 
     def feed(self, data: bytes) -> int:
-        """Number of answers that ``data`` completes."""
+        """Number of answers that ``data`` completes. Raises ProtocolError for what answers no add or read."""
         if self._rest:
             data = self._rest + data
         position = total = 0
         while len(data) - position >= _LENGTH.size:
-            size = 4 + _LENGTH.unpack_from(data, position)[0]
+            length = _LENGTH.unpack_from(data, position)[0]
+            if length <= 0:
+                reason = CloseReason.NEGATIVE_LENGTH if length else CloseReason.EMPTY_FRAME
+                raise ProtocolError(reason, str(length))
+            size = 4 + length
             if size == self._success_bytes:
                 count = self._block(data, position, size)
                 if count:
@@ -78,7 +83,8 @@ class AnswerCounter:
         else:
             response = v3.decode_response(payload)
             numbers = V3_CODES
-        assert isinstance(response, AddResponse | ReadResponse)
+        if not isinstance(response, AddResponse | ReadResponse):
+            raise ProtocolError(CloseReason.UNKNOWN_OPERATION, f"{type(response).__name__}, not asked for")
         number = numbers[response.code]
         self.codes[number] += 1
         # Over v3 an error has another length than a success: its codes take more bytes.
