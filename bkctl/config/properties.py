@@ -223,6 +223,8 @@ class _Loader:
         known = {key: _joined(found) for key, found in Properties(tuple(self.settings)).by_key().items()}
         chain = (*seen, os.path.realpath(path))
         for name in filter(None, resolve(items, known, self._environment, where)):
+            if "\0" in name:
+                raise UsageError(f"{where}: include of {name!r}: no file has such a name")
             target = os.path.join(os.path.dirname(path), name)
             if os.path.realpath(target) in chain or len(chain) > INCLUDE_DEPTH_MAX:
                 raise UsageError(f"{where}: include of {name}: the files include each other")

@@ -45,6 +45,10 @@ class PosixFile:
                 # The name is there, so nobody may take the file for one that was never there, or was removed.
                 raise dangling(path, target) from None
             raise NotFoundError(f"{path}: no such file") from None
+        except ValueError:  # a NUL, or what is no Unicode: no file has such a name
+            if flags & os.O_CREAT:
+                raise StorageError(f"{path!r}: no file can have this name", path=path) from None
+            raise NotFoundError(f"{path!r}: no such file") from None
         except OSError as error:
             self.close()
             raise storage_error(error, path) from error
@@ -165,7 +169,7 @@ class PosixFileSystem:
     def status(self, path: str) -> FileStatus | None:
         try:
             facts = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except OSError as error:
             raise storage_error(error, path) from error
@@ -176,6 +180,8 @@ class PosixFileSystem:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             raise NotFoundError(f"{path}: no such directory") from None
+        except ValueError:
+            raise NotFoundError(f"{path!r}: no such directory") from None
         except OSError as error:
             raise storage_error(error, path) from error
 

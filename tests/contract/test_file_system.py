@@ -126,6 +126,15 @@ def test_what_cannot_be_opened(place: Place, open_: str) -> None:
     assert caught.value.path == place.root
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"], ids=["NUL", "half of a surrogate"])
+def test_a_name_that_no_file_can_have_is_not_there(place: Place, name: str) -> None:
+    """Cookies and configurations may hold such names."""
+    assert place.system.status(place.at(name)) is None
+    for open_ in (place.system.open, place.system.open_to_write, place.system.names):
+        with pytest.raises(NotFoundError):
+            open_(place.at(name))
+
+
 def test_creating_where_it_cannot_be(place: Place) -> None:
     place.write("f", b"content")
     place.system.make_directories(place.at("d"))

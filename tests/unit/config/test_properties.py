@@ -141,6 +141,12 @@ def test_a_missing_include_names_its_line() -> None:
         load_properties("a.conf", {}, Files({"a.conf": "x=1\ninclude=nope.conf"}))
 
 
+def test_an_include_that_no_file_can_be_called_names_its_line() -> None:
+    for line in ("include=a\\u0000b", "includeOptional=a\0b"):
+        with pytest.raises(UsageError, match=r"a\.conf:2: include of .*no file has such a name"):
+            load_properties("a.conf", {}, Files({"a.conf": f"x=1\n{line}"}))
+
+
 def test_files_that_include_each_other_are_refused() -> None:
     files = {"a.conf": "include=b.conf", "b.conf": "\ninclude=a.conf"}
     with pytest.raises(UsageError, match=r"b\.conf:2: .*include each other"):
