@@ -95,7 +95,7 @@ def _ended_ms(started_ms: object, seconds: object) -> int | None:
 
 
 def _value(summary: dict[str, Any], name: str, kind: type, default: Any, path: str) -> Any:
-    """Return a value of the summary, ``default`` where there is none. Raises CorruptionError for another kind."""
+    """Return a value of the summary, ``default`` where there is none. Raises CorruptionError."""
     found = summary.get(name)
     if found is None:
         return default
