@@ -12,12 +12,16 @@ WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
 ARGS ?=
 # What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
-# seeds of the client's simulation.
+# seeds of the client's simulation. SOAK=fuzz fuzzes for so many minutes of processor time, and goes on where the
+# logs of earlier runs end.
 SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
 SOAK_KILLS ?= 50
 SOAK_BOOKIE_KILLS ?= 100
 SOAK_SEEDS ?= 100000
+FUZZ_MINUTES ?= 240
+FUZZ_TOOLS := build/fuzz-tools
+KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
 ifndef SEED
@@ -25,10 +29,11 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak lint types bench data proto man conf docs sbom lock fmt clean
+.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types bench data proto man conf docs sbom \
+  lock fmt clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
@@ -44,11 +49,11 @@ demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look 
 test: $(STAMP) ## Run the whole test suite
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-soak: $(STAMP) ## Run property tests and kills for long; the log with its seed goes to docs/soak
+soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed $(KERNELS_ASAN)/.built) ## Run property tests, kills or fuzzers for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak
 	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit)$(SOAK_NAME).log; code=0; \
 	run() { echo "$$ $$*" >>$$log; env "$$@" >>$$log 2>&1 || code=$$?; }; \
-	echo "# $$($(PY) --version), $$(uname -sm), seed $(SEED), started $$(date -u +%H:%M:%SZ)" >$$log; \
+	echo "# $$($(PY) --version), $$(uname -sm), seed $(SEED), started $$(date -u +%H:%M:%SZ)" >>$$log; \
 	for part in $(SOAK); do case $$part in \
 	  property) run SOAK_EXAMPLES=$(SOAK_EXAMPLES) $(PY) -m pytest -n $(WORKERS) --timeout=0 -o faulthandler_timeout=0 \
 	    --hypothesis-profile=soak --hypothesis-seed=$(SEED) tests/property $(ARGS);; \
@@ -59,10 +64,28 @@ soak: $(STAMP) ## Run property tests and kills for long; the log with its seed g
 	    tests/crash/test_engine_crash.py tests/crash/test_bookie_pressure.py $(ARGS);; \
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
-	  *) echo "make: SOAK=$$part: neither property, crash, bookie nor sim" >&2; code=2;; esac; done; \
+	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) --seed $(SEED);; \
+  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code
+
+fuzz-corpus: $(STAMP) $(FUZZ_TOOLS)/.installed ## Keep, of what soaks have found, what reaches more than the seeds do
+	PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --keep
+
+fuzz-totals: $(STAMP) ## Add up the processor time of all fuzzing logs
+	@PYTHONPATH=. $(PY) -m tests.fuzz.soak --totals
+
+# Beside the environment: only soaks need it, and it has no wheel for every platform.
+$(FUZZ_TOOLS)/.installed:
+	@$(PY) -m pip install --quiet --disable-pip-version-check --target $(FUZZ_TOOLS) 'atheris>=3,<4'
+	@touch $@
+
+kernels-asan: $(STAMP) $(KERNELS_ASAN)/.built ## Build the kernels once more, with the compiler's sanitizers in them
+
+$(KERNELS_ASAN)/.built: $(STAMP) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
+	@PYTHONPATH=. $(PY) -m tests.fuzz.sanitized_kernels
+	@mkdir -p $(@D) && touch $@
 
 lint: $(STAMP) ## Check style, formatting and layers
 	$(VENV)/bin/ruff check .

@@ -22,6 +22,9 @@ else:
 #: For tests of the compiled twin.
 COMPILED = pytest.mark.skipif(_native is None, reason="the compiled kernels are not built")
 
+#: Names of the twins that are compiled, none where nothing is.
+COMPILED_TWINS = () if _native is None else ("native", "tables")
+
 TWINS = ["python", pytest.param("native", marks=COMPILED), pytest.param("tables", marks=COMPILED)]
 
 

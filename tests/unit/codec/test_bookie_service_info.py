@@ -82,7 +82,9 @@ def test_what_is_no_message_is_damage(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"autorecovery", b"bookie", b"bookie-rpc", b"10.0.0.1"], ids=["property", "id", "protocol", "host"]
+    "text",
+    [b"autorecovery", b"bookie", b"bookie-rpc", b"10.0.0.1"],
+    ids=["property", "id", "protocol", "host"],
 )
 def test_a_text_that_is_no_utf_8_is_damage(text: bytes) -> None:
     endpoint = Endpoint("bookie", 3181, "10.0.0.1", "bookie-rpc")

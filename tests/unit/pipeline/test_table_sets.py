@@ -194,7 +194,9 @@ def test_a_summary_that_is_no_summary_is_named(tmp_path: Path) -> None:
 )
 def test_a_summary_with_values_of_other_kinds_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(CorruptionError, match=r"summary of a run.*summary.json|summary.json.*summary of a run"):
+    with pytest.raises(
+        CorruptionError, match=r"summary of a run.*summary.json|summary.json.*summary of a run"
+    ):
         read_table_set(str(tmp_path))
 
 

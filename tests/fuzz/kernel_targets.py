@@ -1,0 +1,124 @@
+"""Targets: the compiled kernels beside their twin in Python. They are also run with sanitizers in them."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import Any
+
+from bkctl._kernels import _python
+from tests.fuzz.target import Target, one_of, seeds_of
+from tests.support.kernel_twins import COMPILED_TWINS, twin
+from tests.support.log_builder import CRC32, entry_body, simple_log
+
+_HEAD = struct.Struct(">HHHI")
+
+
+def _answer(call: Any, *arguments: object) -> object:
+    """Return what a call returns, or the type of what it raises."""
+    try:
+        return call(*arguments)
+    except (ValueError, TypeError) as error:
+        return type(error)
+
+
+def _walks(data: bytes) -> None:
+    """Chains of records anywhere in a buffer; the compiled twin refuses limits outside of it."""
+    start, end, size_min, size_max = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
+    buffer = data[_HEAD.size :]
+    limits = (start % (len(buffer) + 1), end % (len(buffer) + 1), size_min % 60, size_max)
+    outside = (start - 40_000, len(buffer) + 1 + end, size_min - 40_000)
+    for where in ((0, len(buffer), 16, 1 << 20), limits):
+        walked = _answer(_python.walk_entries, buffer, *where)
+        columns = _answer(_python.walk_columns, buffer, *where)
+        for name in COMPILED_TWINS:
+            with twin(name) as native:
+                assert _answer(native.walk_entries, buffer, *where) == walked
+                assert _answer(native.walk_columns, buffer, *where) == columns
+                if isinstance(walked, tuple):
+                    _digests(native, buffer, walked[0], walked[1])
+                assert _answer(native.walk_columns, buffer, 0, outside[1], 16, size_max) is ValueError
+                if outside[0] < 0:
+                    assert _answer(native.walk_entries, buffer, outside[0], 0, 16, size_max) is ValueError
+                if outside[2] < 0:
+                    assert _answer(native.walk_entries, buffer, 0, 0, outside[2], size_max) is ValueError
+
+
+def _digests(native: Any, buffer: bytes, starts: list[int], sizes: list[int]) -> None:
+    columns = (array("q", starts).tobytes(), array("q", sizes).tobytes())
+    for name in ("failing_crc32c", "failing_crc32"):
+        failing = _answer(getattr(_python, name), buffer, starts, sizes)
+        assert _answer(getattr(native, name), buffer, starts, sizes) == failing
+        assert _answer(getattr(native, f"columns_{name}"), buffer, *columns) == failing
+
+
+def _places(data: bytes) -> None:
+    """Records anywhere, overlapping, and such as lie partly outside: those are refused or read as nothing."""
+    count, data = (data[0] % 9 if data else 0), data[1:]
+    if len(data) < 4 * count:
+        return
+    numbers = struct.unpack_from(f">{2 * count}H", data)
+    buffer = data[4 * count :]
+    inside = [
+        (start, size)
+        for start, size in zip(numbers[::2], numbers[1::2], strict=True)
+        if start + 4 + size <= len(buffer)
+    ]
+    starts, sizes = [start for start, _ in inside], [size for _, size in inside]
+    outside = [start + 0x7FFFFFFF00000000 * (start & 1) - (start & 2) for start in numbers[::2]]
+    for name in COMPILED_TWINS:
+        with twin(name) as native:
+            _digests(native, buffer, starts, sizes)
+            for checksum in ("failing_crc32c", "failing_crc32"):
+                _answer(getattr(native, checksum), buffer, outside, list(numbers[1::2]))
+                raw = array("q", outside).tobytes(), array("q", numbers[1::2]).tobytes()
+                _answer(getattr(native, f"columns_{checksum}"), buffer, *raw)
+                _answer(getattr(native, f"columns_{checksum}"), buffer, data[: len(data) // 8 * 8], raw[1])
+                _answer(getattr(native, f"columns_{checksum}"), buffer, data, data)
+
+
+def _rows(data: bytes) -> None:
+    """Rows of right and wrong widths."""
+    widths, data = (data[:2].ljust(2, b"\0")), data[2:]
+    key_bytes, value_bytes = widths[0] % 20, widths[1] % 20
+    step = key_bytes + value_bytes or 1
+    rows: list[Any] = [
+        (data[at : at + key_bytes], data[at + key_bytes : at + step]) for at in range(0, len(data), step)
+    ]
+    expected = _answer(_python.join_rows, rows, key_bytes, value_bytes)
+    for name in COMPILED_TWINS:
+        with twin(name) as native:
+            assert _answer(native.join_rows, rows, key_bytes, value_bytes) == expected
+
+
+_CHOICES = [_walks, _places, _rows]
+
+
+def kernels(data: bytes) -> None:
+    """The compiled functions return what the reference returns, whatever the buffer and the places in it."""
+    one_of(data, _CHOICES)
+
+
+def _seeds() -> list[bytes]:
+    log = simple_log(2, 3).data[1024:]
+    body = entry_body(7, 1, digester=CRC32)
+    records = struct.pack(">i", len(body)) + body
+    return seeds_of(
+        [
+            [_HEAD.pack(4, 500, 16, 1 << 20) + log, _HEAD.pack(0, 9, 0, 90) + records * 4],
+            [b"\3" + struct.pack(">6H", 0, len(body), 0, 40, 4, 36) + records * 3],
+            [b"\x10\x08" + bytes(range(72)), b"\3\2abcdefg"],
+        ]
+    )
+
+
+TARGETS = [
+    Target(
+        "kernels",
+        kernels,
+        _seeds,
+        (struct.pack(">i", -1), struct.pack(">i", 2**31 - 1), bytes(8), b"\xff" * 8),
+        weight=3,
+        sanitized=True,
+    )
+]
