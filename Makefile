@@ -49,7 +49,7 @@ demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look 
 test: $(STAMP) ## Run the whole test suite
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed $(KERNELS_ASAN)/.built) ## Run property tests, kills or fuzzers for long; the log with its seed goes to docs/soak
+soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan) ## Run property tests, kills or fuzzers for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak
 	@log=docs/soak/$$(date -u +%Y-%m-%d)-$$(git describe --always --dirty 2>/dev/null || echo nogit)$(SOAK_NAME).log; code=0; \
 	run() { echo "$$ $$*" >>$$log; env "$$@" >>$$log 2>&1 || code=$$?; }; \
@@ -65,7 +65,7 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed $(KERNELS_AS
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) --seed $(SEED);; \
-  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim nor fuzz" >&2; code=2;; esac; done; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code
@@ -77,8 +77,9 @@ fuzz-totals: $(STAMP) ## Add up the processor time of all fuzzing logs
 	@PYTHONPATH=. $(PY) -m tests.fuzz.soak --totals
 
 # Beside the environment: only soaks need it, and it has no wheel for every platform.
-$(FUZZ_TOOLS)/.installed:
-	@$(PY) -m pip install --quiet --disable-pip-version-check --target $(FUZZ_TOOLS) 'atheris>=3,<4'
+$(FUZZ_TOOLS)/.installed: .ci/fuzz-constraints.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(FUZZ_TOOLS) \
+	  --requirement $<
 	@touch $@
 
 kernels-asan: $(STAMP) $(KERNELS_ASAN)/.built ## Build the kernels once more, with the compiler's sanitizers in them

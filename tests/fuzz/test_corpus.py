@@ -123,6 +123,9 @@ def test_a_soak_has_a_part_for_every_target() -> None:
     assert "kernels+asan" not in [part.name for part in soak.parts(sanitized=False)]
 
 
-def test_the_tool_of_soaks_is_bounded_in_the_makefile() -> None:
-    makefile = (Path(__file__).resolve().parents[2] / "Makefile").read_text()
-    assert re.search(r"atheris>=3,<4", makefile)
+def test_the_tool_of_soaks_is_installed_by_its_hashes() -> None:
+    repository = Path(__file__).resolve().parents[2]
+    assert "--require-hashes --upgrade --target $(FUZZ_TOOLS)" in (repository / "Makefile").read_text()
+    pins = (repository / ".ci" / "fuzz-constraints.txt").read_text()
+    assert re.search(r"^atheris==3[0-9.]+ ", pins, re.MULTILINE)
+    assert pins.count("--hash=sha256:") >= 3
