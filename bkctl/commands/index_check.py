@@ -84,8 +84,9 @@ def check_command(
     Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
     know are taken for garbage of deleted ledgers, unless --metadata-uri or --ledger-metadata says that they
     exist; the metadata of another cluster are refused (4). What the journal brings back at the next start is
-    a note. Other directories of the same bookie are found by its cookie. Beside a running bookie entries that
-    it is just writing or moving may be found wrong.
+    a note; an entry that stands only in a journal in front of the last mark, which no start replays, is lost
+    to readers, and is damage. Other directories of the same bookie are found by its cookie. Beside a running
+    bookie entries that it is just writing or moving may be found wrong.
 
     Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
 

@@ -109,7 +109,9 @@ def rebuild_command(
     Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
     in the logs or locations in the old index, unless the cluster proves that it was deleted: by
     --metadata-uri, or by a dump (--ledger-metadata) that is complete and newer than the ledger. What nobody
-    knows of it is decided the safe way: it is fenced and in limbo. Whatever differs from before is listed.
+    knows of it is decided the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the
+    old index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
+    built with --accept-loss. Whatever differs from before is listed.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.

@@ -32,7 +32,7 @@ from bkctl.errors import (
 )
 from tests.support.readable import readable
 from tests.support.rows import from_ndjson
-from tests.support.truthful_bookie import LIVE, Entry, TruthfulBookie, dumps, located_entries, started
+from tests.support.truthful_bookie import LIVE, Entry, TruthfulBookie, dumps, started
 from tests.support.truthful_damage import DAMAGES
 
 Run = Callable[..., Any]
@@ -120,10 +120,7 @@ class _Trial:
         self._dump = ("--ledger-metadata", str(dump)) if dump is not None else ()
         known = bookie.known_ledgers()
         self._known = set(LIVE) & (set(LIVE) if known is None or repair.dump == "whole" else known)
-        # A rebuild takes a log that ends in the middle for whole. What was in it, and stands in a journal in
-        # front of the mark, is not looked for there: it counts where the old index knows the entry.
-        told = bookie.truth.journaled | (located_entries(bookie) if known is not None else set())
-        self._proved = bookie.proved_by_logs() | (bookie.proved_by_journals() & told)
+        self._proved = bookie.proved_by_logs() | bookie.proved_by_journals()
         self._readable = self._served_offline()
         self._repaired = repair.follow
 

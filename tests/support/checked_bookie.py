@@ -22,7 +22,7 @@ from bkctl.codec.location import Location
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
-from bkctl.vfs import PosixFileSystem
+from bkctl.vfs import FileSystem, PosixFileSystem
 from tests.support.log_builder import EntryLogBuilder, JournalBuilder, entry_body, plain_payload
 
 FILES = PosixFileSystem()
@@ -162,8 +162,9 @@ def check(
     memory_bytes: int = 64 << 20,
     digest: str = "auto",
     metadata_file: Path | None = None,
+    filesystem: FileSystem = FILES,
 ) -> list[Finding]:
-    """Findings of ``index check`` on some paths."""
+    """Findings of ``index check`` on some paths; ``filesystem`` reads the spaces once they are found."""
     from bkctl.scan.metadata_dump import load_metadata_dump
 
     dump = str(metadata_file) if metadata_file is not None else None
@@ -172,7 +173,7 @@ def check(
     book = digest_book(FILES, mode=digest, metadata_file=dump)
     spaces = index_spaces(FILES, directories(FILES, [str(path) for path in paths]))
     options = CheckOptions(book, metadata, memory_bytes)
-    return list(check_spaces(FILES, spaces, options, lambda _: None))
+    return list(check_spaces(filesystem, spaces, options, lambda _: None))
 
 
 def damage(findings: Iterable[Finding]) -> list[Finding]:

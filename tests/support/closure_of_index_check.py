@@ -117,6 +117,12 @@ def spread(bookie: CheckedBookie) -> None:
     without_location(bookie)
 
 
+def kept_in_a_journal(bookie: CheckedBookie) -> None:
+    """An entry in a journal in front of the mark, and nowhere else any more."""
+    bookie.journal.add(bookie.body(5, 7))
+    bookie.journal.add(bookie.body(5, 30))
+
+
 def wide_key(bookie: CheckedBookie) -> None:
     row = ledger_data.encode_ledger_data(LedgerData(True, b""))
     bookie.raw_rows.append((0, "ledgers", (5).to_bytes(8, "big") + bytes(8), row))
@@ -231,6 +237,8 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.MISSING_LOCATION.value, made(without_location, storage="idx"), folder, served=ALL),
     Case(Kind.MISSING_LOCATION.value, made(spread, storage="idx", count=2), folder, served=ALL),
     Case(Kind.DAMAGED_LOG.value, and_then(unchanged, broken_record), folder, lasting=True),
+    Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal), folder, served=ALL),
+    Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal, storage="idx"), folder, refused=ACCEPT_LOSS),
     Case(Kind.LOCATIONS_WITHOUT_LEDGER.value, made(without_row), folder, served=ALL),
     Case(Kind.LOCATIONS_WITHOUT_LEDGER.value, made(without_row), with_dump, served=ALL),
     Case(Kind.MISSING_LEDGER.value, made(only_in_logs), with_dump, served=ALL | {(77, 3)}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -255,21 +255,6 @@ class TruthfulBookie:
             except Exception:  # noqa: BLE001 - whatever keeps it from being read
                 return None
         return found
-
-
-def located_entries(bookie: TruthfulBookie) -> set[Entry]:
-    """Return the entries that have a location in the index, as far as it can be read."""
-    found: set[Entry] = set()
-    for directory in find_directories(PosixFileSystem(), str(bookie.root)):
-        index = open_index(PosixFileSystem(), directory.path) if directory.indexes else None
-        # Whatever keeps it from being read also keeps a rebuild from knowing these entries.
-        with suppress(Exception):
-            if index is not None:
-                with index:
-                    for item in index.locations.rows():
-                        if not isinstance(item, IndexDamage):
-                            found |= set(zip(item.ledgers, item.entries, strict=True))
-    return found
 
 
 def dumps(folder: Path) -> Mapping[str, Path]:

@@ -86,6 +86,12 @@ class MarkFinder:
         return unsynced_from(journal.journal_id, newest, mark)
 
 
+def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile]) -> list[BookieDirectory]:
+    """Return the directories that the journals are in. Raises StorageError."""
+    paths = sorted({journal.directory for journal in journals})
+    return [inspect_directory(filesystem, path) for path in paths]
+
+
 def scans_behind_mark(
     filesystem: FileSystem, directories: Iterable[BookieDirectory]
 ) -> Iterator[tuple[JournalScan, int]]:
@@ -104,6 +110,23 @@ def scans_behind_mark(
                 continue
             with scan:
                 yield scan, mark.offset if journal.journal_id == mark.journal_id else 0
+
+
+def journals_before_mark(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory]
+) -> list[tuple[JournalFile, int]]:
+    """Return each kept journal with records in front of the last mark, and the offset where they end.
+
+    Their entries were in the entry logs when the mark was set; no start replays them. Raises StorageError.
+    """
+    found = []
+    for directory in directories:
+        mark = last_mark_of(filesystem, directory) or ZERO_MARK
+        for journal in directory.journals:
+            end = mark.offset if journal.journal_id == mark.journal_id else journal.size_bytes
+            if journal.journal_id <= mark.journal_id and end > 0:
+                found.append((journal, end))
+    return found
 
 
 def survey_journals(

@@ -31,7 +31,7 @@ _BY_LOG = frozenset({Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LO
 _BY_DIRECTORY = frozenset(
     {
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
-        Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER,
+        Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
     }
 )  # fmt: skip
 #: Natural, and of no use without the rest of ``index check``.
@@ -44,6 +44,7 @@ _EXPECTED = {
     Kind.WRONG_DIRECTORY: "the ledgers whose id modulo the number of directories is this directory's place",
     Kind.MISSING_LOCATION: "a row in the index for every entry of a living ledger",
     Kind.DAMAGED_LOG: "records one behind the other",
+    Kind.ONLY_IN_JOURNAL: "the entries of every journal in front of the last mark in some log",
     Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
     Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
     Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",

@@ -10,7 +10,13 @@ from operator import itemgetter
 
 import numpy as np
 
-from bkctl.admin.offline.index_check.comparison import NO_COPY, Comparison, compare, side_by_side
+from bkctl.admin.offline.index_check.comparison import (
+    JOURNALED,
+    NO_COPY,
+    Comparison,
+    compare,
+    side_by_side,
+)
 from bkctl.admin.offline.index_check.finding import (
     Finding,
     Kind,
@@ -25,8 +31,11 @@ from bkctl.admin.offline.index_check.places import LogPlaces
 from bkctl.admin.offline.index_check.replay import Replay
 from bkctl.admin.offline.index_check.row_sort import RowSorter, block_rows
 from bkctl.admin.offline.index_check.strange_ledgers import StrangeLedgers
+from bkctl.admin.offline.journals import journals_before_mark
 from bkctl.admin.offline.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in, names
+from bkctl.admin.offline.rebuild.journal_entries import kept_entries
 from bkctl.admin.offline.rebuild.location_runs import Rows, no_rows
+from bkctl.admin.offline.rebuild.lost_entries import LostEntries, note_lost
 from bkctl.admin.offline.reporting import Advance
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
@@ -82,6 +91,7 @@ class _SpaceCheck:
         self._space = space
         self._options = options
         self._pending = _PendingReplay(space.dir)
+        self._only_kept: dict[int, LostEntries] = {}
         self._places: LogPlaces
         self._other_places: LogPlaces
 
@@ -91,6 +101,8 @@ class _SpaceCheck:
         if not space.index_dirs:
             yield self._without_index(advance)
             return
+        # In front of everything else: the logs as read here lack what a running bookie flushes meanwhile.
+        kept = journals_before_mark(self._filesystem, space.journal_dirs)
         with ExitStack() as stack:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
             known = yield from read_ledgers(self._filesystem, space, indexes)
@@ -99,10 +111,13 @@ class _SpaceCheck:
             yield from reader.read(sorter, advance)
             replay = Replay()
             replay.read(self._filesystem, space, sorter)
+            for rows in kept_entries(self._filesystem, kept, known.ids):
+                sorter.add(rows)
             self._places = stack.enter_context(LogPlaces(self._filesystem, space.logs, reader.damage))
             self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}))
             journaled = yield from self._compared(indexes, known, sorter, replay)
             yield from self._without_entries(known, journaled)
+            yield from self._only_in_journals()
 
     def _premises(self) -> Iterator[Finding]:
         """What keeps some of the questions from being asked."""
@@ -165,7 +180,9 @@ class _SpaceCheck:
             compared = compare(index_rows, other_rows)
             at, is_known = known.find(compared.rows.ledgers)
             known.seen[at[is_known & ~compared.from_journal]] = True
-            journaled.update(np.unique(compared.rows.ledgers[is_known & compared.from_journal]).tolist())
+            self._note_kept(compared.only_kept, known)
+            is_replayed = compared.rows.locations == JOURNALED
+            journaled.update(np.unique(compared.rows.ledgers[is_known & is_replayed]).tolist())
             yield from strange.add(compared, ~is_known)
             yield from self._judged(compared, known, replay)
         yield from index.take_findings()
@@ -173,6 +190,20 @@ class _SpaceCheck:
         yield from self._pending.close()
         yield from strange.end()
         return journaled
+
+    def _note_kept(self, rows: Rows, known: IndexedLedgers) -> None:
+        """Note entries that only journals in front of the mark have. A ledger in limbo says so already."""
+        if len(rows):
+            unsaid = np.array(sorted(known.limbo | known.hidden), np.int64)
+            note_lost(self._only_kept, rows.select(~np.isin(rows.ledgers, unsaid)))
+
+    def _only_in_journals(self) -> Iterator[Finding]:
+        for ledger, lost in sorted(self._only_kept.items()):
+            detail = (
+                f"{lost} stand in a journal in front of the last mark, which no start replays, neither in "
+                "a log nor in the index: a reader is told that there are no such entries"
+            )
+            yield about_ledger(Kind.ONLY_IN_JOURNAL, self._space.dir, ledger, detail)
 
     def _odd_rows(self, rows: Rows, known: IndexedLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
         """Locations of negative entry ids, which no log reader takes for entries."""

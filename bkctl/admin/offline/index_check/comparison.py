@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.admin.offline.index_check.index_rows import UNDECODABLE
-from bkctl.admin.offline.index_check.replay import JOURNALED
 from bkctl.admin.offline.rebuild.location_runs import Column, Rows, concatenated, no_rows
 
 Flags = NDArray[np.bool_]
 
 #: No copy of the entry in the logs.
 NO_COPY = -1
+#: The location of a row that stands for a record of a journal past the last mark; no entry log is that long.
+JOURNALED = (1 << 63) - 1
+#: The same of a record in front of the last mark, which no start replays.
+KEPT = JOURNALED - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Comparison:
 
     ``unproved`` are rows of the index that no log has; ``unproved_journaled`` whether replay brings the entry
     back, ``copies`` the last place in the logs where it stands, or ``NO_COPY``. ``unindexed`` are entries of
-    logs, each at the last place where it stands, of which the index has no row.
+    logs, each at the last place where it stands, of which the index has no row. ``only_kept`` are entries of
+    journals in front of the last mark that neither the index nor a log has, nor a replay brings back.
     """
 
     rows: Rows
@@ -37,6 +41,7 @@ class Comparison:
     copies: Column
     unindexed: Rows
     unindexed_journaled: Flags
+    only_kept: Rows
 
 
 def compare(index: Rows, others: Rows) -> Comparison:
@@ -46,7 +51,7 @@ def compare(index: Rows, others: Rows) -> Comparison:
     order = np.lexsort((rows.locations, rows.entries, rows.ledgers))
     rows = rows.select(order)
     from_index = order < len(index)
-    from_journal = ~from_index & (rows.locations == JOURNALED)
+    from_journal = ~from_index & (rows.locations >= KEPT)
     from_log = ~from_index & ~from_journal
     alike = (rows.ledgers[1:] == rows.ledgers[:-1]) & (rows.entries[1:] == rows.entries[:-1])
     starts = np.flatnonzero(np.concatenate((np.ones(min(1, len(rows)), np.bool_), ~alike)))
@@ -55,9 +60,10 @@ def compare(index: Rows, others: Rows) -> Comparison:
     unproved = np.flatnonzero(from_index & ~proved & (rows.locations != UNDECODABLE))
     if not len(rows):
         nothing = np.zeros(0, np.bool_)
-        return Comparison(rows, nothing, nothing, rows, nothing, rows.locations, rows, nothing)
+        return Comparison(rows, nothing, nothing, rows, nothing, rows.locations, rows, nothing, rows)
     has_index = np.logical_or.reduceat(from_index, starts)
-    journaled = np.logical_or.reduceat(from_journal, starts)
+    journaled = np.logical_or.reduceat(from_journal & (rows.locations == JOURNALED), starts)
+    kept = np.logical_or.reduceat(from_journal & (rows.locations == KEPT), starts)
     copies = np.maximum.reduceat(np.where(from_log, rows.locations, NO_COPY), starts)
     group = np.searchsorted(starts, unproved, "right") - 1
     lacking = np.flatnonzero(~has_index & (copies != NO_COPY))
@@ -71,6 +77,7 @@ def compare(index: Rows, others: Rows) -> Comparison:
         copies[group],
         Rows(first.ledgers, first.entries, copies[lacking]),
         journaled[lacking],
+        rows.select(starts[kept & ~has_index & ~journaled & (copies == NO_COPY)]),
     )
 
 

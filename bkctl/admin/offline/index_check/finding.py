@@ -20,7 +20,8 @@ class Kind(enum.Enum):
     ``WRONG_LOG_ID_SPACE`` (the entry stands at this place in another ledger directory's logs),
     ``WRONG_DIRECTORY`` (the ledger is another directory's by ledger id mod directories).
 
-    Logs to index: ``MISSING_LOCATION``; ``DAMAGED_LOG`` is what could not be read of a log.
+    Logs to index: ``MISSING_LOCATION``; ``DAMAGED_LOG`` is what could not be read of a log;
+    ``ONLY_IN_JOURNAL`` are entries of journals in front of the last mark that neither index nor logs have.
 
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
@@ -38,6 +39,7 @@ class Kind(enum.Enum):
     WRONG_DIRECTORY = "wrong_directory"
     MISSING_LOCATION = "missing_location"
     DAMAGED_LOG = "damaged_log"
+    ONLY_IN_JOURNAL = "only_in_journal"
     LOCATIONS_WITHOUT_LEDGER = "locations_without_ledger"
     MISSING_LEDGER = "missing_ledger"
     WIDE_KEY = "wide_key"

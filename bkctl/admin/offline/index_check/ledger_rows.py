@@ -25,12 +25,14 @@ Column = NDArray[np.int64]
 class IndexedLedgers:
     """``ids`` ascend. ``seen`` says of each whether an entry of it was found anywhere. ``hidden`` are ledgers
     of which the index cannot be read, so that nothing is said of entries missing from it. ``owners`` are
-    ledgers with a file in several ``.idx`` directories, and the directory whose file counts."""
+    ledgers with a file in several ``.idx`` directories, and the directory whose file counts. ``limbo`` are
+    ledgers of which a missing entry is answered with unknown."""
 
     ids: Column
     seen: NDArray[np.bool_]
     hidden: set[int] = field(default_factory=set)
     owners: dict[int, str] = field(default_factory=dict)
+    limbo: set[int] = field(default_factory=set)
 
     def find(self, ledgers: Column) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Position of each ledger in ``ids``, and whether it is there."""
@@ -49,11 +51,13 @@ def read_ledgers(
     """
     ids: list[Column] = []
     hidden: set[int] = set()
+    limbo: set[int] = set()
     for index in indexes:
         reader = _Reader(space, index)
         yield from reader.findings()
         ids.append(reader.ids())
         hidden |= reader.hidden
+        limbo |= reader.limbo
     every, counts = np.unique(np.concatenate(ids), return_counts=True)
     owners: dict[int, str] = {}
     for ledger in every[counts > 1].tolist():
@@ -64,7 +68,7 @@ def read_ledgers(
             yield about_ledger(Kind.DUPLICATE_IDX, owner, ledger, detail)
     every = np.union1d(every, np.fromiter(hidden, np.int64))
     seen = np.zeros(len(every), np.bool_)
-    return IndexedLedgers(every, seen, hidden if space.kind == "idx" else set(), owners)
+    return IndexedLedgers(every, seen, hidden if space.kind == "idx" else set(), owners, limbo)
 
 
 def _owner(filesystem: FileSystem, space: IndexSpace, ledger: int) -> tuple[str, list[str]]:
@@ -93,6 +97,7 @@ class _Reader:
         self._parts: list[Column] = []
         self._batch: list[int] = []
         self.hidden: set[int] = set()
+        self.limbo: set[int] = set()
 
     def ids(self) -> Column:
         self._seal()
@@ -129,6 +134,7 @@ class _Reader:
         if len(self._batch) >= 1 << 16:
             self._seal()
         if row.data.limbo:
+            self.limbo.add(row.ledger)
             detail = "entries may have been lost: a missing one is answered with unknown until it is cleared"
             yield about_ledger(Kind.LIMBO, self._index.path, row.ledger, detail)
         if self._space.is_elsewhere(row.ledger):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bkctl.admin.offline.index_check.comparison import JOURNALED
 from bkctl.admin.offline.index_check.layout import IndexSpace
 from bkctl.admin.offline.index_check.row_sort import RowSorter
 from bkctl.admin.offline.journals import scans_behind_mark
@@ -20,9 +21,6 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
-
-#: The location of a row that stands for a record of a journal; no entry log is that long.
-JOURNALED = (1 << 63) - 1
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from typing import Any
 from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.offline.rebuild.census import take_census
-from bkctl.admin.offline.rebuild.difference import Difference
+from bkctl.admin.offline.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.offline.rebuild.entry_search import EntrySearch
 from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
 from bkctl.admin.offline.rebuild.ledger_build import build_ledgers
 from bkctl.admin.offline.rebuild.ledger_rows import (
@@ -30,10 +31,7 @@ from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.offline.rebuild.old_locations import (
     NO_LOCATIONS,
-    LostEntries,
     OldLocations,
-    dangling_entries,
-    lost_entries,
     old_ledgers,
 )
 from bkctl.admin.offline.rebuild.old_rows import OldRows, read_old_rows
@@ -164,25 +162,25 @@ class DbRebuild:
             return
         self._lost = sorted(found.lost(list(plan.rows)))
         put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
-        if not self._options.locations or located.problem == NO_LOCATIONS:
+        if not self._options.locations:
             return
-        if located.problem is not None:
-            text = f"old locations not compared as a whole: {located.problem}"
-            plan.differences.append(Difference("note", None, text))
-        gone = self._lost_entries(found, located.ledgers & plan.rows.keys())
-        for ledger, lost in sorted(gone.items()):
-            text = f"{lost} had a location in the old index and stand in no log"
-            plan.differences.append(Difference("locations_lost", ledger, text))
-        put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
+        search = EntrySearch(self._fs, "db", [self._directory.index_dir], self._journals, self._options)
 
-    def _lost_entries(self, found: LogSet, ledgers: set[int]) -> dict[int, LostEntries]:
-        index_dirs, options = [self._directory.index_dir], self._options
-        if options.dry_run:
-            return dangling_entries(self._fs, index_dirs, "db", found.logs, ledgers)
-        runs, rows_max = self._few_runs(found), options.rows_beside(found.held_bytes)
-        total = sum(run.rows for run in runs) * ROW_BYTES
-        with options.phase("comparing the old index", total) as advance:
-            return lost_entries(self._fs, index_dirs, "db", runs, ledgers, rows_max, advance)
+        def few_runs() -> list[Run]:
+            return self._few_runs(found)
+
+        if located.problem != NO_LOCATIONS:
+            if located.problem is not None:
+                text = f"old locations not compared as a whole: {located.problem}"
+                plan.differences.append(Difference("note", None, text))
+            gone = search.by_old_index(found, few_runs, located.ledgers & plan.rows.keys())
+            plan.differences += locations_lost(gone)
+            put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
+        told = {ledger for ledger, data in plan.rows.items() if not data.limbo}
+        kept = search.by_journals(found, few_runs, told)
+        plan.differences += only_in_journal(kept, rehearsed=self._options.dry_run)
+        if not self._options.dry_run:
+            put_into_limbo(plan, dict.fromkeys(kept, "a journal has entries that no log has"))
 
     def _notes(self, old: OldRows) -> list[Difference]:
         notes = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from bkctl.admin.offline.rebuild.lost_entries import LostEntries
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Difference:
     explicit_lac_from_journal it was taken from a journal
     limbo_set             entries may be lost: a missing one is answered "unknown"
     locations_lost        the old index knew entries that stand in no log
+    only_in_journal       a journal in front of the last mark has entries that stand in no log
     entries_lost          entries may be lost, and the storage has no way to say so
     rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
     note                  about the directory; no ledger
@@ -35,6 +39,27 @@ class Difference:
     def is_alarming(self) -> bool:
         """Whether something is not as it was, or not known any more, so that the exit code says so."""
         return self.kind not in _HARMLESS
+
+
+def locations_lost(gone: Mapping[int, LostEntries]) -> list[Difference]:
+    """Return the differences of ledgers that the old index located entries of which no log has."""
+    return [
+        Difference("locations_lost", ledger, f"{lost} had a location in the old index and stand in no log")
+        for ledger, lost in sorted(gone.items())
+    ]
+
+
+def only_in_journal(kept: Mapping[int, LostEntries], *, rehearsed: bool) -> list[Difference]:
+    """Return the differences of ledgers that journals in front of the last mark have entries of and no log.
+
+    A rehearsal (a dry run) has not looked for them in the logs, so it only notes them.
+    """
+    where = "stand in a journal in front of the last mark"
+    told = f"{where}, which no start replays, and in no log"
+    if rehearsed:
+        told = f"{where}, without a location in a log that is there; the rebuild looks for them in the logs"
+    kind = "note" if rehearsed else "only_in_journal"
+    return [Difference(kind, ledger, f"{lost} {told}") for ledger, lost in sorted(kept.items())]
 
 
 _HARMLESS = frozenset({"rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})

@@ -18,14 +18,15 @@ from dataclasses import asdict, dataclass, field, replace
 from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.offline.rebuild.census import take_census
-from bkctl.admin.offline.rebuild.difference import Difference
+from bkctl.admin.offline.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.offline.rebuild.entry_search import EntrySearch
 from bkctl.admin.offline.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
 from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
-from bkctl.admin.offline.rebuild.ledger_rows import LedgerSources, plan_ledgers
+from bkctl.admin.offline.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Run
 from bkctl.admin.offline.rebuild.log_files import find_logs
 from bkctl.admin.offline.rebuild.log_set import LogSet, check_loss, read_logs
-from bkctl.admin.offline.rebuild.old_locations import LostEntries, dangling_entries, lost_entries
+from bkctl.admin.offline.rebuild.lost_entries import no_limbo
 from bkctl.admin.offline.rebuild.old_rows import OldRows
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.offline.rebuild.placement import Placement
@@ -45,7 +46,7 @@ from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import nobody
 from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.errors import CorruptionError, RefusedError, StorageError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
@@ -81,10 +82,6 @@ class _OldTree:
             state=mine.state | header.state,
             explicit_lac=mine.explicit_lac or header.explicit_lac,
         )
-
-
-#: Ledgers with lost entries that a refusal names.
-_LOST_NAMED = 5
 
 
 class IdxRebuild:
@@ -162,13 +159,8 @@ class IdxRebuild:
         metadata = known.metadata_of(unread)
         plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
-        gone = self._lost_entries(found, old.homes.keys() & headers.keys())
-        if gone and not self._options.accept_loss:
-            raise RefusedError(_told_lost(self._indexes[0], gone))
-        for ledger, lost in sorted(gone.items()):
-            text = f"{lost} had a location in the old index and stand in no log"
-            plan.differences.append(Difference("locations_lost", ledger, text))
-        self._lost = sorted((found.lost(list(headers)) | gone.keys()) & headers.keys())
+        gone = self._gone(old, found, headers, plan)
+        self._lost = sorted((found.lost(list(headers)) | gone) & headers.keys())
         joined = [
             Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
             for ledger, path in old.others
@@ -182,14 +174,28 @@ class IdxRebuild:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
             return read_journals(self._fs, self._placement.journals)
 
-    def _lost_entries(self, found: LogSet, ledgers: set[int]) -> dict[int, LostEntries]:
+    def _gone(
+        self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader], plan: LedgerPlan
+    ) -> set[int]:
+        """Return the ledgers with entries that the old index or a journal has and no log.
+
+        Raises RefusedError unless their loss is accepted.
+        """
+
+        def few_runs() -> list[Run]:
+            return self._few_runs(found)
+
         options = self._options
-        if options.dry_run:
-            return dangling_entries(self._fs, self._indexes, "idx", found.logs, ledgers)
-        runs, rows_max = self._few_runs(found), options.rows_beside(found.held_bytes)
-        total = sum(run.rows for run in runs) * ROW_BYTES
-        with options.phase("comparing the old index", total) as advance:
-            return lost_entries(self._fs, self._indexes, "idx", runs, ledgers, rows_max, advance)
+        search = EntrySearch(self._fs, "idx", self._indexes, self._placement.journals, options)
+        gone = search.by_old_index(found, few_runs, old.homes.keys() & headers.keys())
+        if gone and not options.accept_loss:
+            raise no_limbo(self._indexes[0], "have a location in the old index", gone)
+        kept = search.by_journals(found, few_runs, headers.keys())
+        if kept and not options.accept_loss and not options.dry_run:
+            raise no_limbo(self._indexes[0], "stand in a journal in front of the last mark", kept)
+        plan.differences += locations_lost(gone)
+        plan.differences += only_in_journal(kept, rehearsed=options.dry_run)
+        return gone.keys() | (set() if options.dry_run else kept.keys())
 
     def _fence_lost(self, headers: dict[int, FileInfoHeader]) -> list[Difference]:
         differences = []
@@ -322,18 +328,6 @@ def _header(path: str) -> FileInfoHeader | None:
         return None
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
-
-
-def _told_lost(directory: str, gone: dict[int, LostEntries]) -> str:
-    """Why nothing is rebuilt: with its location in the old index such an entry is an error to a reader."""
-    listed = "; ".join(f"ledger {ledger}: {lost}" for ledger, lost in sorted(gone.items())[:_LOST_NAMED])
-    more = f"; and {len(gone) - _LOST_NAMED} more ledgers" if len(gone) > _LOST_NAMED else ""
-    return (
-        f"{directory}: entries have a location in the old index and stand in no log: {listed}{more}. Nothing "
-        "was changed: this storage has no limbo, and without the location a reader would be told that there "
-        "is no such entry. Bring the logs back, or name all of the bookie's directories; with --accept-loss "
-        "the rebuild goes on without them"
-    )
 
 
 def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:

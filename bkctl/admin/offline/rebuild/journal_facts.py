@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bkctl.admin.offline.journals import scans_behind_mark
+from bkctl.admin.offline.journals import journal_directories, scans_behind_mark
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import JournalFile, inspect_directory
+from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -73,7 +73,7 @@ def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile]) -> set[int]:
     A replay is taken to end where a journal is damaged, as Java's does. Raises StorageError.
     """
     keys: set[int] = set()
-    directories = [inspect_directory(fs, path) for path in sorted({each.directory for each in journals})]
+    directories = journal_directories(fs, journals)
     for scan, start in scans_behind_mark(fs, directories):
         for item in scan:
             if isinstance(item, Damage) and item.end > start:

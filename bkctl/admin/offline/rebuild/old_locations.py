@@ -13,18 +13,9 @@ from posixpath import join
 import numpy as np
 
 from bkctl import _kernels
-from bkctl.admin.offline.index_check.comparison import side_by_side
 from bkctl.admin.offline.index_check.index_rows import rows_of
-from bkctl.admin.offline.rebuild.location_runs import (
-    ROW_BYTES,
-    Column,
-    Rows,
-    Run,
-    merged,
-    no_rows,
-    of_ledgers,
-    partitions,
-)
+from bkctl.admin.offline.rebuild.location_runs import Column, Rows, Run, of_ledgers
+from bkctl.admin.offline.rebuild.lost_entries import LostEntries, note_lost, note_missing, run_rows
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.location import ID_MAX, KEY_BYTES, VALUE_BYTES, decode_key, encode_key
 from bkctl.errors import CorruptionError, NotFoundError
@@ -47,18 +38,6 @@ class OldLocations:
 
     ledgers: set[int] = field(default_factory=set)
     problem: str | None = None
-
-
-@dataclass(slots=True)
-class LostEntries:
-    """Entries of one ledger that only the old index has."""
-
-    count: int
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.count} entries ({self.first} to {self.last})"
 
 
 def old_ledgers(current_dir: str) -> OldLocations:
@@ -126,11 +105,9 @@ def lost_entries(
     for directory in index_dirs:
         damaged: set[tuple[int, int]] = set()
         old = _old_rows(filesystem, directory, kind, wanted, damaged)
-        for before, now in side_by_side(old, _new_rows(runs, rows_max)):
-            _count(lost, _without(before, now))
-            advance(len(now) * ROW_BYTES)
+        note_missing(lost, old, run_rows(runs, rows_max), advance)
         if damaged:
-            _count(lost, _unfound(damaged, runs, rows_max))
+            note_lost(lost, _unfound(damaged, runs, rows_max))
     return lost
 
 
@@ -147,8 +124,26 @@ def dangling_entries(
     lost: dict[int, LostEntries] = {}
     for directory in index_dirs:
         for rows in _old_rows(filesystem, directory, kind, wanted, set()):
-            _count(lost, rows.select(~np.isin(rows.locations >> 32, there)))
+            note_lost(lost, rows.select(~np.isin(rows.locations >> 32, there)))
     return lost
+
+
+def rows_in_logs(
+    filesystem: FileSystem,
+    index_dirs: Sequence[str],
+    kind: str,
+    logs: Sequence[LogFile],
+    ledgers: Collection[int],
+) -> Iterator[Rows]:
+    """Yield the rows of ``ledgers`` in the old index whose log is there, each directory's in order of keys.
+
+    Raises StorageError.
+    """
+    wanted = np.array(sorted(ledgers), np.int64)
+    there = np.array(sorted(log.log_id for log in logs), np.int64)
+    for directory in index_dirs:
+        for rows in _old_rows(filesystem, directory, kind, wanted, set()):
+            yield rows.select(np.isin(rows.locations >> 32, there))
 
 
 def _old_rows(
@@ -198,48 +193,11 @@ def _key_of(key: bytes, wanted: Column) -> set[tuple[int, int]]:
     return {(ledger, entry)} if ledger in wanted and 0 <= entry < ID_MAX else set()
 
 
-def _new_rows(runs: Sequence[Run], rows_max: int) -> Iterator[Rows]:
-    return (rows for part in partitions(runs, rows_max) if len(rows := merged(part)))
-
-
-def _without(before: Rows, now: Rows) -> Rows:
-    """The rows of ``before`` whose keys ``now`` does not have; both in order of keys."""
-    if not len(before) or not len(now):
-        return before
-    if np.array_equal(before.entries, now.entries) and np.array_equal(before.ledgers, now.ledgers):
-        return no_rows()
-    ledgers = np.concatenate((before.ledgers, now.ledgers))
-    entries = np.concatenate((before.entries, now.entries))
-    order = np.lexsort((np.arange(len(ledgers)) < len(before), entries, ledgers))
-    alike = np.zeros(len(order), np.bool_)
-    alike[1:] = (np.diff(ledgers[order]) == 0) & (np.diff(entries[order]) == 0)
-    confirmed = np.zeros(len(ledgers), np.bool_)
-    confirmed[order] = alike  # a row of ``before`` comes right behind the row of ``now`` with its key
-    return before.select(~confirmed[: len(before)])
-
-
 def _unfound(keys: set[tuple[int, int]], runs: Sequence[Run], rows_max: int) -> Rows:
     ledgers = np.array(sorted({ledger for ledger, _ in keys}), np.int64)
     left = set(keys)
-    for rows in _new_rows(runs, rows_max):
+    for rows in run_rows(runs, rows_max):
         mine = rows.select(np.isin(rows.ledgers, ledgers))
         left.difference_update(zip(mine.ledgers.tolist(), mine.entries.tolist(), strict=True))
     listed = np.array(sorted(left), np.int64).reshape(-1, 2)
     return Rows(listed[:, 0], listed[:, 1], np.zeros(len(listed), np.int64))
-
-
-def _count(lost: dict[int, LostEntries], rows: Rows) -> None:
-    if not len(rows):
-        return
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(rows.ledgers) != 0)))
-    stops = [*starts[1:].tolist(), len(rows)]
-    for start, stop in zip(starts.tolist(), stops, strict=True):
-        ledger = int(rows.ledgers[start])
-        first, last = int(rows.entries[start]), int(rows.entries[stop - 1])
-        found = lost.get(ledger)
-        if found is None:
-            lost[ledger] = LostEntries(stop - start, first, last)
-        else:
-            lost[ledger] = LostEntries(
-                found.count + stop - start, min(found.first, first), max(found.last, last)
-            )

@@ -1,0 +1,85 @@
+"""Looking for entries that something tells of and that no log has, before an index is built without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import numpy as np
+
+from bkctl.admin.offline.index_check.row_sort import RowSorter
+from bkctl.admin.offline.rebuild.journal_entries import unlogged_entries
+from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, ROW_BYTES_AT_PEAK, Rows, Run
+from bkctl.admin.offline.rebuild.log_set import LogSet
+from bkctl.admin.offline.rebuild.lost_entries import LostEntries, run_rows
+from bkctl.admin.offline.rebuild.old_locations import dangling_entries, lost_entries, rows_in_logs
+from bkctl.admin.offline.rebuild.options import RebuildOptions
+from bkctl.scan.directory import JournalFile
+from bkctl.vfs import FileSystem
+
+#: Gives the runs of the logs, few enough to be read side by side; called only when they are needed.
+FewRuns = Callable[[], list[Run]]
+
+
+class EntrySearch:
+    """The sources of one index: its old locations and the journals. ``kind`` is ``db`` or ``idx``."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        kind: str,
+        index_dirs: Sequence[str],
+        journals: Sequence[JournalFile],
+        options: RebuildOptions,
+    ) -> None:
+        self._fs = filesystem
+        self._kind = kind
+        self._index_dirs = index_dirs
+        self._journals = journals
+        self._options = options
+
+    def by_old_index(
+        self, found: LogSet, few_runs: FewRuns, ledgers: Collection[int]
+    ) -> dict[int, LostEntries]:
+        """Return the entries of ``ledgers`` that have a location in the old index and stand in no log.
+
+        A dry run, which keeps no rows of the logs, only finds those whose log is gone. Raises StorageError.
+        """
+        if self._options.dry_run:
+            return dangling_entries(self._fs, self._index_dirs, self._kind, found.logs, ledgers)
+        runs, rows_max = few_runs(), self._options.rows_beside(found.held_bytes)
+        total = sum(run.rows for run in runs) * ROW_BYTES
+        with self._options.phase("comparing the old index", total) as advance:
+            return lost_entries(self._fs, self._index_dirs, self._kind, runs, ledgers, rows_max, advance)
+
+    def by_journals(
+        self, found: LogSet, few_runs: FewRuns, ledgers: Collection[int]
+    ) -> dict[int, LostEntries]:
+        """Return the entries of ``ledgers`` that journals in front of the last mark have and no log.
+
+        A dry run takes the locations of the old index, where their log is there, for the rows of the logs, so
+        it may return more than the rebuild itself. Raises StorageError.
+        """
+        # Half of the memory for the rows of the journals, half for those of the logs beside them.
+        rows_max = self._options.rows_beside(found.held_bytes) // 2
+        memory_bytes = rows_max * ROW_BYTES_AT_PEAK
+        wanted = np.array(sorted(ledgers), np.int64)
+        total = sum(journal.size_bytes for journal in self._journals)
+        with (
+            self._options.phase("comparing the journals", total) as advance,
+            RowSorter(memory_bytes) as kept,
+            RowSorter(memory_bytes) as located,
+        ):
+            if self._options.dry_run:
+                logged = self._located(found, ledgers, located)
+            else:
+                logged = _logged(few_runs, rows_max)
+            return unlogged_entries(self._fs, self._journals, wanted, logged, kept, advance)
+
+    def _located(self, found: LogSet, ledgers: Collection[int], sorter: RowSorter) -> Iterator[Rows]:
+        for rows in rows_in_logs(self._fs, self._index_dirs, self._kind, found.logs, ledgers):
+            sorter.add(rows)
+        yield from sorter.blocks()
+
+
+def _logged(few_runs: FewRuns, rows_max: int) -> Iterator[Rows]:
+    yield from run_rows(few_runs(), rows_max)

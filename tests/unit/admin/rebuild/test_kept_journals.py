@@ -1,0 +1,109 @@
+"""Entries that only a journal in front of the last mark still proves: a rebuild and a check look there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.scan.index import open_index
+from bkctl.vfs import PosixFileSystem, ReadableFile
+from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie, check
+
+Cli = Callable[..., Any]
+FRONT = LastMark(JOURNAL_ID, 1 << 40)
+
+
+@pytest.fixture(params=["db", "idx"])
+def bookie(request: pytest.FixtureRequest, tmp_path: Path) -> CheckedBookie:
+    """Ledgers 4 and 5, with entries of them and of the deleted ledger 9 in a journal in front of the mark."""
+    made = CheckedBookie(tmp_path / "bookie", request.param)
+    made.fill([4, 5])
+    for ledger, entry in ((4, 3), (5, 7), (5, 7), (5, 30), (5, 31), (9, 0)):
+        made.journal.add(made.body(ledger, entry))
+    return made
+
+
+def rebuilt(run_cli: Cli, bookie: CheckedBookie, *options: str) -> tuple[Any, dict[str, dict[int, str]]]:
+    """The outcome, and the differences by kind and ledger."""
+    result = run_cli("index", "rebuild", bookie.root, "--yes", "-o", "json", *options)
+    differences: dict[str, dict[int, str]] = {}
+    for each in json.loads(result.stdout or '{"differences": []}')["differences"]:
+        differences.setdefault(each["kind"], {})[each["ledger"]] = each["detail"]
+    return result, differences
+
+
+def limbo(bookie: CheckedBookie) -> set[int]:
+    index = open_index(PosixFileSystem(), str(bookie.current()))
+    assert index is not None
+    with index:
+        return {row.ledger for row in index.ledgers.merged() if row.data.limbo}  # type: ignore[union-attr]
+
+
+def test_a_ledger_with_entries_in_such_a_journal_alone_is_reported(
+    run_cli: Cli, bookie: CheckedBookie
+) -> None:
+    bookie.write()
+    result, differences = rebuilt(run_cli, bookie)
+    if bookie.storage == "idx":
+        assert result.exit_code == 4
+        assert "ledger 5: 2 entries (30 to 31)" in result.stderr
+        result, differences = rebuilt(run_cli, bookie, "--accept-loss")
+        assert differences["entries_lost"].keys() == {5}
+    assert result.exit_code == 1
+    assert differences["only_in_journal"].keys() == {5}
+    assert differences["only_in_journal"][5].startswith("2 entries (30 to 31) stand in a journal")
+    if bookie.storage == "db":
+        assert limbo(bookie) == {5}
+        again, differences = rebuilt(run_cli, bookie)
+        assert (again.exit_code, differences) == (0, {}), "limbo says it already"
+
+
+def test_a_dry_run_notes_what_the_old_index_does_not_confirm(run_cli: Cli, bookie: CheckedBookie) -> None:
+    bookie.write()
+    result, differences = rebuilt(run_cli, bookie, "--dry-run")
+    assert result.exit_code == 0
+    assert differences["note"].keys() == {5}
+    assert "2 entries (30 to 31)" in differences["note"][5]
+    assert not limbo(bookie)
+
+
+def test_what_the_next_start_replays_is_no_loss(run_cli: Cli, bookie: CheckedBookie) -> None:
+    bookie.mark = LastMark(JOURNAL_ID, 0)
+    bookie.write()
+    result, differences = rebuilt(run_cli, bookie)
+    assert (result.exit_code, differences.keys() - {"note"}) == (0, set())
+    assert bookie.check() == []
+
+
+def test_the_check_names_the_ledger_and_the_entries(bookie: CheckedBookie) -> None:
+    bookie.write()
+    (found,) = bookie.check()
+    assert (found.kind.value, found.ledger) == ("only_in_journal", 5)
+    assert found.detail.startswith("2 entries (30 to 31) stand in a journal in front of the last mark")
+
+
+class _FlushingBookie(PosixFileSystem):
+    """A bookie that moves its mark as soon as somebody opens one of its logs."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def open(self, path: str) -> ReadableFile:
+        if path.endswith(".log"):
+            self._mark.write_bytes(encode_last_mark(FRONT))
+        return super().open(path)
+
+
+def test_a_bookie_that_flushes_meanwhile_is_not_blamed(bookie: CheckedBookie) -> None:
+    """What is in front of the mark only since the check began may be in logs that it has read already."""
+    bookie.mark = LastMark(JOURNAL_ID, 0)
+    bookie.write()
+    mark = bookie.current() / "lastMark"
+    found = check([bookie.root], filesystem=_FlushingBookie(mark))
+    assert mark.read_bytes() == encode_last_mark(FRONT)
+    assert "only_in_journal" not in {each.kind.value for each in found}
