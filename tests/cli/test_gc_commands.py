@@ -169,12 +169,14 @@ def test_a_store_that_went_back_is_told_and_deletes_nothing(run_cli: Run, bookie
     """The copy is older than ledger 3: its generator would give that id again."""
     with open_metadata_store(uri) as store:
         upcoming = store.ledgers.upcoming_ledger_id()
-    for cookie in bookie.root.rglob("VERSION"):
-        cookie.unlink()
+        instance_id = store.layout.instance_id().encode()
     older = f"embedded://{bookie.root.parent}/older.db"
     with open_metadata_store(older) as store:
         store.layout.initialise_cluster()
+        copied = store.layout.instance_id().encode()
         cluster_of(store, [1], issued=3)
+    for cookie in bookie.root.rglob("VERSION"):
+        cookie.write_bytes(cookie.read_bytes().replace(instance_id, copied))
     assert upcoming > 3
     explained = run_cli("gc", "explain", bookie.root, "--metadata-uri", older)
     assert explained.exit_code == 1
@@ -376,7 +378,7 @@ def test_two_ledger_directories(run_cli: Run, tmp_path: Path) -> None:
         *((str(made.current(1)), log_id, "no") for log_id in (0, 2, 3)),
     ]
     one = rows_of(run_cli("gc", "explain", made.current(1)).stdout)
-    assert one == rows[3:]
+    assert [{**row, "age_s": 0} for row in one] == [{**row, "age_s": 0} for row in rows[3:]]
     done = run_cli("gc", "run", tmp_path, "--threshold", "0.6", "--yes")
     assert done.exit_code == 0
     assert not list(made.current(0).glob("*.log"))

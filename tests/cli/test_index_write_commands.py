@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 
@@ -107,6 +108,8 @@ def test_repair_with_ledger_metadata(run_cli: Run, sample: Callable[[str], Path]
     dump = {name: {**some, "data": some["data"] if "L0" in name else ""} for name in names}
     file = tmp_path / "zk.json"
     file.write_text(json.dumps(dump))
+    cookie = Cookie(5, "bookie:3181", "/data/j", f"1\t{path}", None)
+    (path / "l" / "current" / "VERSION").write_bytes(encode_cookie(cookie))
     before = rows_of(run_cli("index", "scan", path).stdout)
     assert {row["ledger"] for row in before} >= {5, 6}
     planned = run_cli("index", "repair", path, "--ledger-metadata", file, "--dry-run")

@@ -11,7 +11,8 @@ the ledger. So
 * of a ledger whose id is not below the next id that the cluster would have generated the metadata say
   nothing: the ledger is newer, or its id was chosen by a client. In a live store it means more: a store that
   was brought back from an older copy looks like that, so nothing at all is taken for gone then;
-* a dump of another cluster and the undo file of a deletion are refused.
+* a dump of another cluster and the undo file of a deletion are refused;
+* where no cookie says whose a directory is, nothing is taken for gone: the metadata may be another cluster's.
 
 Source of the rules: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector``.
 """
@@ -34,6 +35,11 @@ from bkctl.metadata.api import LayoutManager, LedgerManager
 from bkctl.scan.directory import COOKIE_NAME, read_small
 from bkctl.scan.metadata_dump import DumpKind, MetadataDump
 from bkctl.vfs import FileSystem
+
+_NO_COOKIE = (
+    "no cookie says which cluster's bookie this is, so that the metadata may be another cluster's and prove"
+    " nothing: bring it back ('bkctl cookie create DIR --file FILE')"
+)
 
 
 class Source(enum.Enum):
@@ -221,7 +227,11 @@ class KnownLedgers:
     ) -> KnownLedgers:
         """Bind a cluster to a bookie by its cookie. Raises RefusedError for another cluster's metadata."""
         instance_id = None if cookie is None else cookie.instance_id
-        return cls(cluster, bookie, instance_id, cluster.unproved(instance_id), confirmed)
+        unproved = cluster.unproved(instance_id)
+        if unproved is None and cookie is None:
+            # Also of a store that answers, and of a dump that the operator trusts: both may be another's.
+            unproved = _NO_COOKIE
+        return cls(cluster, bookie, instance_id, unproved, confirmed)
 
     def is_newer_than(self, time_ms: float) -> bool:
         """Whether the metadata tell how things were after a moment; those that an operator trusts do."""

@@ -10,6 +10,7 @@ import pytest
 from bkctl.admin.offline.index_repair import RepairRow, plan_repair, repair
 from bkctl.admin.offline.known_ledgers import DumpedCluster, KnownLedgers
 from bkctl.client.ops.create import NewLedger
+from bkctl.codec.cookie import Cookie
 from bkctl.codec.ledger_data import FLAGS_ID, LedgerData, encode_flags, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
 from bkctl.errors import RefusedError, StorageError
@@ -33,9 +34,11 @@ METADATA = NewLedger(1, 1, 1, DigestType.CRC32C, b"pw").metadata(("bookie:3181",
 
 
 def known_of(*ledgers: int) -> KnownLedgers:
-    """What a dump of an older tool, which an operator trusts, says to a bookie without a cookie."""
+    """What a dump of an older tool, which an operator trusts, says to a bookie of an old cookie."""
     dump = cluster_dumps.dump_of(dict.fromkeys(ledgers, METADATA), marked=False, instance_id=None)
-    return KnownLedgers.of(DumpedCluster(dump, trusted=True), None, None)
+    return KnownLedgers.of(
+        DumpedCluster(dump, trusted=True), Cookie(5, "bookie:3181", "/j", "1\t/l", None), None
+    )
 
 
 def eight(ledger: int) -> bytes:

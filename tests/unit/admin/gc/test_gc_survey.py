@@ -24,10 +24,10 @@ from tests.unit.admin.gc.stopped_bookie import RECORD_BYTES, Stopped, cluster_of
 HOST = "bookie:3181"
 
 
-def dump_of(ledgers: dict[int, str | None]) -> DumpedCluster:
+def dump_of(ledgers: dict[int, str | None], *, trusted: bool = False) -> DumpedCluster:
     """A dump in which ledgers are kept on these bookies."""
     metadata = {ledger: on_bookie(some_metadata(), bookie) for ledger, bookie in ledgers.items()}
-    return DumpedCluster(cluster_dumps.dump_of(metadata))
+    return DumpedCluster(cluster_dumps.dump_of(metadata), trusted=trusted)
 
 
 @pytest.fixture
@@ -274,7 +274,8 @@ def test_a_store_that_was_brought_back_from_an_older_copy_proves_nothing(bookie:
         assert (known.gone([1, 2, 3]), known.keeps(2), known.keeps(3)) == (set(), None, None)
         assert known.rolled_back is not None
         assert "brought back from an older copy" in known.rolled_back
-        (bookie.current() / "VERSION").unlink()
+        cookie = bookie.current() / "VERSION"
+        cookie.write_bytes(cookie.read_bytes().replace(b"instance", str(cluster.instance_id).encode()))
         assert {log_id: row.eligible for log_id, row in bookie.explain(cluster).items()}[3] == "no"
         with pytest.raises(RefusedError, match="brought back from an older copy"):
             bookie.prepare(cluster, RunOptions(delete_ledgers=True))
@@ -291,8 +292,22 @@ def test_whose_metadata_these_are_is_not_guessed_past_a_damaged_cookie(bookie: S
         cluster = cluster_of(store, [1, 3], HOST)
         with pytest.raises(CorruptionError, match=str(cookie)):
             bookie.explain(cluster)
+
+
+@pytest.mark.parametrize("kind", ["store", "dump"])
+def test_without_a_cookie_no_metadata_prove_that_a_ledger_is_gone(bookie: Stopped, kind: str) -> None:
+    """They may be another cluster's, and none of these ledgers would be left."""
+    with open_metadata_store(f"memory://gc-lost-cookie-{kind}") as store:
+        store.layout.initialise_cluster()
+        stored = cluster_of(store, [1], HOST, issued=10)
+        cluster = stored if kind == "store" else dump_of({1: HOST, 9: HOST}, trusted=True)
+        cookie = bookie.current() / "VERSION"
+        cookie.write_bytes(cookie.read_bytes().replace(b"instance", str(cluster.instance_id).encode()))
+        assert bookie.explain(cluster)[3].eligible == "garbage"
         cookie.unlink()
-        assert bookie.explain(cluster)[1].eligible == "garbage"
+        assert bookie.explain(cluster)[3].eligible == "no"
+        with pytest.raises(RefusedError, match="no cookie says which cluster's bookie this is"):
+            bookie.prepare(cluster, RunOptions(delete_ledgers=True, confirmed=True))
 
 
 class Forgetful:
@@ -322,6 +337,8 @@ def test_one_proof_is_not_enough() -> None:
 
 def test_an_error_is_no_answer(bookie: Stopped) -> None:
     class Down(NoCluster):
+        is_asked = True
+
         def unproved(self, instance_id: str | None) -> str | None:
             return None
 

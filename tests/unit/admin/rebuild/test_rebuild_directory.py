@@ -14,6 +14,7 @@ import pytest
 from bkctl.admin.offline.rebuild import db_rebuild, idx_rebuild, log_scan, run_merging, swap, verification
 from bkctl.admin.offline.rebuild.state import WorkDirectory
 from bkctl.client.ops.create import NewLedger
+from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import explicit_lac_record, fence_record, master_key_record
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
@@ -49,6 +50,8 @@ class Bookie:
         self.root = root
         self.current = root / "ledgers/current"
         self.current.mkdir(parents=True)
+        cookie = Cookie(5, "bookie:3181", "/data/j", f"1\t{root / 'ledgers'}", None)
+        (self.current / "VERSION").write_bytes(encode_cookie(cookie))
         self.logs: dict[int, Built] = {}
 
     def add(self, log_id: int, built: Built) -> None:
