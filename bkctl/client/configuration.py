@@ -51,6 +51,7 @@ def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings |
         frame_bytes_max=_given(values, "nettyMaxFrameSizeBytes", standard, "frame_bytes_max"),
         tls=_tls(values) if tls is None else _with_rules(tls, values),
         authentication=_authentication(values, environment),
+        allow_unauthenticated_bookies=values.truth("bkctlAllowUnauthenticatedBookies"),
     )
 
 

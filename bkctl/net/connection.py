@@ -187,7 +187,7 @@ class BookieConnection:
             if self._tls is not None:
                 await start_tls(self.bookie, link, self._tls, host)
             if provider is not None:
-                await authenticate(self.bookie, link, provider)
+                await authenticate(self.bookie, link, provider, self._settings.allow_unauthenticated_bookies)
         except BaseException:
             link.transport.abort()
             with contextlib.suppress(TimeoutError):

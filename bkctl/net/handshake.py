@@ -5,8 +5,8 @@ step      client                                bookie
 ========= ===================================== =========================================================
 START_TLS a v3 request in clear                 OK in clear, or an error: then there is no connection
 handshake inside TLS from here on               its certificate, checked against what is trusted
-AUTH      messages of the plug-in, if one is    its half; the name of the disabled plug-in ends it at once
-          set
+AUTH      messages of the plug-in, if one is    its half, or the name of the disabled plug-in, which ends it
+          set                                   and the connection with it, unless the settings allow that
 ========= ===================================== =========================================================
 
 Nothing else is sent before all of it is done; how long it takes is bounded by the one who connects. Bytes
@@ -79,8 +79,12 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error) or "the bookie closed the connection"
 
 
-async def authenticate(bookie: str, link: FreshLink, provider: AuthProvider) -> None:
-    """Say who this client is, and hear it confirmed. Raises NotAuthenticatedError, SilentBookieError."""
+async def authenticate(bookie: str, link: FreshLink, provider: AuthProvider, allow_disabled: bool) -> None:
+    """Say who this client is, and hear it confirmed.
+
+    With ``allow_disabled`` a bookie that wants no authentication, which anybody can say, is gone on with as
+    Java does. Raises NotAuthenticatedError, SilentBookieError.
+    """
     exchange = provider.exchange(bookie)
     payload = _made(bookie, exchange.first)
     for _ in range(ROUNDS_MAX):
@@ -88,7 +92,13 @@ async def authenticate(bookie: str, link: FreshLink, provider: AuthProvider) -> 
             return
         challenge = _challenge(bookie, provider.plugin, await link.ask(AuthRequest(provider.plugin, payload)))
         if challenge is None:
-            return
+            if allow_disabled:
+                return
+            raise NotAuthenticatedError(
+                bookie,
+                "wants no authentication, so nobody knows who it is; take the credentials away, or allow it "
+                "with -X bkctlAllowUnauthenticatedBookies=true",
+            )
         payload = _made(bookie, partial(exchange.next, challenge))
     raise NotAuthenticatedError(bookie, f"authentication is not over after {ROUNDS_MAX} messages")
 

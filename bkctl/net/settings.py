@@ -33,7 +33,9 @@ class NetSettings:
     (``clientWriteBufferHighWaterMark``); the next ``waiting_max`` requests wait, their time running, and
     further ones are refused as not connected. With ``tls`` (``tlsProviderFactoryClass``) nothing but
     START_TLS is ever sent in clear; with ``authentication`` (``clientAuthProviderFactoryClass``) nothing but
-    that before it is over. ``connect_timeout_ms`` bounds both, too.
+    that before it is over. ``connect_timeout_ms`` bounds both, too. A bookie that wants no authentication has
+    not shown who it is: the client goes on with it only with ``allow_unauthenticated_bookies``
+    (``bkctlAllowUnauthenticatedBookies``).
     """
 
     wire: Wire = Wire.V3
@@ -45,6 +47,7 @@ class NetSettings:
     write_buffer_bytes_max: int = 1 << 20
     tls: TlsSettings | None = None
     authentication: AuthProvider | None = field(default=None, repr=False)
+    allow_unauthenticated_bookies: bool = False
 
     def __post_init__(self) -> None:
         check_limits(self, LIMITS)

@@ -186,6 +186,9 @@ def test_sasl_takes_its_user_from_the_environment(monkeypatch: pytest.MonkeyPatc
     provider = client_settings(None, [key]).net.authentication
     assert isinstance(provider, DigestMd5)
     assert (provider.user, provider.password) == ("operator", "secret")
+    assert not client_settings(None, [key]).net.allow_unauthenticated_bookies
+    allowed = client_settings(None, [key, "bkctlAllowUnauthenticatedBookies=true"])
+    assert allowed.net.allow_unauthenticated_bookies
     with pytest.raises(UsageError, match=r"known is org.*SASL.*found 'x\.Kerberos'"):
         client_settings(None, ["clientAuthProviderFactoryClass=x.Kerberos"])
 

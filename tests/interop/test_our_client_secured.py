@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,8 +155,11 @@ def test_without_sasl_the_error_says_that_it_may_be_needed(with_sasl: str, wire:
 
 
 @wires
-def test_a_bookie_without_authentication_lets_a_client_in_that_offers_it(with_tls: str, wire: Wire) -> None:
-    written_read_and_recovered(with_tls, NetSettings(wire=wire, tls=CLIENT_TLS, authentication=USER))
+def test_a_bookie_without_authentication_is_refused_unless_that_is_allowed(with_tls: str, wire: Wire) -> None:
+    """Java's own client goes on; the bookie itself would let ours in."""
+    net = NetSettings(wire=wire, tls=CLIENT_TLS, authentication=USER)
+    assert "wants no authentication" in refused(with_tls, net)
+    written_read_and_recovered(with_tls, replace(net, allow_unauthenticated_bookies=True))
 
 
 @wires

@@ -110,6 +110,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "take the key out to accept that",
     ),
     _SEC.ignored("clientAuthProviderFactoryClass", Kind.CLASS, None, "a Java class of the embedded client"),
+    _SEC.ignored(
+        "bkctlAllowUnauthenticatedBookies",
+        Kind.BOOL,
+        False,
+        "commands with SASL credentials read it: they go on with a bookie that wants no authentication",
+    ),
     _SEC.refused(
         "authorizedRoles",
         Kind.LIST,

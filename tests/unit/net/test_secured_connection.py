@@ -164,7 +164,9 @@ def test_a_bookie_without_tls_gets_nothing_in_clear(tmp_path: Path) -> None:
 def test_a_bookie_without_authentication_wants_none(tmp_path: Path, wire: Wire) -> None:
     with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie:
         provider = Scripted([b"hello"])
-        settings = NetSettings(wire=wire, tls=TRUSTING, authentication=provider)
+        settings = NetSettings(
+            wire=wire, tls=TRUSTING, authentication=provider, allow_unauthenticated_bookies=True
+        )
         assert asyncio.run(asked(bookie.port, settings)) is ResultCode.NO_LEDGER
         assert provider.heard == []
 
@@ -272,11 +274,23 @@ def test_nothing_is_sent_before_the_authentication_is_over(wire: Wire) -> None:
 
 
 @WIRES
-def test_the_disabled_plug_in_ends_it_at_once(wire: Wire) -> None:
-    settings = NetSettings(wire=wire, authentication=Scripted([b"one", b"two"]))
+def test_the_disabled_plug_in_ends_it_at_once_where_that_is_allowed(wire: Wire) -> None:
+    settings = NetSettings(
+        wire=wire, authentication=Scripted([b"one", b"two"]), allow_unauthenticated_bookies=True
+    )
     outcome, requests, _ = asyncio.run(against(answering(ResultCode.OK, AUTH_DISABLED_PLUGIN, b""), settings))
     assert outcome is ResultCode.NO_LEDGER
     assert len(requests) == 4
+
+
+@WIRES
+def test_a_bookie_that_wants_no_authentication_is_refused_to_credentials(wire: Wire) -> None:
+    """Whoever stands in a bookie's place need not know a password, only say that none is wanted."""
+    settings = NetSettings(wire=wire, authentication=Scripted([b"one", b"two"]))
+    outcome, requests, _ = asyncio.run(against(answering(ResultCode.OK, AUTH_DISABLED_PLUGIN, b""), settings))
+    assert isinstance(outcome, NotAuthenticatedError)
+    assert "bkctlAllowUnauthenticatedBookies=true" in str(outcome)
+    assert [type(request) for request in requests] == [AuthRequest]
 
 
 @pytest.mark.parametrize(
