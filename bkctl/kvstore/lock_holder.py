@@ -11,8 +11,10 @@ so the kernel is asked. Two ways, because each is blind somewhere:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,9 +47,12 @@ def lock_holder(path: str) -> LockHolder | None:
     Raises OSError when it cannot be found out.
     """
     try:
-        facts = os.stat(path)
+        facts = os.lstat(path)
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(facts.st_mode):
+        # Opening a FIFO would wait for its other end.
+        raise OSError(errno.EINVAL, "not a regular file", path)
     identity = (facts.st_dev, facts.st_ino)
     if identity in OWN:
         return LockHolder(os.getpid(), process_name(os.getpid()))
@@ -87,7 +92,7 @@ def _pid_in_proc_locks(device: int, inode: int, kinds: tuple[str, ...] = _POSIX_
 
 def _pid_by_getlk(path: str) -> int | None:
     """The holder's process id, 0 or -1 when it has none here; None without a lock."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))

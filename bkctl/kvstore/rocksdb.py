@@ -39,6 +39,7 @@ from dataclasses import dataclass
 import rocksdict
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
+from bkctl.kvstore.planted import refuse_no_file
 from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
 from bkctl.kvstore.synced_log import check_synced
 
@@ -176,6 +177,7 @@ def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _Sour
             with open(os.path.join(farm, name), "xb") as file:
                 file.write(content)
         for name in linked.files:
+            refuse_no_file(os.path.join(source, name))
             os.symlink(os.path.join(source, name), os.path.join(farm, name))
     except OSError as error:
         raise StorageError(f"{error.filename or farm}: {error.strerror}", path=farm) from error

@@ -40,6 +40,7 @@ from bkctl.errors import (
 )
 from bkctl.kvstore import lock_holder
 from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreInUseError
+from bkctl.kvstore.planted import refuse_planted_link, refuse_planted_names
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.rocksdb_options import database_options, family_options
 from bkctl.kvstore.rocksdb_rows import RocksRows, translated
@@ -59,11 +60,14 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
     With ``create`` a database that does not exist is made, and its directory (whose parent must be there).
     Raises NotFoundError when there is no such directory, CorruptionError when it holds no database that
     RocksDB accepts, tables without one, or damage to what was synced, RefusedError naming the process that
-    holds it, StorageError when the system fails.
+    holds it, or what is no file of a database, StorageError when the system fails.
     """
     path = os.path.abspath(directory)
     try:
         new = _prepare(directory, path, create)
+        refuse_planted_link(path)
+        refuse_planted_names(path)
+        _remove_stray(path)  # a directory in its place would be in the way only after the open
         _refuse_when_held(directory, path)
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error

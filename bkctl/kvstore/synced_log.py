@@ -140,7 +140,7 @@ def _manifest(directory: str) -> str:
 def _opened(path: str) -> Iterator[BinaryIO]:
     """A file, for reading; nothing else that has its name. Raises OSError."""
     # A pipe in its place would keep an open waiting for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "no regular file", path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -40,8 +41,7 @@ def claimed(path: str) -> Iterator[str]:
         names = os.listdir(path)
         if names and not {MARK_NAME, SUMMARY_NAME} & set(names):
             raise RefusedError(f"--out {path}: holds files that no run wrote; choose another directory")
-        with open(os.path.join(path, MARK_NAME), "a"):
-            pass
+        _leave_mark(os.path.join(path, MARK_NAME))
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(path, SUMMARY_NAME))
         shutil.rmtree(work_dir, ignore_errors=True)
@@ -52,6 +52,15 @@ def claimed(path: str) -> Iterator[str]:
         yield work_dir
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
+
+
+def _leave_mark(path: str) -> None:
+    """Make the mark, or find it there; through a link it would be made elsewhere. Raises OSError."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise RefusedError(f"{path}: not a regular file; choose another directory") from None
 
 
 def put(making: str, folder: str) -> None:

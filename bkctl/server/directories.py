@@ -23,6 +23,7 @@ from bkctl.admin.online.cookies import read_stored
 from bkctl.codec.cookie import encode_cookie
 from bkctl.config.bookie import DirectorySettings
 from bkctl.errors import NotFoundError, RefusedError
+from bkctl.kvstore.planted import refuse_planted_link
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError
 from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, current
 from bkctl.vfs import FileSystem
@@ -36,10 +37,17 @@ __all__ = [
     "make_current",
     "mark_dirty",
     "read_stored",
+    "refuse_planted_links",
     "refuse_shared_partitions",
     "stamp",
     "was_unclean",
 ]
+
+
+def refuse_planted_links(directories: DirectorySettings) -> None:
+    """Raise RefusedError for a directory that somebody's link leads to, who does not own it."""
+    for directory in every_directory(directories):
+        refuse_planted_link(current(directory))
 
 
 def make_current(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
@@ -115,6 +123,8 @@ class DirectoryLocks:
 
     def __init__(self, directories: Sequence[str]) -> None:
         # One lock for each place: a second one on the same would exclude the first.
+        for directory in directories:
+            refuse_planted_link(current(directory))
         places = {os.path.realpath(current(directory)): None for directory in directories}
         self._lock = DirectoryLock(*places)
 

@@ -72,6 +72,7 @@ def port_of_before(config: BookieConfig) -> int:
 
 def decide_cookies(config: BookieConfig, metadata: MetadataStore, port: int) -> CookieDecision:
     """Whether the bookie may start, and what is to be stamped. Raises RefusedError with the way out."""
+    directories.refuse_planted_links(config.directories)
     names = SystemHostNames()
     cookie = cookie_of(
         bookie_id(config.identity, port, names), config.directories, metadata.layout.instance_id()

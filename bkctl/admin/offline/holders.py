@@ -29,6 +29,7 @@ from bkctl.kvstore.lock_holder import (
     process_name,
     shares_mounts,
 )
+from bkctl.kvstore.planted import refuse_planted_link
 from bkctl.scan.directory import DIRTY_NAME
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
@@ -132,6 +133,7 @@ def _refusal(directory: str, found: Sequence[Holder], unseen: int) -> str:
 def _lock(directory: str) -> int:
     """A descriptor that holds our lock on the directory."""
     try:
+        refuse_planted_link(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NotFoundError(f"{directory}: no such directory") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.errors import CorruptionError, NoSpaceError, StorageError, SyncError
+from bkctl.errors import CorruptionError, NoSpaceError, RefusedError, StorageError, SyncError
 from bkctl.kvstore import rocksdb_store, synced_log
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE
@@ -130,7 +130,7 @@ def test_a_pipe_in_the_notes_place_keeps_nobody_waiting(tmp_path: Path) -> None:
     image, _ = left_by_a_crash(tmp_path, 1, 0)
     (image / NAME).unlink()
     os.mkfifo(image / NAME)
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(RefusedError, match="synced: a FIFO"):
         open_store(str(image), LEDGERS_PROFILE, create=False)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.errors import StorageError
+from bkctl.errors import RefusedError, StorageError
 from bkctl.pipeline import results
+from bkctl.pipeline.out_directory import MARK_NAME, claimed
 from bkctl.pipeline.results import write_whole
 
 
@@ -26,6 +27,19 @@ def test_a_link_beside_a_report_is_not_followed(tmp_path: Path, monkeypatch: pyt
     write_whole(str(report), "new")
     assert report.read_text() == "new"
     assert victim.read_text() == "keep me"
+
+
+def test_the_mark_of_a_directory_is_not_made_through_a_link(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / MARK_NAME).symlink_to(tmp_path / "made")
+    with pytest.raises(RefusedError, match="not a regular file"), claimed(str(out)):
+        pass
+    assert not (tmp_path / "made").exists()
+    (out / MARK_NAME).unlink()
+    for _ in range(2):
+        with claimed(str(out)):
+            assert (out / MARK_NAME).is_file()
 
 
 def test_nothing_is_left_beside(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.scan.directory import LogFile
+from bkctl.vfs.small_file import read_small_file
 
 if TYPE_CHECKING:
     from bkctl.admin.offline.rebuild.location_runs import Run
@@ -41,6 +42,8 @@ SUFFIX = ".bkctl-rebuild"
 #: What is being removed gets this name first, so that a kill never leaves half of it under its own.
 DROPPING = ".dropping"
 _FORMAT = 1
+#: Far more than a manifest of a log of very many ledgers needs.
+_JSON_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,15 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """An object that :func:`write_json` wrote, None when there is no whole one. Raises StorageError."""
+    """An object that :func:`write_json` wrote, None when there is no whole one.
+
+    What it says is acted on, so it counts only in a directory of this user's alone. Raises RefusedError,
+    StorageError.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except FileNotFoundError:
+        _require_own_directory(os.path.dirname(path))
+        content = json.loads(read_small_file(path, _JSON_BYTES_MAX))
+    except (FileNotFoundError, NotFoundError):
         return None
     except (ValueError, RecursionError):
         return None  # a kill while it was being made; it was never renamed into place, or is not ours

@@ -30,12 +30,14 @@ from bkctl.admin.offline.rebuild.state import (
     sync_file,
     write_json,
 )
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.vfs.small_file import read_small_file
 
 BACKUP = ".BACKUP-"
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _MARKER = "swap.json"
 _DATABASE = "database"
+_IDENTITY_BYTES_MAX = 4096
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
@@ -177,12 +179,10 @@ def _identity(database: str) -> str | None:
     Of a damaged file it is what stands there: no id of another database.
     """
     try:
-        with open(os.path.join(database, "IDENTITY"), encoding="ascii", errors="backslashreplace") as file:
-            return file.read().strip()
-    except (FileNotFoundError, NotADirectoryError):
+        content = read_small_file(os.path.join(database, "IDENTITY"), _IDENTITY_BYTES_MAX)
+    except NotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{database}/IDENTITY: {error}", path=database) from error
+    return content.decode("ascii", "backslashreplace").strip()
 
 
 def _sync_tree(directory: str) -> None:

@@ -640,6 +640,26 @@ def test_what_is_planted_in_a_work_directory_is_not_written_through(tmp_path: Pa
     assert (victim / "file").read_text() == "keep me"
 
 
+@pytest.mark.parametrize("kind", ["link", "fifo", "writable for others"])
+def test_a_planted_marker_is_not_acted_on(tmp_path: Path, kind: str) -> None:
+    """It says which directory is renamed to which name."""
+    work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
+    Path(work.path).mkdir(mode=0o700)
+    marker = Path(work.at("swap.json"))
+    content = json.dumps({"backup": "../elsewhere", "identity": None, "fingerprint": "", "result": {}})
+    if kind == "link":
+        (tmp_path / "marker").write_text(content)
+        marker.symlink_to(tmp_path / "marker")
+    elif kind == "fifo":
+        os.mkfifo(marker)
+    else:
+        marker.write_text(content)
+        Path(work.path).chmod(0o777)
+    with pytest.raises((RefusedError, StorageError), match=r"bkctl-rebuild"):
+        swap.finish_exchange(swap.Swap(str(tmp_path), "locations", work))
+    assert not (tmp_path.parent / "elsewhere").exists()
+
+
 def test_a_work_directory_is_its_users_alone(tmp_path: Path) -> None:
     work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
     work.prepare("logs", "tables")
