@@ -200,8 +200,8 @@ class _SpaceCheck:
     def _only_in_journals(self) -> Iterator[Finding]:
         for ledger, lost in sorted(self._only_kept.items()):
             detail = (
-                f"{lost} stand in a journal in front of the last mark, which no start replays, neither in "
-                "a log nor in the index: a reader is told that there are no such entries"
+                f"{lost}: only in a journal in front of the last mark, which no start replays, not in a log "
+                "nor in the index: a reader is told that there is no such entry"
             )
             yield about_ledger(Kind.ONLY_IN_JOURNAL, self._space.dir, ledger, detail)
 

@@ -176,6 +176,10 @@ class DbRebuild:
             gone = search.by_old_index(found, few_runs, located.ledgers & plan.rows.keys())
             plan.differences += locations_lost(gone)
             put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
+        if self._options.dry_run and located.problem is not None:
+            text = "whether only journals have some entries is seen by the rebuild itself: it reads all logs"
+            plan.differences.append(Difference("note", None, text))
+            return
         told = {ledger for ledger, data in plan.rows.items() if not data.limbo}
         kept = search.by_journals(found, few_runs, told)
         plan.differences += only_in_journal(kept, rehearsed=self._options.dry_run)

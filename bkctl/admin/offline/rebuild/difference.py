@@ -44,7 +44,7 @@ class Difference:
 def locations_lost(gone: Mapping[int, LostEntries]) -> list[Difference]:
     """Return the differences of ledgers that the old index located entries of which no log has."""
     return [
-        Difference("locations_lost", ledger, f"{lost} had a location in the old index and stand in no log")
+        Difference("locations_lost", ledger, f"{lost}: located by the old index, and in no log")
         for ledger, lost in sorted(gone.items())
     ]
 
@@ -54,12 +54,14 @@ def only_in_journal(kept: Mapping[int, LostEntries], *, rehearsed: bool) -> list
 
     A rehearsal (a dry run) has not looked for them in the logs, so it only notes them.
     """
-    where = "stand in a journal in front of the last mark"
-    told = f"{where}, which no start replays, and in no log"
+    where = "only in a journal in front of the last mark, which no start replays, and in no log"
     if rehearsed:
-        told = f"{where}, without a location in a log that is there; the rebuild looks for them in the logs"
+        where = (
+            "in a journal in front of the last mark, without a location in a log that is there; the rebuild "
+            "itself looks for it in the logs"
+        )
     kind = "note" if rehearsed else "only_in_journal"
-    return [Difference(kind, ledger, f"{lost} {told}") for ledger, lost in sorted(kept.items())]
+    return [Difference(kind, ledger, f"{lost}: {where}") for ledger, lost in sorted(kept.items())]
 
 
 _HARMLESS = frozenset({"rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})

@@ -32,6 +32,8 @@ class LostEntries:
     last: int
 
     def __str__(self) -> str:
+        if self.count == 1:
+            return f"1 entry ({self.first})"
         return f"{self.count} entries ({self.first} to {self.last})"
 
 

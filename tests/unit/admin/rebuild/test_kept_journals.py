@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ def bookie(request: pytest.FixtureRequest, tmp_path: Path) -> CheckedBookie:
     return made
 
 
-def rebuilt(run_cli: Cli, bookie: CheckedBookie, *options: str) -> tuple[Any, dict[str, dict[int, str]]]:
+def rebuilt(
+    run_cli: Cli, bookie: CheckedBookie, *options: str
+) -> tuple[Any, dict[str, dict[int | None, str]]]:
     """The outcome, and the differences by kind and ledger."""
     result = run_cli("index", "rebuild", bookie.root, "--yes", "-o", "json", *options)
-    differences: dict[str, dict[int, str]] = {}
+    differences: dict[str, dict[int | None, str]] = {}
     for each in json.loads(result.stdout or '{"differences": []}')["differences"]:
         differences.setdefault(each["kind"], {})[each["ledger"]] = each["detail"]
     return result, differences
@@ -56,7 +59,7 @@ def test_a_ledger_with_entries_in_such_a_journal_alone_is_reported(
         assert differences["entries_lost"].keys() == {5}
     assert result.exit_code == 1
     assert differences["only_in_journal"].keys() == {5}
-    assert differences["only_in_journal"][5].startswith("2 entries (30 to 31) stand in a journal")
+    assert differences["only_in_journal"][5].startswith("2 entries (30 to 31): only in a journal")
     if bookie.storage == "db":
         assert limbo(bookie) == {5}
         again, differences = rebuilt(run_cli, bookie)
@@ -84,7 +87,19 @@ def test_the_check_names_the_ledger_and_the_entries(bookie: CheckedBookie) -> No
     bookie.write()
     (found,) = bookie.check()
     assert (found.kind.value, found.ledger) == ("only_in_journal", 5)
-    assert found.detail.startswith("2 entries (30 to 31) stand in a journal in front of the last mark")
+    assert found.detail.startswith("2 entries (30 to 31): only in a journal in front of the last mark")
+
+
+def test_a_dry_run_without_an_index_leaves_it_to_the_rebuild(run_cli: Cli, tmp_path: Path) -> None:
+    """Without locations nothing tells what the logs have, and every entry would look lost."""
+    bookie = CheckedBookie(tmp_path / "bookie")
+    bookie.fill([4, 5])
+    bookie.journal.add(bookie.body(5, 7))
+    bookie.write()
+    shutil.rmtree(bookie.current() / "locations")
+    _, differences = rebuilt(run_cli, bookie, "--dry-run")
+    assert differences["note"].keys() == {None}
+    assert "seen by the rebuild itself" in differences["note"][None]
 
 
 class _FlushingBookie(PosixFileSystem):
