@@ -42,6 +42,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
+from bkctl.ledger_set import LedgerTotals
 
 MAGIC = b"BKLO"
 HEADER_BYTES = 1024
@@ -158,22 +159,21 @@ def decode_map_batch(record: bytes, offset: int = 0) -> list[tuple[int, int]]:
     return list(_PAIR.iter_unpack(record[24 : 24 + 16 * count]))
 
 
-def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> dict[int, int]:
+def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> LedgerTotals:
     """The ledgers map in ``data``, which starts at the header's map offset; ledger -> bytes.
 
     Batches follow each other until a size <= 0, filler of the DirectIO logger or the end. Raises
     CorruptionError with offsets from ``base`` when a batch is wrong or the ledgers are not as many as the
     header says.
     """
-    totals: dict[int, int] = {}
+    totals = LedgerTotals()
     position = 0
     while position + 4 <= len(data):
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         if size <= 0:
             break
         batch = data[position : position + 4 + size]
-        for ledger, size_bytes in decode_map_batch(batch, base + position):
-            totals[ledger] = totals.get(ledger, 0) + size_bytes
+        totals.add_all(decode_map_batch(batch, base + position))
         position += 4 + size
     if len(totals) != header.ledgers:
         raise CorruptionError(

@@ -6,7 +6,7 @@ positive number, ends a scan silently at a size that is too large, and never com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bkctl.codec import entrylog as codec
@@ -94,7 +94,7 @@ class EntryLogHead:
     path: str
     size_bytes: int
     header: codec.EntryLogHeader
-    ledgers_map: dict[int, int] | None = None
+    ledgers_map: Mapping[int, int] | None = None
     damage: list[Damage] = field(default_factory=list)
     short: bool = False
 

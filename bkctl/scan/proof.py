@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, HEADER_BYTES, RECORD_HEAD
+from bkctl.ledger_set import LedgerSet
 from bkctl.scan.steady_file import WINDOW_BYTES, ZEROS, SteadyFile
 from bkctl.types import DigestType
 
@@ -78,7 +79,7 @@ class Evidence:
     """
 
     digesters: Mapping[int, Digester] = field(default_factory=dict)
-    ledgers: set[int] = field(default_factory=set)
+    ledgers: LedgerSet = field(default_factory=LedgerSet)
     located: Callable[[int, int, int], bool] | None = None
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, RECORD_HEAD, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
+from bkctl.ledger_set import LedgerSet
 from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.dialect import Dialect, MarkedRecord
 from bkctl.scan.proof import Evidence, Prover
@@ -356,7 +357,7 @@ class RecordScan:
         return self._file.path
 
     @property
-    def known_ledgers(self) -> set[int]:
+    def known_ledgers(self) -> LedgerSet:
         """Ledgers known to be in the file: its map's and those read so far."""
         return self._evidence.ledgers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bkctl.admin.offline.loss import LossTracker
@@ -281,7 +281,7 @@ def _judge_tail(scan: EntryLogScan, tracker: LossTracker, tail: Tail) -> None:
 
 
 def _compare_map(
-    scan: EntryLogScan, tracker: LossTracker, totals: dict[int, int], sizes: dict[int, int]
+    scan: EntryLogScan, tracker: LossTracker, totals: Mapping[int, int], sizes: dict[int, int]
 ) -> None:
     """The map's bytes per ledger against what the log holds; a gap is what damage took."""
     missing = []

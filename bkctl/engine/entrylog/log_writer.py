@@ -24,6 +24,7 @@ from bkctl.codec.entrylog import (
     encode_map,
     encode_map_update,
 )
+from bkctl.ledger_set import LedgerTotals
 from bkctl.vfs.base import WritableFile
 
 #: Bytes joined and written at a time: large enough for the disk, short enough to hold the GIL for.
@@ -69,7 +70,7 @@ class LogWriter:
         self._base = log_id << 32
         self._force_bytes = force_bytes
         self._forced = 0
-        self._totals: dict[int, int] = {}
+        self._totals = LedgerTotals()
 
     @property
     def is_empty(self) -> bool:
@@ -155,10 +156,10 @@ class LogWriter:
         if _SWAP:
             ledgers.byteswap()
         changes = compress(count(1), map(ne, ledgers, islice(ledgers, 1, None)))
-        totals = self._totals
-        for start, stop in pairwise(chain((0,), changes, (len(ledgers),))):
-            ledger = ledgers[start]
-            totals[ledger] = totals.get(ledger, 0) + places[stop] - places[start]
+        self._totals.add_all(
+            (ledgers[start], places[stop] - places[start])
+            for start, stop in pairwise(chain((0,), changes, (len(ledgers),)))
+        )
 
 
 def _interleaved(sizes: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:

@@ -43,10 +43,10 @@ from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassRe
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError
 from bkctl.kvstore.base import KeyValueStore
+from bkctl.ledger_set import LedgerSet
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)

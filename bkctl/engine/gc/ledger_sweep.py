@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from bkctl.clock import Clock
@@ -26,11 +28,15 @@ from bkctl.engine.gc.policy import RateLimit
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import GcMeters, PassReport
 from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError, StorageError, SyncError
+from bkctl.ledger_set import LedgerSet
 
 _log = logging.getLogger(__name__)
+
+#: Deletions that wait for a flush at most: what remembers them grows in single calls.
+FLUSH_LEDGERS = 50_000
+
 _Answer = TypeVar("_Answer")
 
 
@@ -110,17 +116,17 @@ class LedgerSweep:
             self._meters.listing_failures += 1
             return ()
         self._pace.check()
-        gone = [ledger for ledger in missing if ledger in indexed]
+        gone = array("q", (ledger for ledger in missing if ledger in indexed))
         if not self._compare_with_next_id(report, missing, indexed):
             return ()
         surplus = self._find_surplus(report, indexed, gone)
-        if self._hold(report, [*gone, *surplus], len(indexed)):
+        if self._hold(report, chain(gone, surplus), len(indexed)):
             return ()
         in_phase("deleting")
         deleted = self._delete_ledgers(report, gone) | self._delete_surplus(report, surplus)
         unlisted = unknown & LedgerSet(missing)
-        dead, found = self._proven_gone(report, list(unlisted.in_order()))
-        dead |= self._not_kept_here(report, list(((unknown - unlisted) | found).in_order()))
+        dead, found = self._proven_gone(report, array("q", unlisted.in_order()))
+        dead |= self._not_kept_here(report, array("q", ((unknown - unlisted) | found).in_order()))
         if deleted:
             self._make_deletions_durable()
         # One that was created anew under the same id since, or whose deletion was not durable, is alive.
@@ -149,14 +155,16 @@ class LedgerSweep:
         self._too_new = ((self._too_new & still_missing) | newer) - self._gone_for_sure
         return True
 
-    def _hold(self, report: PassReport, gone: Sequence[int], ledgers: int) -> bool:
+    def _hold(self, report: PassReport, gone: Iterable[int], ledgers: int) -> bool:
         """Whether so much would go, or something so new, that somebody has to say yes first."""
         going = LedgerSet(gone)
         wanted = self._too_new | going
         with self._lock:
             confirmed, self._confirmed = self._confirmed, LedgerSet()
             too_new = not confirmed.issuperset(self._too_new)
-            too_many = policy.too_many(len(gone), ledgers, self._settings) and not confirmed.issuperset(going)
+            too_many = policy.too_many(len(going), ledgers, self._settings) and not confirmed.issuperset(
+                going
+            )
             self._held = wanted if too_new or too_many else LedgerSet()
         self._meters.held_deletions = report.held_deletions = len(self._held)
         if too_new:
@@ -179,7 +187,7 @@ class LedgerSweep:
                 " they were deleted, say so: bkctl bookie gc --confirm-deletions. If not, this bookie looks"
                 " at the wrong store, or at one that was emptied",
                 self._storage.directory,
-                len(gone),
+                len(going),
                 ledgers,
             )
         return too_many
@@ -195,6 +203,8 @@ class LedgerSweep:
                 report.spared_ledgers += 1
                 continue
             deleted.add(ledger)
+            if not len(deleted) % FLUSH_LEDGERS:
+                self._make_deletions_durable()
         report.deleted_ledgers += len(deleted)
         self._meters.deleted_ledgers += len(deleted)
         return deleted
@@ -225,13 +235,13 @@ class LedgerSweep:
             self._meters.listing_failures += 1
         return exists
 
-    def _find_surplus(self, report: PassReport, indexed: LedgerSet, gone: Sequence[int]) -> list[int]:
+    def _find_surplus(self, report: PassReport, indexed: LedgerSet, gone: Sequence[int]) -> Sequence[int]:
         """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""
         since_ms = (self._clock.monotonic() - self._surplus_s) * 1000
         if self._replicas is None or not 0 < self._settings.surplus_interval_ms <= since_ms:
             return []
         self._surplus_s = self._clock.monotonic()
-        surplus: list[int] = []
+        surplus = array("q")
         there = indexed - LedgerSet(gone)
         for ledger in there:
             elsewhere = self._ask(report, f"ledger {ledger} stays", self._replicas.is_kept_elsewhere, ledger)

@@ -21,6 +21,7 @@ from bkctl.codec.entrylog import HEADER_BYTES, EntryLogHeader, decode_header
 from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError
+from bkctl.ledger_set import LedgerTotals
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogHead, EntryLogScan
 from bkctl.vfs import FileSystem
@@ -52,11 +53,13 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
         ledgers = trusted_map(scan.head)
         if ledgers is not None:
             return LogReading(LogUsage(log_id, ledgers, file_bytes=scan.file.size_bytes))
-        totals: dict[int, int] = {}
+        totals = LedgerTotals()
         damage: list[Damage] = []
         for item in scan:
             if isinstance(item, EntryBatch):
-                count_bytes(item, totals)
+                window: dict[int, int] = {}
+                count_bytes(item, window)
+                totals.add_all(window.items())
                 if pace is not None:
                     pace(sum(item.sizes))
             elif isinstance(item, Damage):
@@ -97,7 +100,7 @@ def records_bytes_of(header: EntryLogHeader, file_bytes: int) -> int:
     return (header.map_offset if header.has_map else file_bytes) - HEADER_BYTES
 
 
-def trusted_map(head: EntryLogHead) -> dict[int, int] | None:
+def trusted_map(head: EntryLogHead) -> Mapping[int, int] | None:
     """The ledgers map, if it accounts for every byte of the log's records."""
     found = head.ledgers_map
     if not found or head.damage or head.header.direct:

@@ -28,9 +28,9 @@ from bkctl.codec.ledger_data import (
 )
 from bkctl.engine.cache.entry_table import empty_in_pieces
 from bkctl.engine.index.batched_writes import write_in_batches
-from bkctl.engine.index.ledger_set import PARTS, LedgerSet, Part
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put, note_written
+from bkctl.ledger_set import PARTS, LedgerSet, Part
 
 #: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
 OPERATIONS_MAX = 1024

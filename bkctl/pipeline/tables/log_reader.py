@@ -16,6 +16,7 @@ from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.ledger_set import LedgerSet
 from bkctl.pipeline.tables.checked_rows import rows_of
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.ledger_source import digester_of
@@ -172,7 +173,7 @@ class LogReader:
         until = (
             None if totals is None else {ledger for ledger in totals if self._options.wants_ledger(ledger)}
         )
-        records = self._records(max(self.log.start, HEADER_BYTES), Evidence(ledgers=set(totals or ())))
+        records = self._records(max(self.log.start, HEADER_BYTES), Evidence(ledgers=LedgerSet(totals or ())))
         survey(self._in_front_of_stop(records), self._digests.book, until=until)
 
     def _in_front_of_stop(self, records: RecordScan) -> Iterator[Item]:
@@ -188,7 +189,7 @@ class LogReader:
         """Read with damage in view from a record on; where the fast way may go on, None at the end."""
         self._digests.complete()
         book = self._digests.book
-        ledgers = set(self.head.ledgers_map or ())
+        ledgers = LedgerSet(self.head.ledgers_map or ())
         evidence = Evidence(book.digesters, ledgers, self._anchors.located)
         records = self._records(position, evidence)
         trouble = position

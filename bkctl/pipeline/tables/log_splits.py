@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import NotFoundError, StorageError
+from bkctl.ledger_set import LedgerSet
 from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import log_files
@@ -87,7 +88,7 @@ def _boundaries(filesystem: FileSystem, file: SplitFile, options: TableOptions) 
         if head.damage or head.short:
             return []
         dialect = EntryLogDialect(head.header.direct)
-        prover = Prover(log, Evidence(ledgers=set(head.ledgers_map or ())), dialect.reserved)
+        prover = Prover(log, Evidence(ledgers=LedgerSet(head.ledgers_map or ())), dialect.reserved)
         end = head.header.map_offset if head.ledgers_map is not None else log.size_bytes
         for number in range(1, pieces):
             target = max(HEADER_BYTES, number * step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -130,7 +130,7 @@ class LogReader:
         status = self.filesystem.status(log.path)
         return 0 if status is None else max(0, int(self.now_s - status.mtime_s))
 
-    def _known(self, scan: EntryLogScan, facts: LogFacts) -> dict[int, int] | None:
+    def _known(self, scan: EntryLogScan, facts: LogFacts) -> Mapping[int, int] | None:
         ledgers = trusted_map(scan.head)
         if ledgers is not None:
             facts.source, facts.exact = "map", False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.gc import ledger_sweep, policy
-from bkctl.engine.index.ledger_set import LedgerSet
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.kvstore.memory import MemoryStore
+from bkctl.ledger_set import LedgerSet, LedgerTotals
 from tests.unit.engine.gc.gc_rig import GcRig
 
 COUNT = 50_000
@@ -51,6 +52,34 @@ def test_against_a_set(seed: int) -> None:
     assert not copied
     assert set(first) == one
     assert "7" not in first
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_totals_against_a_counter(seed: int) -> None:
+    chance = random.Random(seed)
+    ledgers = sorted(some(chance)) * 3
+    pairs = [(ledger, chance.randrange(1, 1000)) for ledger in ledgers]
+    expected: Counter[int] = Counter()
+    for ledger, number in pairs:
+        expected[ledger] += number
+    totals = LedgerTotals(pairs[:400])
+    totals.add_all(iter(pairs[400:]))
+    assert totals == expected
+    assert len(totals) == len(expected)
+    assert set(totals) == set(expected)
+    assert sum(totals.values()) == expected.total()
+    assert ledgers[0] in totals
+    assert totals.get(1 << 63) is None
+    assert not LedgerTotals()
+
+
+def test_one_that_is_let_go_of_is_freed_part_by_part() -> None:
+    for kind in (LedgerSet, lambda ledgers: LedgerTotals((ledger, 1) for ledger in ledgers)):
+        made = kind(range(COUNT))
+        parts = made._parts
+        assert all(parts)
+        del made
+        assert not any(parts)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 8, 10, 16, 24, 64, 100, 256, 1000])
