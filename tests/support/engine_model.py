@@ -22,7 +22,13 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BkctlError, BookieError, LedgerFencedError, UnauthorizedError
+from bkctl.errors import (
+    BkctlError,
+    BookieError,
+    LedgerFencedError,
+    ReadOnlyBookieError,
+    UnauthorizedError,
+)
 from bkctl.kvstore.base import Operation
 from bkctl.kvstore.faulty import FaultyStore, StoreOperation
 from bkctl.kvstore.memory import MemoryStore
@@ -345,7 +351,9 @@ class EngineWork:
             )
         except BkctlError as error:
             self._ended()
-            if fenced and not recovery and not isinstance(error, LedgerFencedError) and self._alive:
+            # It may have been read-only for a moment.
+            other = not isinstance(error, LedgerFencedError | ReadOnlyBookieError)
+            if fenced and not recovery and other and self._alive:
                 self._model.wrong.append(f"ledger {ledger} is fenced, the answer is {error!r}")
             return
         if fenced and not recovery:
@@ -378,6 +386,9 @@ class EngineWork:
             bodies.append(body)
             adds.append((ledger, entry, place))
         fenced = [ledger for ledger, _, _ in adds if self._model.of(ledger).fenced]
+        # A run behind others that are held is held with them before anybody looks at its ledgers, and perhaps
+        # was looked at by the time that this goes on. None is added meanwhile.
+        held = self._rig.bookie.writes.meter.length
         self._begun()
         try:
             run = AddRun(grants, keys, bodies, sum(map(len, bodies)), self, adds)
@@ -387,7 +398,7 @@ class EngineWork:
             return
         if not taken:
             self._ended()
-        elif fenced and not self._rig.bookie.writes.meter.length:
+        elif fenced and not held:
             self._model.wrong.append(f"ledgers {fenced} are fenced and take a run")
 
     def _fence(self) -> None:
