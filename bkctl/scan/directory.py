@@ -16,7 +16,7 @@ Source: formats of ``org.apache.bookkeeper.bookie.BookieImpl`` and ``LedgerDirsM
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import basename, dirname, join, normpath
@@ -269,21 +269,27 @@ def _search(
                 vanished.append(below)
 
 
-def last_mark_of(filesystem: FileSystem, journal_directory: BookieDirectory) -> LastMark | None:
+def last_mark_of(
+    filesystem: FileSystem, journal_directory: BookieDirectory, ledger_dirs: Collection[str] = ()
+) -> LastMark | None:
     """The last mark that counts for a journal directory, None when no ledger directory is found.
 
     Where ledger directories are found and none has a mark that counts it is the zero mark: a bookie replays
     from there then.
 
     Ledger directories are looked for among the neighbours of the journal directory and where its cookie
-    says; when both have a cookie it must be the same. Of several marks the highest one counts, of those
-    with an index (several journal directories) the ones whose journal is in this directory.
+    says; ``ledger_dirs`` are those that the caller knows, wherever they are. When both have a cookie it must
+    be the same. Of several marks the highest one counts, of those with an index (several journal
+    directories) the ones whose journal is in this directory.
     """
     ids = {journal.journal_id for journal in journal_directory.journals}
     cookie = _cookie_bytes(filesystem, journal_directory.path)
+    if cookie is None:
+        theirs = (_cookie_bytes(filesystem, directory) for directory in ledger_dirs)
+        cookie = next((found for found in theirs if found is not None), None)
     marks: list[tuple[str, LastMark]] = []
     nowhere = True
-    for directory in _ledger_directories(filesystem, journal_directory.path, cookie):
+    for directory in _ledger_directories(filesystem, journal_directory.path, cookie, ledger_dirs):
         here = inspect_directory(filesystem, directory)
         nowhere = nowhere and not (here.holds_logs or here.indexes)
         for name in here.last_marks:
@@ -310,8 +316,10 @@ def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
         return None
 
 
-def _ledger_directories(filesystem: FileSystem, journal_path: str, cookie: bytes | None) -> list[str]:
-    candidates = [journal_path]
+def _ledger_directories(
+    filesystem: FileSystem, journal_path: str, cookie: bytes | None, known: Collection[str]
+) -> list[str]:
+    candidates = [journal_path, *known]
     parent = dirname(normpath(journal_path))
     folder = dirname(parent) if basename(normpath(journal_path)) == CURRENT else parent
     facts = filesystem.status(folder) if folder else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from bkctl.admin.offline.loss import LossTracker
@@ -93,14 +93,15 @@ def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile])
 
 
 def scans_behind_mark(
-    filesystem: FileSystem, directories: Iterable[BookieDirectory]
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
 ) -> Iterator[tuple[JournalScan, int]]:
     """Each journal that may hold records behind the last mark, opened, and the offset from which they are.
 
-    One that a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    ``ledger_dirs`` are the bookie's, as far as they are known: their marks count wherever they are. One that
+    a running bookie has trimmed since it was listed is left out. Raises StorageError.
     """
     for directory in directories:
-        mark = last_mark_of(filesystem, directory) or ZERO_MARK
+        mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
         for journal in directory.journals:
             if journal.journal_id < mark.journal_id:
                 continue
@@ -113,15 +114,16 @@ def scans_behind_mark(
 
 
 def journals_before_mark(
-    filesystem: FileSystem, directories: Iterable[BookieDirectory]
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
 ) -> list[tuple[JournalFile, int]]:
     """Return each kept journal with records in front of the last mark, and the offset where they end.
 
-    Their entries were in the entry logs when the mark was set; no start replays them. Raises StorageError.
+    ``ledger_dirs`` are as in :func:`scans_behind_mark`. The entries were in the entry logs when the mark was
+    set; no start replays them. Raises StorageError.
     """
     found = []
     for directory in directories:
-        mark = last_mark_of(filesystem, directory) or ZERO_MARK
+        mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
         for journal in directory.journals:
             end = mark.offset if journal.journal_id == mark.journal_id else journal.size_bytes
             if journal.journal_id <= mark.journal_id and end > 0:

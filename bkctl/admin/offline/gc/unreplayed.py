@@ -28,7 +28,7 @@ class Unreplayed:
 def read_unreplayed(filesystem: FileSystem, space: IndexSpace) -> Unreplayed:
     """Read the journals of a space's bookie. Raises StorageError."""
     found = Unreplayed(journals_found=bool(space.journal_dirs))
-    for scan, start in scans_behind_mark(filesystem, space.journal_dirs):
+    for scan, start in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
         for item in scan:
             if isinstance(item, Damage):
                 if item.end > start:

@@ -102,7 +102,7 @@ class _SpaceCheck:
             yield self._without_index(advance)
             return
         # In front of everything else: the logs as read here lack what a running bookie flushes meanwhile.
-        kept = journals_before_mark(self._filesystem, space.journal_dirs)
+        kept = journals_before_mark(self._filesystem, space.journal_dirs, space.mark_dirs)
         with ExitStack() as stack:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
             known = yield from read_ledgers(self._filesystem, space, indexes)

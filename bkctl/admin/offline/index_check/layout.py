@@ -38,7 +38,7 @@ class IndexSpace:
     ``kind`` is ``db`` or ``idx``. ``index_dirs`` is empty where there is no index (yet): in one directory of
     DbLedgerStorage, or in all of a bookie's. ``other_logs`` are those of the bookie's other
     ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; for
-    ``idx`` all do.
+    ``idx`` all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class IndexSpace:
     bookie: str | None
     position: int | None = None
     directories: int = 1
+    mark_dirs: tuple[str, ...] = ()
 
     @property
     def dir(self) -> str:
@@ -79,6 +80,9 @@ class _Bookie:
 
     def with_logs(self) -> list[BookieDirectory]:
         return [member for member in self.members.values() if member.logs or member.last_marks]
+
+    def with_mark(self) -> tuple[str, ...]:
+        return tuple(sorted(member.path for member in self.with_logs()))
 
 
 def storage_kind(directory: BookieDirectory) -> str | None:
@@ -187,6 +191,7 @@ def _idx_space(bookie: _Bookie) -> IndexSpace:
         (),
         _journals(bookie),
         _host(bookie),
+        mark_dirs=bookie.with_mark(),
     )
 
 
@@ -264,6 +269,7 @@ def _db_space(
         _host(bookie),
         position,
         directories,
+        bookie.with_mark(),
     )
 
 

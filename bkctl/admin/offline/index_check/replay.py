@@ -31,7 +31,7 @@ class Replay:
 
     def read(self, filesystem: FileSystem, space: IndexSpace, sorter: RowSorter) -> None:
         """Add a row with the location ``JOURNALED`` for every entry past the mark. Raises StorageError."""
-        for scan, start in scans_behind_mark(filesystem, space.journal_dirs):
+        for scan, start in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
             self._read_journal(scan, start, sorter)
 
     def _read_journal(self, scan: JournalScan, start: int, sorter: RowSorter) -> None:

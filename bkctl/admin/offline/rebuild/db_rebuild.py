@@ -8,7 +8,7 @@ those.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from bkctl.admin.offline.rebuild.old_locations import (
 )
 from bkctl.admin.offline.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
-from bkctl.admin.offline.rebuild.placement import LedgerDirectory
+from bkctl.admin.offline.rebuild.placement import LedgerDirectory, Placement
 from bkctl.admin.offline.rebuild.rehearsal import rehearsed_logs
 from bkctl.admin.offline.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.offline.rebuild.state import SUFFIX, WorkDirectory, drop_whole, sync_directory
@@ -51,7 +51,6 @@ from bkctl.admin.offline.rebuild.swap import (
 from bkctl.admin.offline.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.errors import RefusedError
-from bkctl.scan.directory import JournalFile
 from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.vfs import PosixFileSystem
 
@@ -60,17 +59,18 @@ _NEW_ROWS = ("limbo_set", "ledger_added")
 
 
 class DbRebuild:
-    """One directory. ``journals`` are all of the bookie's."""
+    """One directory of a bookie's."""
 
     def __init__(
         self,
         directory: LedgerDirectory,
-        journals: Sequence[JournalFile],
+        placement: Placement,
         options: RebuildOptions,
         workers: Workers,
     ) -> None:
         self._directory = directory
-        self._journals = journals
+        self._placement = placement
+        self._journals = placement.journals
         self._options = options
         self._workers = workers
         self._fs = PosixFileSystem()
@@ -150,7 +150,7 @@ class DbRebuild:
         return plan
 
     def _replayed(self) -> set[int]:
-        return replayed_keys(self._fs, self._journals)
+        return replayed_keys(self._fs, self._journals, self._placement.ledger_dirs)
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
@@ -164,7 +164,7 @@ class DbRebuild:
         put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
         if not self._options.locations:
             return
-        search = EntrySearch(self._fs, "db", [self._directory.index_dir], self._journals, self._options)
+        search = EntrySearch(self._fs, "db", [self._directory.index_dir], self._placement, self._options)
 
         def few_runs() -> list[Run]:
             return self._few_runs(found)

@@ -13,7 +13,7 @@ from bkctl.admin.offline.rebuild.log_set import LogSet
 from bkctl.admin.offline.rebuild.lost_entries import LostEntries, run_rows
 from bkctl.admin.offline.rebuild.old_locations import dangling_entries, lost_entries, rows_in_logs
 from bkctl.admin.offline.rebuild.options import RebuildOptions
-from bkctl.scan.directory import JournalFile
+from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.vfs import FileSystem
 
 #: Gives the runs of the logs, few enough to be read side by side; called only when they are needed.
@@ -28,13 +28,14 @@ class EntrySearch:
         filesystem: FileSystem,
         kind: str,
         index_dirs: Sequence[str],
-        journals: Sequence[JournalFile],
+        placement: Placement,
         options: RebuildOptions,
     ) -> None:
         self._fs = filesystem
         self._kind = kind
         self._index_dirs = index_dirs
-        self._journals = journals
+        self._journals = placement.journals
+        self._ledger_dirs = placement.ledger_dirs
         self._options = options
 
     def by_old_index(
@@ -73,7 +74,9 @@ class EntrySearch:
                 logged = self._located(found, ledgers, located)
             else:
                 logged = _logged(few_runs, rows_max)
-            return unlogged_entries(self._fs, self._journals, wanted, logged, kept, advance)
+            return unlogged_entries(
+                self._fs, self._journals, self._ledger_dirs, wanted, logged, kept, advance
+            )
 
     def _located(self, found: LogSet, ledgers: Collection[int], sorter: RowSorter) -> Iterator[Rows]:
         for rows in rows_in_logs(self._fs, self._index_dirs, self._kind, found.logs, ledgers):

@@ -168,7 +168,7 @@ class IdxRebuild:
         return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
 
     def _replayed(self) -> set[int]:
-        return replayed_keys(self._fs, self._placement.journals)
+        return replayed_keys(self._fs, self._placement.journals, self._placement.ledger_dirs)
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
@@ -186,7 +186,7 @@ class IdxRebuild:
             return self._few_runs(found)
 
         options = self._options
-        search = EntrySearch(self._fs, "idx", self._indexes, self._placement.journals, options)
+        search = EntrySearch(self._fs, "idx", self._indexes, self._placement, options)
         gone = search.by_old_index(found, few_runs, old.homes.keys() & headers.keys())
         if gone and not options.accept_loss:
             raise no_limbo(self._indexes[0], "have a location in the old index", gone)

@@ -7,7 +7,7 @@ well, such a journal is all that is left to tell that the entry was ever there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -57,6 +57,7 @@ def _rows_of(batch: EntryBatch, end: int, ledgers: Column) -> Rows:
 def unlogged_entries(
     fs: FileSystem,
     journals: Sequence[JournalFile],
+    ledger_dirs: Collection[str],
     ledgers: Column,
     logged: Iterator[Rows],
     sorter: RowSorter,
@@ -64,11 +65,12 @@ def unlogged_entries(
 ) -> dict[int, LostEntries]:
     """Return the entries of ``ledgers`` that journals in front of the mark have and ``logged`` has not.
 
-    ``logged`` are rows in order of keys, read only if there is such a journal. Raises StorageError.
+    ``ledger_dirs`` are the bookie's, which have the marks. ``logged`` are rows in order of keys, read
+    only if there is such a journal. Raises StorageError.
     """
     lost: dict[int, LostEntries] = {}
     found = False
-    kept = journals_before_mark(fs, journal_directories(fs, journals))
+    kept = journals_before_mark(fs, journal_directories(fs, journals), ledger_dirs)
     for rows in kept_entries(fs, kept, ledgers, advance):
         found = True
         sorter.add(rows)

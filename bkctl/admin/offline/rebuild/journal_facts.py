@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from bkctl.admin.offline.journals import journal_directories, scans_behind_mark
@@ -67,14 +67,15 @@ def _take(facts: JournalFacts, record: MarkedRecord) -> None:
         facts.explicit_lacs[record.ledger] = content
 
 
-def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile]) -> set[int]:
+def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]) -> set[int]:
     """The ledgers whose master key is in the journals behind the last mark: the next start makes their rows.
 
-    A replay is taken to end where a journal is damaged, as Java's does. Raises StorageError.
+    ``ledger_dirs`` are the bookie's, which have the marks. A replay is taken to end where a journal is
+    damaged, as Java's does. Raises StorageError.
     """
     keys: set[int] = set()
     directories = journal_directories(fs, journals)
-    for scan, start in scans_behind_mark(fs, directories):
+    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
         for item in scan:
             if isinstance(item, Damage) and item.end > start:
                 break

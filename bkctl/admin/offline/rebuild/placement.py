@@ -63,6 +63,11 @@ class Placement:
     journals: tuple[JournalFile, ...]
     dirty: bool
 
+    @property
+    def ledger_dirs(self) -> tuple[str, ...]:
+        """The directories of logs, which have the last marks."""
+        return tuple(directory.ledger_dir for directory in self.directories)
+
 
 def find_placement(
     fs: FileSystem,
@@ -278,14 +283,19 @@ def _position_by_path(directory: LedgerDirectory, cookie: Cookie) -> bool:
 
 
 def _journals_beside(fs: FileSystem, placed: Sequence[LedgerDirectory]) -> tuple[JournalFile, ...]:
-    """Journals that the cookie names, or in the folder that holds the ledger directories."""
+    """Journals that the cookie names, or in the folder that holds the ledger directories.
+
+    Those with another cookie are of another bookie, which replays them into its own directories.
+    """
     roots: list[str] = []
+    cookies: set[bytes] = set()
     for directory in placed:
         folder = os.path.dirname(os.path.abspath(home_of(directory.ledger_dir)))
         if fs.status(folder) is not None:
             roots += [os.path.join(folder, name) for name in fs.names(folder)]
         if fs.status(os.path.join(directory.ledger_dir, COOKIE_NAME)) is not None:
             try:
+                cookies.add(read_small(fs, os.path.join(directory.ledger_dir, COOKIE_NAME)))
                 cookie = decode_cookie(read_small(fs, os.path.join(directory.ledger_dir, COOKIE_NAME)))
                 # A copy of a bookie must not be mended from the original's journals, or the other way round.
                 if _position_by_path(directory, cookie):
@@ -296,6 +306,11 @@ def _journals_beside(fs: FileSystem, placed: Sequence[LedgerDirectory]) -> tuple
     for root in dict.fromkeys(os.path.normpath(root) for root in roots):
         current = os.path.join(root, CURRENT)
         facts = fs.status(current)
-        if facts is not None and facts.is_dir:
-            journals.update({journal.path: journal for journal in inspect_directory(fs, current).journals})
+        if facts is None or not facts.is_dir:
+            continue
+        here = inspect_directory(fs, current)
+        if not (
+            cookies and here.has_cookie and read_small(fs, os.path.join(current, COOKIE_NAME)) not in cookies
+        ):
+            journals.update({journal.path: journal for journal in here.journals})
     return tuple(journals.values())

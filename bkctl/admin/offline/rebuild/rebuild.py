@@ -69,7 +69,7 @@ def rebuild_index(
                 with hire(sized.jobs, WORK_MODULES) as workers:
                     from bkctl.admin.offline.rebuild.db_rebuild import DbRebuild
 
-                    verbs.append(DbRebuild(directory, placement.journals, sized, workers))
+                    verbs.append(DbRebuild(directory, placement, sized, workers))
                     results.append(_timed(verbs[-1].run))
             # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
             results = [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
