@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import Annotated, Any, NamedTuple
@@ -9,7 +10,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from bkctl.commands.output import Format, Schema, write_schema
+from bkctl.config.secret_file import read_secret
 from bkctl.errors import NotFoundError, StorageError, UsageError
+
+#: No password is as long as that; /dev/zero is.
+_PASSWORD_BYTES_MAX = 1 << 16
 
 PASSWORD_VARIABLE = "BKCTL_LEDGER_PASSWORD"  # noqa: S105 - the variable's name, not a password
 
@@ -98,7 +103,7 @@ PasswordFileOption = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="File with the ledger password; one newline at its end is dropped.",
+        help="File with the ledger password (mode 0600); one newline at its end is dropped.",
     ),
 ]
 
@@ -117,11 +122,19 @@ def read_password(text: str | None, file: str | None, hexadecimal: str | None) -
         except ValueError:
             raise UsageError("--password-hex: not hexadecimal digits, two for each byte") from None
     if file is not None:
-        content = file_content(file, "--password-file")
+        content = _password_of(file)
         return content.removesuffix(b"\n").removesuffix(b"\r")
     if text is None:
         text = os.environ.get(PASSWORD_VARIABLE)
     return None if text is None else os.fsencode(text)
+
+
+def _password_of(path: str) -> bytes:
+    if not os.path.lexists(path):
+        raise NotFoundError(f"{path}: no such file (--password-file)")
+    if os.path.isdir(path):
+        raise StorageError(f"{path}: {os.strerror(errno.EISDIR)} (--password-file)", path=path)
+    return read_secret(path, f"{path} (--password-file)", _PASSWORD_BYTES_MAX)
 
 
 def file_content(path: str, option: str) -> bytes:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 
+from bkctl.config.secret_file import read_secret, require_secret
 from bkctl.errors import UsageError
 
+_PASSWORD_BYTES_MAX = 4096
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -56,7 +57,8 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context.load_verify_locations(settings.trust_path)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"--tls-ca, tlsTrustStore={settings.trust_path}: {error}") from error
-    if settings.certificate_path is not None:
+    if settings.certificate_path is not None and settings.key_path is not None:
+        require_secret(settings.key_path, f"--tls-key, tlsKeyStore={settings.key_path}")
         password = key_password(settings.key_password_path)
         try:
             context.load_cert_chain(settings.certificate_path, settings.key_path, password)
@@ -81,9 +83,8 @@ def key_password(path: str | None) -> str:
     """The first line of a password file; empty without one, or OpenSSL would ask on the terminal."""
     if path is None:
         return ""
+    content = read_secret(path, f"tlsKeyStorePasswordPath={path}", _PASSWORD_BYTES_MAX)
     try:
-        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0].removesuffix("\r")
-    except OSError as error:
-        raise UsageError(f"tlsKeyStorePasswordPath={path}: {error.strerror}") from error
+        return content.decode("utf-8").split("\n", 1)[0].removesuffix("\r")
     except UnicodeDecodeError as error:
         raise UsageError(f"tlsKeyStorePasswordPath={path}: not UTF-8 text") from error

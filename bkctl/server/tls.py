@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 from bkctl.config.bookie import TlsSettings
+from bkctl.config.secret_file import require_secret
 from bkctl.errors import UsageError
 from bkctl.net.tls import key_password, limit_versions
 
@@ -13,6 +14,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """The server's side. Raises UsageError naming the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     limit_versions(context, settings.protocols)
+    require_secret(settings.key_path, f"tlsKeyStore={settings.key_path}")
     password = key_password(settings.key_password_path)
     try:
         context.load_cert_chain(settings.certificate_path, settings.key_path, password)

@@ -191,6 +191,7 @@ def test_ledger_metadata_gives_types_and_passwords(run_cli: Run) -> None:
 
 def test_passwords_from_everywhere(run_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
     for options, env in (
         (("--password", "secret"), None),
         (("--password-file", tmp_path / "password"), None),

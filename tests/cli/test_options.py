@@ -49,6 +49,7 @@ def test_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BKCTL_LEDGER_PASSWORD", raising=False)
     file = tmp_path / "password"
     file.write_bytes(b"from file\n\n")
+    file.chmod(0o600)
     assert read_password(None, None, None) is None
     assert read_password("päss", None, None) == "päss".encode()
     assert read_password("", None, None) == b""

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from pathlib import Path
 
-PEMS = Path(__file__).parents[1] / "data" / "tls"
+
+def _private_copy() -> Path:
+    """Git keeps no modes, and a key that others can read is refused."""
+    folder = Path(tempfile.mkdtemp(prefix="bkctl-pems-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path in (Path(__file__).parents[1] / "data" / "tls").iterdir():
+        shutil.copyfile(path, folder / path.name)
+        (folder / path.name).chmod(0o600)
+    return folder
+
+
+PEMS = _private_copy()
 CERTIFICATE, KEY = str(PEMS / "cert.pem"), str(PEMS / "key.pem")
 TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 

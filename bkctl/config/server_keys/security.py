@@ -25,12 +25,18 @@ KEYS: tuple[ConfigKey, ...] = (
         "Form of the private key; with TLS it must be PEM here.",
         choices=("JKS", "PKCS12", "PEM"),
     ),
-    _SEC.honoured("tlsKeyStore", Kind.PATH, None, "The private key, a PEM file.", default_text="none"),
+    _SEC.honoured(
+        "tlsKeyStore",
+        Kind.PATH,
+        None,
+        "The private key, a PEM file, mode 0600 (0640 where root owns it).",
+        default_text="none",
+    ),
     _SEC.honoured(
         "tlsKeyStorePasswordPath",
         Kind.PATH,
         None,
-        "A file with the private key's password.",
+        "A file with the private key's password, mode 0600 (0640 where root owns it).",
         default_text="the key has none",
     ),
     _SEC.honoured(

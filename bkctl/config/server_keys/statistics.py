@@ -43,8 +43,8 @@ KEYS: tuple[ConfigKey, ...] = (
         Kind.PATH,
         None,
         "File with the token (16 characters or more) that requests must carry to change something, read "
-        "entries or see passwords; mode 0600 or 0640. Without one nothing can be changed from another "
-        "machine, nor through a proxy on this one.",
+        "entries or see passwords; mode 0600 (0640 where root owns it). Without one nothing can be changed "
+        "from another machine, nor through a proxy on this one.",
         java_default="no such key",
     ),
     _HTTP.refused(

@@ -16,12 +16,11 @@ A request with the right token passes all of these: no page can make a browser s
 from __future__ import annotations
 
 import hmac
-import os
-import stat
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bkctl.admin.online.http_address import is_loopback
+from bkctl.config.secret_file import read_secret
 from bkctl.errors import UsageError
 from bkctl.server.http.replies import text
 
@@ -43,8 +42,6 @@ _OPEN = frozenset({"/heartbeat"})
 _PROXIED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
 #: What browsers send when a page of the same site, or a person, asked.
 _SAME_SITE = frozenset({"same-origin", "none"})
-#: A token that others can read or that a group can change is not a secret.
-_WIDE_MODE = stat.S_IWGRP | stat.S_IRWXO
 
 
 class Guard:
@@ -138,22 +135,12 @@ def read_token(path: str) -> str:
     Raises UsageError: there is no such file, it holds no token, or others than its owner and group can read
     it.
     """
-    try:
-        with open(path, "rb") as stream:
-            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-            content = stream.read(_TOKEN_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"bkctlHttpAdminTokenFile: {path}: {error.strerror or error}") from error
-    if mode & _WIDE_MODE:
-        raise UsageError(
-            f"bkctlHttpAdminTokenFile: {path}: mode {mode:04o} lets others read it: chmod 600 {path}, and "
-            "replace the token"
-        )
+    content = read_secret(path, f"bkctlHttpAdminTokenFile: {path}", _TOKEN_BYTES_MAX)
     try:
         token = content.decode("ascii").strip()
     except UnicodeDecodeError:
         raise UsageError(f"bkctlHttpAdminTokenFile: {path}: expected ASCII characters") from None
-    if len(content) > _TOKEN_BYTES_MAX or len(token) < TOKEN_CHARACTERS_MIN or not token.isprintable():
+    if len(token) < TOKEN_CHARACTERS_MIN or not token.isprintable():
         raise UsageError(
             f"bkctlHttpAdminTokenFile: {path}: expected one line of {TOKEN_CHARACTERS_MIN} to "
             f"{_TOKEN_BYTES_MAX} characters"

@@ -28,6 +28,8 @@ def pems(tmp_path: Path) -> Path:
     place = shutil.copytree(PEMS, tmp_path / "pems")
     (place / "wrong").write_text("something else")
     (place / "binary").write_bytes(b"\xff\xfe")
+    for path in place.iterdir():
+        path.chmod(0o600)
     return place
 
 
