@@ -21,6 +21,7 @@ from bkctl.admin.offline.rebuild.workers import Workers
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.errors import BkctlError
 from bkctl.pipeline.index_rebuild import placements
+from bkctl.spark.answers import decode_answer, encode_answer
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ class SparkWorkers(Workers):
         rows = [(number, pickle.dumps((call, task))) for number, task in enumerate(tasks)]
         frame = self._spark.createDataFrame(rows, "number int, task binary")
         spread = frame.repartitionByRange(min(len(rows), 4 * self.jobs), "number")
-        for row in spread.mapInArrow(_run_tasks, "answer binary").collect():
-            outcome, done = pickle.loads(row.answer)  # noqa: S301 - made by our own tasks
+        for row in spread.mapInArrow(_run_tasks, "answer string").collect():
+            outcome, done = decode_answer(row.answer)
             if isinstance(outcome, BaseException):
                 raise outcome
             advance(done)
@@ -123,6 +124,4 @@ def _run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 outcome = call(task, told.append)
             except BkctlError as error:
                 outcome = error
-            yield pa.RecordBatch.from_pydict(
-                {"answer": pa.array([pickle.dumps((outcome, sum(told)))], pa.binary())}
-            )
+            yield pa.RecordBatch.from_pydict({"answer": pa.array([encode_answer(outcome, sum(told))])})

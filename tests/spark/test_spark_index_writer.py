@@ -248,10 +248,11 @@ def test_errors_of_tasks_come_to_the_driver_as_they_are() -> None:
 
     import pyarrow as pa
 
+    from bkctl.spark.answers import decode_answer
     from bkctl.spark.index_rebuild import _run_tasks
 
     batch = pa.RecordBatch.from_pydict({"task": [pickle.dumps((_failing, error)) for error in ERRORS]})
-    found = [pickle.loads(answer["answer"][0].as_py()) for answer in _run_tasks(iter([batch]))]
+    found = [decode_answer(answer["answer"][0].as_py()) for answer in _run_tasks(iter([batch]))]
     assert [(type(outcome), str(outcome), done) for outcome, done in found] == [
         (type(error), str(error), 3) for error in ERRORS
     ]
