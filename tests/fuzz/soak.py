@@ -38,6 +38,8 @@ _LINES_SHOWN = 30
 #: One input may take so long, on a machine with other work.
 _INPUT_TIMEOUT_S = 30
 _MEMORY_MB_MAX = 2048
+#: Seconds of a slice: a short run comes to every target, and a long one starts few processes.
+_SLICE_S_MIN, _SLICE_S_MAX = 15, 120
 #: A slice beyond its time by so much hangs.
 _SLICE_GRACE_S = 300
 
@@ -178,12 +180,13 @@ def _crash(part: Part, crashes: Path, before: set[Path], last: Path) -> Path:
     return path
 
 
-def soak(minutes: float, slice_s: int, seed: int, names: list[str]) -> int:
+def soak(minutes: float, seed: int, names: list[str]) -> int:
     """Fuzz for so many processor minutes; return how many parts failed."""
     reason = sanitized_kernels.why_not()
     if reason is not None:
         print(f"# no kernels with sanitizers: {reason}")
     wanted = [part for part in parts(sanitized=reason is None) if not names or part.name in names]
+    slice_s = min(_SLICE_S_MAX, max(_SLICE_S_MIN, round(minutes * 60 / len(wanted)))) if wanted else 0
     seconds, _ = spent()
     left_s, failed = minutes * 60, list[str]()
     for turn in range(1 << 30):
@@ -261,7 +264,6 @@ def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="processor minutes")
-    parser.add_argument("--slice", type=int, default=60, help="seconds of one slice")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--totals", action="store_true", help="only add up the logs")
     parser.add_argument("--keep", action="store_true", help="only keep what earlier runs have found")
@@ -272,7 +274,7 @@ def main() -> int:
             print(line, flush=True)
         return 0
     print(f"# {_version()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    failed = soak(given.minutes, given.slice, given.seed, given.targets)
+    failed = soak(given.minutes, given.seed, given.targets)
     print("\n".join(totals()))
     print(f"ended: {failed} targets failed", flush=True)
     return 1 if failed else 0
