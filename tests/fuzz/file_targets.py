@@ -32,7 +32,7 @@ from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.scan.journal import JournalScan, judged
-from bkctl.scan.metadata_dump import decode_metadata_dump
+from bkctl.scan.metadata_dump import DumpEnd, DumpKind, decode_metadata_dump
 from bkctl.scan.proof import Evidence
 from bkctl.server.http.guard import read_token
 from bkctl.types import DigestType
@@ -259,7 +259,8 @@ def _dump_seeds() -> list[bytes]:
         "/ledgers/cookies/a:3181": {"data": base64.b64encode(seeds["cookie"]()[0]).decode()},
         **{f"/ledgers/00/0000/L{at:04d}": {"data": data, "version": at} for at, data in enumerate(stored)},
     }
-    return [json.dumps(nodes).encode(), b"{}"]
+    ends = [DumpEnd(kind, 1_600_000_000_000, len(nodes), 7).as_json() for kind in DumpKind]
+    return [json.dumps(nodes).encode(), *(json.dumps({**nodes, "end": end}).encode() for end in ends), b"{}"]
 
 
 _KINDS = [
@@ -301,10 +302,13 @@ def _inspected_seeds() -> list[bytes]:
 
 
 @cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a directory of this process, for readers that take a path; it goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="bkctl-fuzz-")
+
+
 def _work() -> str:
-    """Return a directory of this process, for readers that take a path."""
-    shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    return tempfile.mkdtemp(prefix="bkctl-fuzz-", dir=shared)
+    return _scratch().name
 
 
 def _written(name: str, data: bytes) -> str:

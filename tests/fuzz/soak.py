@@ -17,6 +17,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -111,24 +112,32 @@ def run_slice(part: Part, seconds: int, seed: int) -> Outcome:
         environment = dict(os.environ)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=REPOSITORY,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds + _SLICE_GRACE_S,
-            check=False,
-        )
-        code, said = ended.returncode, ended.stdout.decode("utf-8", "replace")
-    except subprocess.TimeoutExpired as error:
-        code, said = -1, (error.stdout or b"").decode("utf-8", "replace")
+    code, said = _run(command, environment, seconds + _SLICE_GRACE_S)
     outcome = _outcome(said, used, time.monotonic() - started)
     outcome.new_inputs = len(list(folder.iterdir())) - known
     if code:
         outcome.crash = _crash(part, crashes, before, last)
     return outcome
+
+
+def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> tuple[int, str]:
+    """Run a module's process; return its exit code and what it said."""
+    # libFuzzer ends a process without its last wishes, so files of targets go with this directory.
+    shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="bkctl-fuzz-", dir=shared) as scratch:
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", *command],
+                cwd=REPOSITORY,
+                env={**environment, "TMPDIR": scratch},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            return -1, (error.stdout or b"").decode("utf-8", "replace")
+    return ended.returncode, ended.stdout.decode("utf-8", "replace")
 
 
 def _options(target: Target, seconds: int, seed: int, crashes: Path) -> list[str]:
