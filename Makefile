@@ -20,6 +20,8 @@ SOAK_KILLS ?= 50
 SOAK_BOOKIE_KILLS ?= 100
 SOAK_SEEDS ?= 100000
 FUZZ_MINUTES ?= 240
+# Names of targets; all without any.
+FUZZ_TARGETS ?=
 FUZZ_TOOLS := build/fuzz-tools
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
@@ -64,14 +66,15 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    tests/crash/test_engine_crash.py tests/crash/test_bookie_pressure.py $(ARGS);; \
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
-	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) --seed $(SEED);; \
+	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
+	    --seed $(SEED) $(FUZZ_TARGETS);; \
 	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code
 
-fuzz-corpus: $(STAMP) $(FUZZ_TOOLS)/.installed ## Keep, of what soaks have found, what reaches more than the seeds do
-	PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --keep
+fuzz-corpus: $(STAMP) ## Keep, of what soaks have found, what reaches more than the seeds do
+	@PYTHONPATH=. $(PY) -m tests.fuzz.soak --keep
 
 fuzz-totals: $(STAMP) ## Add up the processor time of all fuzzing logs
 	@PYTHONPATH=. $(PY) -m tests.fuzz.soak --totals

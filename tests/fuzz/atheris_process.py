@@ -7,7 +7,6 @@ input for which the target raises something; that input is a file then.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 
 #: Every so many inputs one is examined with its memory, which takes some times as long.
@@ -39,9 +38,7 @@ def main(arguments: list[str]) -> None:
         else:
             target.run_within_memory(data)
 
-    # A merge has libFuzzer start this process again, by a shell.
-    again = shlex.join([sys.executable, "-m", "tests.fuzz.atheris_process", name])
-    atheris.Setup([again, *options], examine)
+    atheris.Setup([sys.argv[0], *options], examine)
     atheris.Fuzz()
 
 

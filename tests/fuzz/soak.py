@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -225,32 +224,11 @@ def keep() -> Iterator[str]:
     Inputs that are kept already stay. The shortest ones count first.
     """
     for target in TARGETS.values():
-        seeds, old = list(target.seeds()), corpus.kept(target.name)
-        merged, found = (WORK / "merge" / kind / target.name for kind in ("merged", "found"))
-        for folder in (merged, found):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-        corpus.write_files(merged, [*seeds, *old])
-        grown = WORK / "corpus" / target.name
-        inputs = [path.read_bytes() for path in grown.glob("*")] if grown.is_dir() else []
-        corpus.write_files(found, [data for data in inputs if len(data) <= corpus.INPUT_BYTES_MAX])
-        command = [sys.executable, "-m", "tests.fuzz.atheris_process", target.name, "-merge=1"]
-        subprocess.run(
-            [*command, f"-max_len={target.bytes_max}", str(merged), str(found)],
-            cwd=REPOSITORY,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        new = {path.read_bytes() for path in merged.iterdir()} - {*seeds, *old}
-        room = corpus.KEPT_BYTES_MAX - sum(map(len, old))
-        chosen = []
-        for data in sorted(new, key=lambda data: (len(data), data)):
-            room -= len(data)
-            if room < 0:
-                break
-            chosen.append(data)
+        old, grown = corpus.kept(target.name), WORK / "corpus" / target.name
+        found = {path.read_bytes() for path in grown.glob("*")} if grown.is_dir() else set()
+        chosen = corpus.worth_keeping(target, found)
         corpus.keep(target.name, [*old, *chosen])
-        yield f"kept target={target.name} inputs={len(old) + len(chosen)} left_out={len(new) - len(chosen)}"
+        yield f"kept target={target.name} inputs={len(old) + len(chosen)} of={len(old) + len(found)}"
 
 
 def totals() -> Iterator[str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from bkctl.codec.last_mark import decode_last_mark
 from tests.fuzz import corpus, soak
 from tests.fuzz.mutation import mutations
-from tests.fuzz.target import Target, cut, json_variants
+from tests.fuzz.target import Target, cut, decodes, json_variants
 from tests.fuzz.targets import TARGETS
 
 CHANGES = 300
@@ -105,6 +107,16 @@ def test_what_is_kept_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert corpus.kept("cookie") == [b"a", b"longer"]
     corpus.keep("cookie", [])
     assert corpus.kept("cookie") == []
+
+
+def test_what_reaches_more_is_worth_keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "CORPUS", tmp_path)
+    target = Target("marks", lambda data: decodes(data, decode_last_mark) and None, lambda: [b"short"])
+    good, negative = struct.pack(">qq", 1, 2), struct.pack(">qq", -1, 2)
+    found = {good, struct.pack(">qq", 3, 4), negative, b"also short"}
+    assert len(corpus.worth_keeping(target, found)) == 2
+    corpus.keep("marks", [good, negative])
+    assert corpus.worth_keeping(target, found) == []
 
 
 def test_processor_time_adds_up_over_logs(tmp_path: Path) -> None:
