@@ -9,6 +9,8 @@ import stat
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.vfs.failures import storage_error
 
+_BLOCK_BYTES = 1 << 20
+
 
 def read_small_file(path: str, bytes_max: int) -> bytes:
     """Return the content of a regular file of at most so many bytes; a link is not followed.
@@ -30,7 +32,11 @@ def read_small_file(path: str, bytes_max: int) -> bytes:
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > bytes_max:
             raise _refusal(path, bytes_max)
         with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(bytes_max)
+            content = bytearray()
+            # A read takes memory for all that it is asked for, whatever is there.
+            while block := stream.read(min(_BLOCK_BYTES, bytes_max - len(content))):
+                content += block
+            return bytes(content)
     except OSError as error:
         raise storage_error(error, path) from error
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,22 @@ def test_what_is_no_small_file_is_not_read(tmp_path: Path) -> None:
         read_small_file(str(path), 9)
     with pytest.raises(NotFoundError):
         read_small_file(str(path / "below"), 10)
+
+
+def test_memory_is_bounded_by_the_file_and_not_by_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"few")
+    tracemalloc.start()
+    try:
+        assert read_small_file(str(path), 256 << 20) == b"few"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_a_file_of_several_blocks_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    content = bytes(range(256)) * (10 << 10)
+    path.write_bytes(content)
+    assert read_small_file(str(path), len(content)) == content
