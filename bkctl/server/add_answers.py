@@ -17,6 +17,7 @@ from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_adds
 from bkctl.server.answer_codes import code_of
 from bkctl.server.answers import AnswerQueue
+from bkctl.server.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
 
 if TYPE_CHECKING:
@@ -35,17 +36,22 @@ class PendingAdds:
 
 
 class AddsInProgress:
-    """Counts adds from their arrival to their answer; above ``adds_max`` nothing more is read.
+    """Counts adds from their arrival to their answer; above ``adds_max`` or ``bytes_max`` no more are read.
 
-    A connection stops reading when its own run goes over the bound, and all of them go on when three quarters
-    of it are left. On the loop's thread only.
+    A connection stops reading when its own run goes over a bound, and all of them go on when three quarters
+    of both are left. On the loop's thread only.
 
     ``latency`` is the time from an add's arrival to its answer, ``taken``, the write stage's, the part of it
     in which the engine took it, ``sizes`` the bytes of the entries that were acknowledged (of a run their
     average).
     """
 
-    def __init__(self, adds_max: int, taken: LatencyHistogram) -> None:
+    def __init__(
+        self, adds_max: int, bytes_max: int, memory: ConnectionMemory, taken: LatencyHistogram
+    ) -> None:
+        self._bytes = 0
+        self._bytes_max = bytes_max
+        self._memory = memory
         self.meter = StageMeter("adds_in_progress", bound=adds_max)
         self.refused: Counter[ResultCode] = Counter()
         self.latency = self.meter.worked
@@ -53,21 +59,35 @@ class AddsInProgress:
         self.sizes = SizeHistogram()
         self._paused: set[BookieConnection] = set()
 
-    def begin(self, connection: BookieConnection, count: int) -> None:
-        """A run came in."""
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the entries."""
+        return self._bytes
+
+    def begin(self, connection: BookieConnection, count: int, size_bytes: int) -> None:
+        """A run came in, of entries of so many bytes together."""
         self.meter.length += count
-        if self.meter.length >= self.meter.bound and connection not in self._paused:
+        self._bytes += size_bytes
+        self._memory.take(size_bytes)
+        full = self.meter.length >= self.meter.bound or self._bytes >= self._bytes_max
+        if full and connection not in self._paused:
             self._paused.add(connection)
             connection.pause_adds(True)
 
-    def end(self, count: int) -> None:
+    def end(self, count: int, size_bytes: int) -> None:
         """Adds were answered."""
         self.meter.length -= count
         self.meter.done += count
-        if self._paused and self.meter.length <= self.meter.bound * 3 // 4:
+        self._bytes -= size_bytes
+        self._memory.give(size_bytes)
+        if self._paused and self._has_room():
             paused, self._paused = self._paused, set()
             for connection in paused:
                 connection.pause_adds(False)
+
+    def _has_room(self) -> bool:
+        few = self.meter.length <= self.meter.bound * 3 // 4
+        return few and self._bytes <= self._bytes_max * 3 // 4
 
     def took(self, count: int, time_s: float) -> None:
         """The engine took adds, all together in so much time."""
@@ -125,4 +145,4 @@ class AddAnswers:
                 self._in_progress.refused[code] += count
         finally:
             # Whatever is wrong with a meter: what is not counted down keeps connections from being read.
-            self._in_progress.end(count)
+            self._in_progress.end(count, pending.run.size_bytes)

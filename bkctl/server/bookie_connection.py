@@ -21,6 +21,7 @@ from bkctl.errors import BkctlError
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.messages import (
+    AddRequest,
     BatchReadRequest,
     ListOfEntriesRequest,
     ReadLacRequest,
@@ -33,6 +34,7 @@ from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
 from bkctl.server.add_answers import PendingAdds
 from bkctl.server.answer_codes import code_of
+from bkctl.server.connection_memory import READ_BYTES
 from bkctl.server.read_runs import ReadRunJob
 from bkctl.server.read_turns import ReadTurns
 from bkctl.types import ResultCode
@@ -59,7 +61,15 @@ class BookieConnection(asyncio.Protocol):
         self._slow_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         self._handshaking = False
+        self._handshake_task: asyncio.Future[None] | None = None
         self._draining = False
+        self._secured = False
+        #: Whether the connection is to be closed in a turn of the loop that comes soon.
+        self._ending = False
+        #: The largest piece that was handed to the transport.
+        self._largest_bytes = 0
+        #: Since when, as far as anybody looked, the client has left answers untaken.
+        self.unread_since_s: float | None = None
         #: Whether the client is to send the rest of a frame, as it is from the start.
         self._owes = True
         self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
@@ -77,18 +87,24 @@ class BookieConnection(asyncio.Protocol):
     def is_paused(self) -> bool:
         """Whether the socket is not read, for a reason of this bookie's own."""
         return (
-            self.write_paused or self.adds_paused or self.reads_paused or self._handshaking or self._draining
+            self.write_paused
+            or self.adds_paused
+            or self.reads_paused
+            or self._handshaking
+            or self._draining
+            or self._ending
         )
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of answers that the client has not taken."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
-    @property
-    def write_high_bytes(self) -> int:
-        """Bytes of answers from which on nothing more is read from the client."""
-        return self._server.write_high_bytes
+        """At most so many bytes are in answers that the client has not taken, and in reads for more."""
+        if self._transport is None or self._ending:
+            return 0
+        waiting_bytes = self._transport.get_write_buffer_size()
+        if waiting_bytes:
+            # Of the first piece some may be on its way; it is kept until all of it is.
+            waiting_bytes += self._largest_bytes
+        return waiting_bytes + self.turns.requests * READ_BYTES
 
     @property
     def gone(self) -> bool:
@@ -103,6 +119,8 @@ class BookieConnection(asyncio.Protocol):
         self._server.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
         self._transport = None
         self.turns.clear()
         self._cancel_slow_timer()
@@ -121,7 +139,8 @@ class BookieConnection(asyncio.Protocol):
             if isinstance(event, AddRun):
                 self._add_run(event)
             elif isinstance(event, ReadRun):
-                self.turns.add(ReadRunJob(self._server, self, event).start)
+                self._server.watch.answered(len(event) * READ_BYTES)
+                self.turns.add(ReadRunJob(self._server, self, event).start, requests=len(event))
             elif isinstance(event, Request):
                 self._request(event)
             elif isinstance(event, Answer | Refusal):
@@ -134,9 +153,14 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as nobody waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
+            if self.unread_since_s is not None and not self._transport.get_write_buffer_size():
+                self.unread_since_s = None
+            size_bytes = len(data)
+            self._largest_bytes = max(self._largest_bytes, size_bytes)
             started_s = self._server.now_s()
             self._transport.write(data)
             self._server.channel_writes.add(self._server.now_s() - started_s)
+            self._server.watch.answered(size_bytes)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""
@@ -145,6 +169,8 @@ class BookieConnection(asyncio.Protocol):
 
     def _ended(self, request: Request, since_s: float, response: Response) -> None:
         """On the loop's thread, when an answer was sent."""
+        if isinstance(request, AddRequest):
+            self._server.adds.end(1, len(request.body))
         self._server.request_ended(request, response, self._server.now_s() - since_s)
 
     def close(self) -> None:
@@ -156,7 +182,10 @@ class BookieConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without sending anything more."""
-        if self._transport is not None:
+        if self._handshake_task is not None:
+            # Its transport has a protocol of its own meanwhile, which would tell nobody.
+            self._handshake_task.cancel()
+        elif self._transport is not None:
             self._transport.abort()
 
     def drain(self) -> None:
@@ -164,17 +193,32 @@ class BookieConnection(asyncio.Protocol):
         self._draining = True
         self._set_reading()
 
+    def stop_reading(self) -> None:
+        """Read no more: the connection is about to be closed."""
+        self._ending = True
+        self._set_reading()
+
+    def eof_received(self) -> bool:
+        """Close when the turn comes: of thousands that go at once some are closed, then others are served."""
+        if self._secured or self._handshaking:
+            # TLS knows no half of a connection.
+            return False
+        self.stop_reading()
+        self._server.watch.end_soon(self.close)
+        return True
+
     def pause_writing(self) -> None:
         self.write_paused = True
+        if self.unread_since_s is None:
+            self.unread_since_s = self._server.now_s()
         self._set_reading()
-        self._server.watch.unread(self, paused=True)
         if self._server.slow_reader_timeout_s is not None:
             loop = self._server.loop
             self._slow_timer = loop.call_later(self._server.slow_reader_timeout_s, self._too_slow)
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        self._server.watch.unread(self, paused=False)
+        self.unread_since_s = None
         self._cancel_slow_timer()
         self.turns.go_on()
         self._set_reading()
@@ -211,9 +255,12 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(
             request, ReadRequest | BatchReadRequest | ReadLacRequest | ListOfEntriesRequest
         ) and not (isinstance(request, ReadRequest) and request.long_poll):
+            self._server.watch.answered(READ_BYTES)
             begin = partial(self._read, request, self._server.now_s())
             self.turns.add(begin, first=request.high_priority)
         else:
+            if isinstance(request, AddRequest):
+                self._server.adds.begin(self, 1, len(request.body))
             respond = partial(self.respond, request, self._server.now_s())
             self._server.processor.process(request, respond, self)
 
@@ -232,7 +279,7 @@ class BookieConnection(asyncio.Protocol):
 
     def _add_run(self, run: AddRun) -> None:
         """Hand a run to the engine; one that it does not take as a whole is taken apart."""
-        self._server.adds.begin(self, len(run))
+        self._server.adds.begin(self, len(run), run.size_bytes)
         if not self._add_whole(run):
             self.add_one_by_one(run)
 
@@ -258,7 +305,7 @@ class BookieConnection(asyncio.Protocol):
         added each by itself. Each entry is looked at a fixed number of times, however many ledgers are new.
         """
         refused: list[tuple[bytes, ResultCode]] = []
-        index = tried = 0
+        refused_bytes = index = tried = 0
         while index < len(run):
             if index == tried:
                 tried = max(index + 1, self._server.bookie.writes.end_of_known(run.grants, index))
@@ -268,9 +315,10 @@ class BookieConnection(asyncio.Protocol):
             code = self._add_single(run, index)
             if code is not None:
                 refused.append((run.tokens[index], code))
+                refused_bytes += len(run.bodies[index])
             index += 1
         if refused:
-            self._refuse(run.wire, refused)
+            self._refuse(run.wire, refused, refused_bytes)
 
     def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
         """None when the entry was taken, else the answer."""
@@ -289,12 +337,12 @@ class BookieConnection(asyncio.Protocol):
         self._server.adds.took(1, self._server.now_s() - started_s)
         return None
 
-    def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]]) -> None:
+    def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]], size_bytes: int) -> None:
         for code in {code for _, code in refused}:
             tokens = [token for token, its in refused if its is code]
             self.write(answer_adds(wire, tokens, code))
             self._server.adds.refused[code] += len(tokens)
-        self._server.adds.end(len(refused))
+        self._server.adds.end(len(refused), size_bytes)
 
     def _start_tls(self, event: StartTls) -> None:
         """Answer in clear, then shake hands; nothing is read meanwhile."""
@@ -302,7 +350,9 @@ class BookieConnection(asyncio.Protocol):
         self.write(event.frame)
         self._transport.pause_reading()
         self._handshaking = True
-        self._server.keep(asyncio.ensure_future(self._handshake(self._transport)))
+        self._server.handshakes.begin(self)
+        self._handshake_task = asyncio.ensure_future(self._handshake(self._transport))
+        self._server.keep(self._handshake_task)
 
     async def _handshake(self, transport: asyncio.Transport) -> None:
         assert self._server.tls is not None
@@ -315,13 +365,19 @@ class BookieConnection(asyncio.Protocol):
                 ssl_handshake_timeout=self._server.handshake_timeout_s,
             )
         except (OSError, asyncio.CancelledError) as error:
-            _log.warning("%s: TLS handshake failed: %s", self._peer, error)
+            self._server.handshakes.failed(self, error)
             transport.abort()
+            # Nobody else says it as long as the handshake goes on.
+            self.connection_lost(None)
             return
+        finally:
+            self._handshake_task = None
+            self._server.handshakes.end(self)
         if secured is None or self._transport is None:
             return
         self._transport = secured
         self._handshaking = False
+        self._secured = True
         self._state.tls_started()
         self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
         self._set_reading()

@@ -21,7 +21,9 @@ from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse,
 from bkctl.server.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.answers import AnswerQueue
 from bkctl.server.bookie_connection import BookieConnection
+from bkctl.server.connection_memory import ConnectionMemory, adds_bytes_max, handshakes_max, polls_max
 from bkctl.server.connection_watch import ConnectionWatch
+from bkctl.server.handshakes import Handshakes
 from bkctl.server.long_polls import LongPolls
 from bkctl.server.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.request_processor import RequestProcessor
@@ -30,6 +32,7 @@ from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
 _DRAIN_POLL_S = 0.005
+_ACCEPTED_PER_TURN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class ServerSettings:
     connections_max: int = 10_000
     frame_timeout_ms: int = 30_000
     held_bytes_max: int = 256 << 20
-    backlog: int = 128
+    #: Connections that the system holds until they are accepted; net.core.somaxconn lowers it.
+    backlog: int = 4096
     adds_in_progress_max: int = 20_000
     read_threads: int = 4
     reads_max: int = 50_000
@@ -78,7 +82,14 @@ class BookieServer:
         self.close_timeout_s = settings.close_timeout_ms / 1000
         self.now_s = clock.monotonic
         self.answers = AnswerQueue(self.loop)
-        self.adds = AddsInProgress(settings.adds_in_progress_max, bookie.writes.meter.worked)
+        self.memory = ConnectionMemory(settings.held_bytes_max)
+        self.adds = AddsInProgress(
+            settings.adds_in_progress_max,
+            adds_bytes_max(settings.held_bytes_max),
+            self.memory,
+            bookie.writes.meter.worked,
+        )
+        self.handshakes = Handshakes(self.memory, handshakes_max(settings.held_bytes_max))
         self.add_answers = AddAnswers(self.answers, self.adds, clock)
         self.read_stage = StagePool(
             "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
@@ -90,15 +101,7 @@ class BookieServer:
             requests_max=settings.high_priority_max,
         )
         self.request_meters = RequestMeters()
-        self.long_polls = LongPolls(
-            bookie,
-            self.read_stage,
-            self.loop,
-            self.request_meters,
-            clock,
-            polls_max=settings.long_polls_max,
-            polls_per_client_max=settings.long_polls_per_connection_max,
-        )
+        self.long_polls = self._new_long_polls(clock)
         self.processor = RequestProcessor(
             bookie,
             self.read_stage,
@@ -124,14 +127,27 @@ class BookieServer:
         self.channel_writes = LatencyHistogram()
         self.closed_for: Counter[CloseReason] = Counter()
         self.connections_refused = 0
+        self._connections: set[BookieConnection] = set()
         self.watch = ConnectionWatch(
+            self._connections,
+            self.memory,
             frame_timeout_ms=settings.frame_timeout_ms,
-            held_bytes_max=settings.held_bytes_max,
             now_s=clock.monotonic,
         )
-        self._connections: set[BookieConnection] = set()
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
+
+    def _new_long_polls(self, clock: Clock) -> LongPolls:
+        return LongPolls(
+            self.bookie,
+            self.read_stage,
+            self.loop,
+            self.request_meters,
+            clock,
+            memory=self.memory,
+            polls_max=min(self.settings.long_polls_max, polls_max(self.settings.held_bytes_max)),
+            polls_per_client_max=self.settings.long_polls_per_connection_max,
+        )
 
     @property
     def connections(self) -> int:
@@ -146,8 +162,11 @@ class BookieServer:
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket that is bound (:func:`bind`)."""
         self._listener = await self.loop.create_server(
-            lambda: BookieConnection(self), sock=bound, backlog=self.settings.backlog
+            lambda: BookieConnection(self), sock=bound, backlog=_ACCEPTED_PER_TURN
         )
+        # asyncio accepts in one turn as many as it was told that may wait. Many more may, or the system would
+        # turn them away, and they would try again after a second.
+        bound.listen(self.settings.backlog)
         self.watch.start(self.loop)
 
     async def stop(self) -> None:
@@ -188,12 +207,14 @@ class BookieServer:
         self.high_priority_stage.stop()
 
     def connected(self, connection: BookieConnection) -> None:
-        """A client has connected; one too many is closed again."""
+        """A client has connected; where there is no place it takes that of one that stalls, or is closed."""
         self._connections.add(connection)
-        self.watch.connected(connection)
-        if len(self._connections) > self.settings.connections_max:
+        full = len(self._connections) > self.settings.connections_max
+        if full and not self.watch.displace():
             self.connections_refused += 1
-            connection.close()
+            connection.abort()
+        else:
+            self.watch.connected(connection)
 
     def disconnected(self, connection: BookieConnection) -> None:
         """A client is gone."""

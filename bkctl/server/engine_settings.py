@@ -12,6 +12,7 @@ from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.connection_memory import adds_bytes_max
 from bkctl.server.descriptor_limit import bookie_connections_max, descriptor_limit
 
 #: Bounds where the configuration says "none of its own".
@@ -43,6 +44,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         ),
         writes=WriteStageSettings(
             held_entries_max=config.network.add_queue_max or _QUEUE_PER_THREAD_MAX,
+            held_bytes_max=adds_bytes_max(config.network.connection_memory_bytes_max),
             throttle_ms_max=storage.throttle_time_max_ms,
             journal_write_data=config.journal.write_data,
         ),

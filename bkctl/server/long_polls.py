@@ -24,6 +24,7 @@ from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsE
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.messages import ReadRequest, Response
 from bkctl.server.answer_codes import code_of
+from bkctl.server.connection_memory import POLL_BYTES, ConnectionMemory
 from bkctl.server.request_meters import RequestMeters
 from bkctl.server.stage_pool import StagePool
 from bkctl.types import ResultCode
@@ -58,6 +59,7 @@ class LongPolls:
         meters: RequestMeters,
         clock: Clock,
         *,
+        memory: ConnectionMemory,
         polls_max: int,
         polls_per_client_max: int,
     ) -> None:
@@ -67,6 +69,7 @@ class LongPolls:
         self._bookie = bookie
         self._read_stage = read_stage
         self._loop = loop
+        self._memory = memory
         self._meters = meters
         self._now_s = clock.monotonic
         self._waits: dict[Client, set[_Wait]] = {}
@@ -93,6 +96,7 @@ class LongPolls:
 
     def _count(self, client: Client, change: int) -> None:
         self.meter.length += change
+        self._memory.take(change * POLL_BYTES)
         self._per_client[client] += change
         if not self._per_client[client]:
             del self._per_client[client]

@@ -46,7 +46,7 @@ class ReadRunJob:
         if self._position < len(self._keys):
             self._connection.turns.again(self.start)
         else:
-            self._connection.turns.ended()
+            self._connection.turns.ended(len(self._keys))
 
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
@@ -59,7 +59,7 @@ class ReadRunJob:
             self._connection.write(answer_reads(self._wire, self._tokens[self._position :], codes))
             self._position = len(self._keys)
             self._server.reads_refused += rest
-            self._connection.turns.ended()
+            self._connection.turns.ended(len(self._keys))
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
@@ -159,7 +159,7 @@ class ReadRunJob:
         if self._position < len(self._keys):
             self._connection.turns.again(self.resume)
         else:
-            self._connection.turns.ended()
+            self._connection.turns.ended(len(self._keys))
 
 
 def _ledger(key: bytes) -> int:

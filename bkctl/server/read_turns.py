@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 #: Reads, or chunks of runs of reads, of one connection that may be in the making.
 ACTIVE_MAX = 16
-#: With so many that wait nothing more is read from the socket.
+#: With so many that wait nothing more is read from the socket, nor with so many requests in them and in those
+#: that have begun: a run of reads that came in one piece may be ten thousand.
 WAITING_MAX = 1_000
+REQUESTS_MAX = 20_000
 
 
 class ReadTurns:
@@ -23,13 +25,15 @@ class ReadTurns:
     ``on_full`` is told when the socket must not be read any more (True), and when it may again.
     """
 
-    __slots__ = ("_active", "_closed", "_full", "_going_on", "_may_begin", "_on_full", "_waiting")
+    __slots__ = ("_active", "_closed", "_full", "_going_on", "_may_begin", "_on_full", "_waiting", "requests")
 
     def __init__(self, may_begin: Callable[[], bool], on_full: Callable[[bool], None]) -> None:
         self._may_begin = may_begin
         self._on_full = on_full
         self._waiting: deque[Callable[[], None]] = deque()
         self._active = 0
+        #: Requests that wait or have begun.
+        self.requests = 0
         self._closed = False
         self._full = False
         self._going_on = False
@@ -39,8 +43,12 @@ class ReadTurns:
         """How many wait."""
         return len(self._waiting)
 
-    def add(self, begin: Callable[[], None], *, first: bool = False) -> None:
+    def add(self, begin: Callable[[], None], *, first: bool = False, requests: int = 1) -> None:
         """Have ``begin`` called in its turn, ``first`` before all that wait; :meth:`ended` ends the turn."""
+        self.requests += requests
+        self._add(begin, first=first)
+
+    def _add(self, begin: Callable[[], None], *, first: bool) -> None:
         if self._closed:
             return
         if first:
@@ -52,11 +60,12 @@ class ReadTurns:
     def again(self, begin: Callable[[], None]) -> None:
         """The turn ends, and ``begin`` is to have the next one."""
         self._active -= 1
-        self.add(begin, first=True)
+        self._add(begin, first=True)
 
-    def ended(self) -> None:
-        """A turn has ended: its answer was handed to the transport."""
+    def ended(self, requests: int = 1) -> None:
+        """A turn has ended, with the answers to its requests: they were handed to the transport."""
         self._active -= 1
+        self.requests -= requests
         self.go_on()
 
     def go_on(self) -> None:
@@ -71,7 +80,8 @@ class ReadTurns:
                 self._waiting.popleft()()
         finally:
             self._going_on = False
-        full = len(self._waiting) > (WAITING_MAX // 2 if self._full else WAITING_MAX)
+        part = 2 if self._full else 1
+        full = len(self._waiting) > WAITING_MAX // part or self.requests > REQUESTS_MAX // part
         if full is not self._full:
             self._full = full
             self._on_full(full)

@@ -82,7 +82,7 @@ def snapshot(service: BookieService) -> Values:
         "connections": server.connections,
         "ledgers_in_use": len(bookie.table),
         "adds": {
-            "done": server.adds.meter.done + kinds[RequestKind.ADD].done,
+            "done": server.adds.meter.done,
             "in_progress": _stage(server.adds.meter),
             "latency": _latency(server.adds.latency),
             "refused": {code.value: count for code, count in server.adds.refused.items()},

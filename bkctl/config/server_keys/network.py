@@ -91,8 +91,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "bkctlMaxConnections",
         Kind.INT,
         10_000,
-        "Clients that may be connected; one more is closed. The process's limit of descriptors lowers it, as "
-        "half of them, at most 4096, are kept for files.",
+        "Clients that may be connected. One more takes the place of the one that has left a frame, or its"
+        " first one, unfinished for longest (a second at least), or is closed. The process's limit of "
+        "descriptors lowers it, as half of them, at most 4096, are kept for files.",
         lower=1,
         upper=1_000_000,
         java_default="no such key",
@@ -112,9 +113,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "bkctlConnectionMemoryMaxMb",
         Kind.INT,
         256,
-        "Memory of all connections together for partial frames and for answers that clients do not take. "
-        "Beyond it the connection with the largest partial frame is closed, or the one that has not taken "
-        "its answers for longest.",
+        "Memory of all connections together. Adds without an answer may have a quarter of it: with more, "
+        "sockets that bring adds are not read, and adds held for want of room are refused with too-many-"
+        "requests. Long polls may have a half (2 KiB each), or are refused with too-many-requests; TLS "
+        "handshakes an eighth (64 KiB each), or the oldest is ended. Partial frames, answers that clients"
+        " do not take and reads that wait have the rest: beyond it the connection with the largest "
+        "partial frame is closed, or the one that has not taken its answers for longest.",
         unit="MiB",
         lower=8,
         upper=65_536,

@@ -15,6 +15,14 @@ from bkctl.clock import ManualClock
 from bkctl.errors import RefusedError
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.server.bookie_server import BookieServer
+from bkctl.server.connection_memory import (
+    HANDSHAKE_BYTES,
+    POLL_BYTES,
+    ConnectionMemory,
+    adds_bytes_max,
+    handshakes_max,
+    polls_max,
+)
 from bkctl.server.connection_watch import ConnectionWatch
 from bkctl.server.descriptor_limit import (
     bookie_connections_max,
@@ -24,6 +32,7 @@ from bkctl.server.descriptor_limit import (
     require_enough,
 )
 from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.handshakes import Handshakes
 from bkctl.server.http import bounded_listener
 from bkctl.types import ResultCode
 from tests.demo_client import DemoClient
@@ -36,13 +45,15 @@ MIB = 1 << 20
 class Client:
     """A connection as the watch sees it."""
 
-    write_high_bytes = 512 << 10
-
-    def __init__(self, name: str, unread_bytes: int = 0) -> None:
+    def __init__(self, name: str, unread_bytes: int = 0, since_s: float | None = None) -> None:
         self.peer = name
         self.unread_bytes = unread_bytes
+        self.unread_since_s = since_s
         self.is_paused = False
         self.closed = False
+
+    def stop_reading(self) -> None:
+        self.unread_bytes = 0
 
     def abort(self) -> None:
         self.closed = True
@@ -54,8 +65,19 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def watch(clock: ManualClock) -> ConnectionWatch:
-    return ConnectionWatch(frame_timeout_ms=1000, held_bytes_max=10 * MIB, now_s=clock.monotonic)
+def clients() -> list[Client]:
+    """All that are connected, where answers are looked for."""
+    return []
+
+
+@pytest.fixture
+def memory() -> ConnectionMemory:
+    return ConnectionMemory(10 * MIB)
+
+
+@pytest.fixture
+def watch(clock: ManualClock, clients: list[Client], memory: ConnectionMemory) -> ConnectionWatch:
+    return ConnectionWatch(clients, memory, frame_timeout_ms=1000, now_s=clock.monotonic)  # type: ignore[arg-type]
 
 
 def test_a_connection_that_never_says_anything_is_closed(clock: ManualClock, watch: ConnectionWatch) -> None:
@@ -110,7 +132,7 @@ def test_a_client_that_is_not_read_owes_nothing(clock: ManualClock, watch: Conne
     assert client.closed
 
 
-def test_partial_frames_share_a_budget(watch: ConnectionWatch) -> None:
+def test_partial_frames_share_a_budget(watch: ConnectionWatch, memory: ConnectionMemory) -> None:
     small = [Client(f"small {number}") for number in range(5)]
     for client in small:
         watch.received(client, MIB, went_on=False)  # type: ignore[arg-type]
@@ -122,22 +144,111 @@ def test_partial_frames_share_a_budget(watch: ConnectionWatch) -> None:
     assert large.closed
     assert not [client for client in (*small, one_more) if client.closed]
     assert (watch.held_bytes, watch.evicted) == (7 * MIB, 1)
+    assert memory.held_bytes == watch.held_bytes
     for client in (*small, one_more):
         watch.disconnected(client)  # type: ignore[arg-type]
-    assert watch.held_bytes == 0
+    assert watch.held_bytes == memory.held_bytes == 0
 
 
-def test_answers_that_are_not_taken_share_it_the_longest_goes(watch: ConnectionWatch) -> None:
-    clients = [Client(f"reader {number}", 4 * MIB) for number in range(3)]
+def test_answers_that_are_not_taken_share_it_the_longest_goes(
+    watch: ConnectionWatch, clients: list[Client]
+) -> None:
+    clients += [Client(f"reader {number}", 2 * MIB, since_s=float(number)) for number in range(6)]
     for client in clients:
-        watch.unread(client, paused=True)  # type: ignore[arg-type]
-    watch.sweep()
-    assert [client.closed for client in clients] == [True, False, False]
-    watch.unread(clients[1], paused=False)  # type: ignore[arg-type]
-    clients[2].unread_bytes = 9 * MIB
-    watch.sweep()
-    assert not clients[1].closed
-    assert not clients[2].closed
+        watch.answered(client.unread_bytes)
+    assert [client.closed for client in clients] == [True, True, True, False, False, False]
+    # Two took theirs meanwhile.
+    clients[3].unread_bytes = clients[4].unread_bytes = 0
+    clients[5].unread_bytes = 9 * MIB
+    watch.answered(7 * MIB)
+    assert [client.closed for client in clients] == [True, True, True, False, False, False]
+
+
+def test_answers_below_a_connections_own_bound_are_in_the_budget(
+    watch: ConnectionWatch, clients: list[Client], memory: ConnectionMemory
+) -> None:
+    """Whatever the transport calls a full buffer: very many of them, each less than that, are much."""
+    taken = [0]
+
+    def look() -> int:
+        taken[0] += 1
+        return 400 << 10
+
+    class Slow(Client):
+        @property
+        def unread_bytes(self) -> int:
+            return 0 if self.closed else look()
+
+        @unread_bytes.setter
+        def unread_bytes(self, _: int) -> None:
+            """It is what it is."""
+
+    for number in range(200):
+        clients.append(Slow(f"slow {number}"))
+        watch.answered(400 << 10)
+    open_ones = sum(not client.closed for client in clients)
+    assert open_ones * (400 << 10) <= 10 * MIB
+    assert open_ones > 10
+    assert memory.held_bytes <= 10 * MIB
+    # A quarter was made free each time, so that not every answer has all connections looked at.
+    assert taken[0] < 200 * 50
+
+
+def test_answers_that_were_taken_cost_nobody_a_connection(
+    watch: ConnectionWatch, clients: list[Client], memory: ConnectionMemory
+) -> None:
+    clients.append(Client("quick"))
+    for _ in range(1000):
+        watch.answered(MIB)
+    assert not clients[0].closed
+    assert watch.evicted == 0
+    assert memory.held_bytes <= 10 * MIB
+
+
+def test_adds_and_long_polls_leave_others_less(watch: ConnectionWatch, memory: ConnectionMemory) -> None:
+    client = Client("half a frame")
+    watch.received(client, 4 * MIB, went_on=False)  # type: ignore[arg-type]
+    memory.take(6 * MIB)
+    assert not client.closed
+    memory.take(1)
+    assert client.closed
+    assert memory.held_bytes == 6 * MIB + 1
+
+
+def test_the_parts_of_the_budget_leave_frames_and_answers_theirs() -> None:
+    for bytes_max in (8 * MIB, 256 * MIB, 4096 * MIB):
+        others = (
+            adds_bytes_max(bytes_max)
+            + polls_max(bytes_max) * POLL_BYTES
+            + handshakes_max(bytes_max) * HANDSHAKE_BYTES
+        )
+        assert others <= bytes_max * 7 // 8
+
+
+def test_one_that_stalls_gives_its_place_to_a_new_one(clock: ManualClock, watch: ConnectionWatch) -> None:
+    stalls, waits, young = Client("stalls"), Client("waits for the bookie"), Client("young")
+    waits.is_paused = True
+    watch.connected(waits)  # type: ignore[arg-type]
+    watch.connected(stalls)  # type: ignore[arg-type]
+    clock.advance(0.9)
+    watch.connected(young)  # type: ignore[arg-type]
+    assert not watch.displace()
+    clock.advance(0.2)
+    assert watch.displace()
+    assert (stalls.closed, waits.closed, young.closed, watch.displaced) == (True, False, False, 1)
+    assert not watch.displace()
+
+
+def test_handshakes_that_stall_make_room_for_others() -> None:
+    memory = ConnectionMemory(10 * MIB)
+    handshakes = Handshakes(memory, 2)
+    clients = [Client(f"client {number}") for number in range(4)]
+    for client in clients:
+        handshakes.begin(client)  # type: ignore[arg-type]
+    assert [client.closed for client in clients] == [True, True, False, False]
+    for client in clients:
+        handshakes.end(client)  # type: ignore[arg-type]
+    assert (len(handshakes), handshakes.crowded_out, memory.held_bytes) == (0, 2, 0)
 
 
 # --- a bookie

@@ -13,6 +13,7 @@ from bkctl.clock import ManualClock
 from bkctl.engine.ledger_descriptor import LacWatch
 from bkctl.protocol.messages import ReadRequest, Response
 from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.connection_memory import ConnectionMemory
 from bkctl.server.long_polls import LongPolls
 from bkctl.server.request_meters import RequestMeters
 from bkctl.types import ResultCode
@@ -85,6 +86,7 @@ class Client:
 class Rig:
     def __init__(self) -> None:
         self.loop, self.reads, self.stage = Loop(), Reads(), Stage()
+        self.memory = ConnectionMemory(COUNT * 16 << 10)
         bookie = SimpleNamespace(reads=self.reads)
         self.polls = LongPolls(
             bookie,  # type: ignore[arg-type]
@@ -92,6 +94,7 @@ class Rig:
             self.loop,  # type: ignore[arg-type]
             RequestMeters(),
             ManualClock(),
+            memory=self.memory,
             polls_max=2 * COUNT,
             polls_per_client_max=2 * COUNT,
         )
