@@ -52,7 +52,7 @@ class BookieProcess:
         """Start it and wait until its port is open. Raises RuntimeError with its last words."""
         folder.mkdir(parents=True)
         self.name = name
-        self.port = _free_port()
+        self.port = free_port()
         self._log = folder / "log"
         lines = {
             **conf,
@@ -113,7 +113,8 @@ def _our_command(conf: Path) -> list[str]:
     return [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(conf)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
