@@ -50,6 +50,8 @@ def _plain(value: object) -> object:
         return int(value)
     if isinstance(value, tuple):
         return {"tuple": [_plain(item) for item in value]}
+    if isinstance(value, list):  # in a manifest that an earlier run left
+        return {"list": [_plain(item) for item in value]}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, BkctlError):
@@ -67,6 +69,8 @@ def _value(plain: Any) -> Any:
         return plain
     if "tuple" in plain:
         return tuple(_value(item) for item in plain["tuple"])
+    if "list" in plain:
+        return [_value(item) for item in plain["list"]]
     if "bytes" in plain:
         return bytes.fromhex(plain["bytes"])
     if "error" in plain:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import bkctl.spark
 from bkctl.admin.offline.rebuild.location_build import Table
-from bkctl.admin.offline.rebuild.location_runs import Run
-from bkctl.admin.offline.rebuild.state import LogManifest
+from bkctl.admin.offline.rebuild.location_runs import Run, no_rows, write_run
+from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory
 from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,
@@ -22,6 +23,7 @@ from bkctl.errors import (
     StorageError,
 )
 from bkctl.kvstore.base import StoreClosedError
+from bkctl.scan.directory import LogFile
 from bkctl.spark.answers import decode_answer, encode_answer
 
 RUN = Run("/d/logs/0-0.run", 12, 0xFFFFFFFF)
@@ -57,6 +59,20 @@ def test_an_error_comes_back_as_it_was(error: BkctlError) -> None:
 def test_an_error_of_a_narrower_kind_comes_back_as_the_common_one() -> None:
     found, _ = decode_answer(encode_answer(StoreClosedError("closed"), 0))
     assert type(found) is StorageError
+
+
+def test_a_manifest_that_an_earlier_run_left_comes_back_as_it_was(tmp_path: Path) -> None:
+    """From its file it has lists where it had tuples."""
+    work = WorkDirectory(str(tmp_path / "work"))
+    work.prepare("logs")
+    log = tmp_path / "3.log"
+    log.write_bytes(bytes(100))
+    run = write_run(work.run_path(3, 0), no_rows())
+    changed_ns = log.stat().st_mtime_ns
+    work.keep(replace(MANIFEST, size_bytes=100, mtime_ns=changed_ns, runs=(run,), lost=(1,), missing=("x",)))
+    kept = work.manifest(LogFile(str(log), 3, 100), "auto")
+    assert kept is not None
+    assert decode_answer(encode_answer(kept, 0)) == (kept, 0)
 
 
 class Harmful:
