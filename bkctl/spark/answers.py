@@ -31,7 +31,7 @@ def decode_answer(text: object) -> tuple[Any, int]:
     try:
         outcome, done = json.loads(text if isinstance(text, str) else "")
         return _value(outcome), int(done)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ConnectionFailedError(f"Spark gives an answer that no task of ours makes: {error}") from None
 
 

@@ -39,6 +39,7 @@ from bkctl.pipeline.tables.options import parse_flag, parse_log_ids, parse_optio
 from bkctl.server.http import audit_line, replies
 from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.http.guard import Guard
+from bkctl.spark.answers import decode_answer
 from bkctl.spark.stream import StreamOptions
 from tests.fuzz.target import Target, check_message, json_seeds, one_of, seeds_of
 
@@ -385,6 +386,20 @@ def http_body(data: bytes) -> None:
         _json(data, "http://b")
 
 
+def spark_answers(data: bytes) -> None:
+    """What Spark gives for a task's answer is a value of ours, or no answer of a task."""
+    with suppress(ConnectionFailedError):
+        _, done = decode_answer(data.decode("utf-8", "surrogateescape"))
+        assert isinstance(done, int)
+
+
+_ANSWERS = [
+    [{"kind": "Run", "fields": {"path": "x", "rows": 1, "checksum": 5}}, 7],
+    [{"error": "CorruptionError", "message": "m", "facts": {"offset": 5}}, 7],
+    [{"tuple": [{"bytes": "00ff"}, None]}, 7],
+]
+
+
 def _request_seeds() -> list[bytes]:
     head = b" HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n"
     return [
@@ -452,6 +467,12 @@ TARGETS = [
         (b"/api/v1/", b"Host: ", b"Origin: ", b"Authorization: Bearer ", b"%2f", b"Content-Length: "),
         bytes_per_byte=2000,
         weight=2,
+    ),
+    Target(
+        "spark-answers",
+        spark_answers,
+        lambda: [b"[1, Infinity]", b"[" * 100_000, *(seed for each in _ANSWERS for seed in json_seeds(each))],
+        (b"Infinity", b"NaN", b'{"tuple": ['),
     ),
     Target("http-body", http_body, lambda: [b'{"flushInterval": "5"}', b"[[[[", b"5", b"[" * 100_000]),
 ]

@@ -83,6 +83,7 @@ class Harmful:
 @pytest.mark.parametrize(
     "answer",
     [
+        "[1, Infinity]",
         pickle.dumps((Harmful(), 0)),
         "",
         "[]",
