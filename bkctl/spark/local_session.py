@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +37,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     PUSHDOWN_SETTING: "true",
 }
+#: Process and path of each that a session of this program has.
+_warehouses: list[tuple[int, str]] = []
 
 
 def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> SparkSession:
@@ -88,6 +92,7 @@ def session_for_work(master: str, memory_bytes: int) -> Iterator[SparkSession]:
     finally:
         if before is None:
             found.stop()
+            _remove_warehouses()
 
 
 def _active() -> SparkSession | None:
@@ -113,10 +118,28 @@ def _local_settings(master: str) -> dict[str, str]:
         settings["spark.python.daemon.module"] = "bkctl.spark.worker_daemon"
         settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * (os.cpu_count() or 1)))
         settings["spark.local.dir"] = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
-        settings["spark.sql.warehouse.dir"] = os.path.join(
-            tempfile.gettempdir(), f"bkctl-spark-warehouse-{os.getuid()}"
-        )
+        if not master.startswith("local-cluster"):
+            # Spark makes the secret up: in a setting everybody would see it on the command line of its Java.
+            settings["spark.authenticate"] = "true"
+        if _active() is None:
+            settings["spark.sql.warehouse.dir"] = _new_warehouse()
     return settings
+
+
+def _new_warehouse() -> str:
+    """Make a directory for the tables of a session, this user's alone; it goes with the process."""
+    path = tempfile.mkdtemp(prefix="bkctl-spark-warehouse-")
+    if not _warehouses:
+        atexit.register(_remove_warehouses)
+    _warehouses.append((os.getpid(), path))
+    return path
+
+
+def _remove_warehouses() -> None:
+    for owner, path in _warehouses:
+        if owner == os.getpid():  # and not a fork of it
+            shutil.rmtree(path, ignore_errors=True)
+    _warehouses.clear()
 
 
 @contextmanager
