@@ -1,17 +1,12 @@
 """Ids and enums of BookKeeper, without behaviour.
 
-Ids are plain integers everywhere (a ledger id is an i64 >= 0, an entry id an i64 >= 0, a log id an
-i32 >= 0, a journal id an i64 >= 0); the aliases say which one a signature means.
+Ids are plain integers everywhere: a ledger id is an i64 >= 0, an entry id an i64 >= 0, a log id an i32 >= 0,
+a journal id an i64 >= 0.
 """
 
 from __future__ import annotations
 
 import enum
-
-LedgerId = int
-EntryId = int
-LogId = int
-JournalId = int
 
 
 class DigestType(enum.Enum):

@@ -83,12 +83,6 @@ def segment_of(metadata: LedgerMetadata, entry: int) -> Segment:
     raise UsageError(f"entry {entry} stands before the ledger's first segment")
 
 
-def bookies_of(metadata: LedgerMetadata, entry: int) -> tuple[str, ...]:
-    """The bookies that hold ``entry``, in the order in which they are read."""
-    ensemble = segment_of(metadata, entry).bookies
-    return tuple([ensemble[index] for index in Distribution.of(metadata).write_set(entry)])
-
-
 def segment_entries(metadata: LedgerMetadata, end: int) -> Iterator[tuple[Segment, range]]:
     """Every segment with its entries; those of the last one are before ``end``."""
     starts = [segment.first_entry for segment in metadata.segments[1:]] + [end]

@@ -240,12 +240,6 @@ def encode_record(record: JournalRecord) -> bytes:
     return _I32.pack(record.size) + record.body
 
 
-def entry_record(body: bytes) -> JournalRecord:
-    """A data record around an entry's body (``codec.entry``)."""
-    ledger, entry = _KEY.unpack_from(body)
-    return JournalRecord(RecordKind.ENTRY, len(body), ledger, entry, body)
-
-
 def master_key_record(ledger: int, key: bytes) -> JournalRecord:
     """The record that makes a ledger known before its first data."""
     return _special(RecordKind.MASTER_KEY, ledger, _I32.pack(len(key)) + key)

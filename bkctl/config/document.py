@@ -83,21 +83,6 @@ def man_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def key_rows() -> list[dict[str, str]]:
-    """One row per key, for ``-X list``: key, type, unit, default, state, meaning."""
-    return [
-        {
-            "key": key.name,
-            "type": key.kind.value,
-            "unit": key.unit,
-            "default": default_of(key),
-            "state": key.state.value,
-            "meaning": key.doc or key.reason,
-        }
-        for key in SERVER_KEYS.values()
-    ]
-
-
 def default_of(key: ConfigKey) -> str:
     """What counts without the key, for people."""
     return key.default_text or key.text_of(key.default) or "none"

@@ -39,12 +39,6 @@ _KINDS: dict[str, LedgerLayout | None] = {
     "hierarchical": LedgerLayout.HIERARCHICAL,
     "longhierarchical": LedgerLayout.LONG,
 }
-_FACTORIES = {
-    "FlatLedgerManagerFactory": "flat",
-    "HierarchicalLedgerManagerFactory": "hierarchical",
-    "LongHierarchicalLedgerManagerFactory": "longhierarchical",
-    "LegacyHierarchicalLedgerManagerFactory": "legacyhierarchical",
-}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<authority>[^/]*)(?P<path>/.*)?\Z", re.DOTALL)
 _PULSAR = "metadata-store:"
 _OTHER_PULSAR_STORES = ("oxia:", "etcd:", "rocksdb:", "memory:")
@@ -97,25 +91,6 @@ def parse_metadata_uri(text: str) -> MetadataUri:
             f"metadata URI {text[:200]!r}: expected embedded:///absolute/path/of/a/file (three slashes)"
         )
     return MetadataUri(text, driver, layout, (), DEFAULT_ROOT, path)
-
-
-def assemble_metadata_uri(
-    zk_servers: str, zk_ledgers_root_path: str = DEFAULT_ROOT, ledger_manager: str | None = None
-) -> str:
-    """The URI that the keys zkServers, zkLedgersRootPath and ledgerManagerFactoryClass (or -Type) mean.
-
-    ``ledger_manager`` is a class or a type; blank means what LAYOUT says. Raises UsageError.
-    """
-    servers = [server.strip() for server in re.split("[,;]", zk_servers) if server.strip()]
-    if not servers:
-        raise UsageError("neither metadataServiceUri nor zkServers is set")
-    kind = "null"
-    if ledger_manager and ledger_manager.strip():
-        name = ledger_manager.strip().rpartition(".")[2]
-        kind = _FACTORIES.get(name, name.lower())
-    uri = f"{ZOOKEEPER}+{kind}://{';'.join(servers)}{zk_ledgers_root_path}"
-    parse_metadata_uri(uri)
-    return uri
 
 
 def open_metadata_store(

@@ -22,8 +22,6 @@ from typing import Literal
 
 from bkctl.errors import UsageError
 
-SUMMARY = "summary"
-
 #: The job that is no SQL text (``bkctl.pipeline.index_rebuild``).
 REBUILD_NAME = "index-rebuild"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.clock import ManualClock
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.engine.entrylog import log_writer
 from bkctl.engine.entrylog.entry_logger import EntryLogger
@@ -23,6 +22,7 @@ from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.failures import NoSpaceError, SyncError
 from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem, FileOperation
 from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.manual_clock import ManualClock
 from tests.unit.engine.entrylog.entry_logging import (
     CURRENT,
     Model,

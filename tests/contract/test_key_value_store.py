@@ -17,9 +17,10 @@ import rocksdict
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.kvstore import lock_holder, rocksdb, rocksdb_store, synced_log
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueStore, Put, Row, SortedFileWriter
-from bkctl.kvstore.memory import MemoryFiles, MemoryFileWriter, MemoryStore
+from bkctl.kvstore.memory import MemoryFiles, MemoryStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
+from tests.support.memory_table_files import MemoryFileWriter
 
 Rows = dict[bytes, bytes]
 PROFILES = [LOCATIONS_PROFILE, LEDGERS_PROFILE]

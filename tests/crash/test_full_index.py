@@ -18,12 +18,12 @@ from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import ReadOnlyBookieError
 from bkctl.kvstore.base import KeyValueStore
-from bkctl.kvstore.faulty import FaultyStore, StoreFaultRule
 from bkctl.kvstore.profile import LOCATIONS_PROFILE, StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.vfs import PosixFileSystem
 from tests.support.engine_rig import KEY, Answers, entry_body
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.waiting import until
 
 ENTRIES = 2000

@@ -10,7 +10,7 @@ import pytest
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.ledger_storage import StorageSettings
 from bkctl.errors import BkctlError
-from bkctl.kvstore.faulty import StoreFaultRule
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
 SETTINGS = StorageSettings(write_cache_bytes_max=1 << 20, flush_batch_entries_max=4, read_ahead_entries_max=3)

@@ -34,7 +34,7 @@ from bkctl.config.byte_size import parse_byte_size
 from bkctl.config.loader import load
 from bkctl.config.properties import load_properties, split_list
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, NotFoundError, UsageError
-from bkctl.metadata.uri import assemble_metadata_uri, parse_metadata_uri
+from bkctl.metadata.uri import parse_metadata_uri
 from bkctl.pipeline.tables.options import parse_flag, parse_log_ids, parse_options, parse_ranges, parse_size
 from bkctl.server.http import audit_line, replies
 from bkctl.server.http.admin import HttpAdmin
@@ -95,10 +95,6 @@ def metadata_uri(data: bytes) -> None:
         assert found.text == text
         assert found.servers or found.driver != "zk"
         assert found.driver == "embedded" or found.root.startswith("/")
-    servers, _, rest = text.partition(" ")
-    root, _, manager = rest.partition(" ")
-    with suppress(UsageError):
-        parse_metadata_uri(assemble_metadata_uri(servers, root or "/ledgers", manager or None))
 
 
 def _numbers(text: str) -> None:

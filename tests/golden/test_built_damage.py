@@ -24,6 +24,7 @@ from bkctl.scan.damage import Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
+from tests.support.journal_records import entry_record
 
 FILES = PosixFileSystem()
 CRC32C = Digester(DigestType.CRC32C)
@@ -70,7 +71,7 @@ def built_journal(keys: list[Key], *, padded: bool) -> Built:
     at = {}
     for number, key in enumerate(keys, 1):
         at[key] = len(data)
-        data += journal.encode_record(journal.entry_record(body(*key)))
+        data += journal.encode_record(entry_record(body(*key)))
         padding = journal.padding_record(len(data), 512) if padded and number % 10 == 0 else None
         if padding is not None:
             data += journal.encode_record(padding)

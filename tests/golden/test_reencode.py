@@ -37,6 +37,7 @@ from bkctl.scan.journal import JournalScan
 from bkctl.scan.records import RecordScan
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
+from tests.support.journal_records import entry_record
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = PosixFileSystem()
@@ -103,7 +104,7 @@ def rebuilt_record(record: JournalRecord, position: int, book: DigestBook, align
     """A journal's record made by the constructor of its kind."""
     codec = journal_codec
     if record.kind is RecordKind.ENTRY:
-        made = codec.entry_record(rebuilt_entry(record.body, book))
+        made = entry_record(rebuilt_entry(record.body, book))
     elif record.kind is RecordKind.MASTER_KEY:
         made = codec.master_key_record(record.ledger, record.blob)
     elif record.kind is RecordKind.FENCE:

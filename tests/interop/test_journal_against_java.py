@@ -24,6 +24,7 @@ from tests.support.java_bookkeeper import (
     sample_directory,
     start_driver,
 )
+from tests.support.journal_records import entry_record
 
 pytestmark = pytest.mark.interop
 
@@ -131,7 +132,7 @@ def records_for(version: int) -> list[codec.JournalRecord]:
         body = encode(EntryHeader(ledger, 3, 2, 12), b"payload" * ledger, Digester.of(digest, b"pw"))
         if version >= 3:
             records.append(codec.master_key_record(ledger, master_key(b"pw")))
-        records.append(codec.entry_record(body))
+        records.append(entry_record(body))
         if version >= 4:
             records.append(codec.fence_record(ledger))
         if version >= 6:
@@ -165,7 +166,7 @@ def test_java_reads_a_journal_that_we_wrote(
 def test_java_crosses_padding_wherever_it_starts(java: JavaDriver, tmp_path: Path, left: int) -> None:
     """With fewer than 8 bytes left in the block, padding runs to the end of the next one."""
     body_bytes = 512 - left - 4
-    record = codec.entry_record(bytes(16) + b"x" * (body_bytes - 16))
+    record = entry_record(bytes(16) + b"x" * (body_bytes - 16))
     data = codec.encode_header(6) + codec.encode_record(record)
     padding = codec.padding_record(len(data), 512)
     padded = data + (codec.encode_record(padding) if padding else b"")
@@ -176,7 +177,7 @@ def test_java_crosses_padding_wherever_it_starts(java: JavaDriver, tmp_path: Pat
 
 
 def test_a_cut_journal_ends_for_java_and_for_us_at_the_same_record(java: JavaDriver, tmp_path: Path) -> None:
-    record = codec.encode_record(codec.entry_record(bytes(40)))
+    record = codec.encode_record(entry_record(bytes(40)))
     whole = codec.encode_header(6) + record * 3
     for journal_id, size in enumerate(range(len(whole) - 60, len(whole), 7)):
         path = write_journal(tmp_path, journal_id, whole[:size])

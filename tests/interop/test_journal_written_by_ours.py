@@ -12,6 +12,7 @@ from bkctl.codec import journal as codec
 from bkctl.engine.journal import Journal, JournalBatch, JournalSettings, zeros_ahead
 from bkctl.vfs import PosixFileSystem
 from tests.support.java_bookkeeper import JavaDriver, start_driver
+from tests.support.journal_records import entry_record
 from tests.support.journal_rig import RecordingSink, body
 
 pytestmark = pytest.mark.interop
@@ -28,7 +29,7 @@ def java() -> Iterator[JavaDriver]:
 def records_of(number: int, version: int) -> list[codec.JournalRecord]:
     """One batch: a key before the first entry, sizes around those of blocks, a fence, a LAC."""
     sizes = [24, 100, 480, 496, 504, 505, 512, 3000, 70_000]
-    records = [codec.entry_record(body(number, entry, size)) for entry, size in enumerate(sizes)]
+    records = [entry_record(body(number, entry, size)) for entry, size in enumerate(sizes)]
     records.insert(0, codec.master_key_record(number, bytes(range(20))))
     records.append(codec.fence_record(number))
     if version >= 6:

@@ -18,6 +18,7 @@ from bkctl.codec.digest import Digester
 from bkctl.codec.entry import BODY_BYTES_MAX
 from bkctl.errors import CorruptionError
 from bkctl.types import DigestType
+from tests.support.journal_records import entry_record
 from tests.support.log_builder import ALL_DIGESTERS
 
 HEADER = entrylog.EntryLogHeader(1, 1024, 2)
@@ -156,13 +157,13 @@ _records = st.one_of(
     st.builds(journals.fence_record, _id),
     st.builds(journals.explicit_lac_record, _id, st.binary(max_size=60)),
     st.builds(
-        lambda ledger, entry, rest: journals.entry_record(struct.pack(">qq", ledger, entry) + rest),
+        lambda ledger, entry, rest: entry_record(struct.pack(">qq", ledger, entry) + rest),
         _id,
         _id,
         st.binary(max_size=100),
     ),
     st.builds(
-        lambda ledger, entry: journals.entry_record(struct.pack(">qq", ledger, entry)),
+        lambda ledger, entry: entry_record(struct.pack(">qq", ledger, entry)),
         _id,
         st.integers(-(2**63), -0x8001),
     ),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkctl.client.distribution import Distribution, bookies_of, segment_of
+from bkctl.client.distribution import Distribution, segment_of
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import UsageError
 from bkctl.types import LedgerState
@@ -92,6 +92,7 @@ def test_an_entry_belongs_to_the_last_segment_that_begins_at_or_before_it() -> N
         10,
     ]
     # The index counts from entry 0, not from the segment's first entry.
-    assert bookies_of(metadata, 4) == ("b3", "c3")
+    bookies = segment_of(metadata, 4).bookies
+    assert [bookies[slot] for slot in Distribution.of(metadata).write_set(4)] == ["b3", "c3"]
     with pytest.raises(UsageError):
         segment_of(metadata, -1)

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkctl.errors import BkctlError, NoEntryError, NoLedgerError, StorageError
-from bkctl.kvstore.faulty import StoreFaultRule
 from bkctl.vfs.faulty import FaultRule, FileOperation
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, random_settings
 from tests.support.engine_rig import Answers, EngineRig, small_settings
+from tests.support.faulty_store import StoreFaultRule
 
 WAIT_S = 20.0
 #: (operation, what the path ends in) of every kind of file that an engine changes or reads.

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.ledger_storage import LAST_ENTRY, StorageSettings
 from bkctl.errors import BkctlError, NoEntryError
-from bkctl.kvstore.faulty import StoreFaultRule
 from bkctl.vfs import FaultRule
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
 LEDGERS = st.integers(0, 3)

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from bkctl.client.distribution import bookies_of
+from bkctl.client.distribution import Distribution
 from bkctl.client.machine import Send
 from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult
 from bkctl.codec.ledger_metadata import Segment
@@ -86,7 +86,7 @@ def recovery_seconds(seed: int, hung: str | None, write_quorum: int) -> tuple[fl
     world.store = Store(world, metadata)
     for entry in range(60):
         body = ACCESS.encode(entry, -1, length_up_to(entry), payload(entry))
-        for name in bookies_of(metadata, entry):
+        for name in [names[slot] for slot in Distribution.of(metadata).write_set(entry)]:
             world.bookies[name].known = True
             world.bookies[name].entries[entry] = body
     ended: list[tuple[float, object]] = []

@@ -30,7 +30,6 @@ from bkctl.errors import (
     UnauthorizedError,
 )
 from bkctl.kvstore.base import Operation
-from bkctl.kvstore.faulty import FaultyStore, StoreOperation
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.scan.damage import Damage
@@ -47,6 +46,7 @@ from tests.support.engine_rig import (
     lac_packet,
     small_settings,
 )
+from tests.support.faulty_store import FaultyStore, StoreOperation
 
 WAIT_S = 20.0
 

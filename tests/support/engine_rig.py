@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bkctl.clock import ManualClock
 from bkctl.codec import digest, entry
 from bkctl.codec.digest import Digester
 from bkctl.engine.add_run import AddRun
@@ -23,11 +22,12 @@ from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
 from bkctl.errors import BkctlError, BookieError
-from bkctl.kvstore.faulty import FaultyStore
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.types import DigestType
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from tests.support.faulty_store import FaultyStore
+from tests.support.manual_clock import ManualClock
 
 KEY = digest.master_key(b"secret")
 OTHER_KEY = digest.master_key(b"other")

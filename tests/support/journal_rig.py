@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bkctl.clock import ManualClock
 from bkctl.codec.entry import frame
 from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
 from bkctl.errors import BkctlError
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.faulty import FaultRule, FileOperation
+from tests.support.manual_clock import ManualClock
 
 CURRENT = "/journal/current"
 #: How long a test waits for what must happen at once.

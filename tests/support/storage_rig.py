@@ -7,16 +7,16 @@ import struct
 import threading
 from typing import Any
 
-from bkctl.clock import ManualClock
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.ledger_storage import LedgerStorage, StorageSettings
 from bkctl.errors import BkctlError
-from bkctl.kvstore.faulty import FaultyStore
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from tests.support.faulty_store import FaultyStore
+from tests.support.manual_clock import ManualClock
 
 DIRECTORY = "/l0/current"
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from bkctl.clock import Clock, ManualClock, SystemClock
+from bkctl.clock import Clock, SystemClock
+from tests.support.manual_clock import ManualClock
 
 
 def test_the_system_clock_is_the_systems() -> None:

@@ -16,11 +16,11 @@ from bkctl.admin.offline.cookie_changes import (
     folders_to_lock,
     plan_files,
 )
-from bkctl.clock import ManualClock
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
+from tests.support.manual_clock import ManualClock
 
 FILES = PosixFileSystem()
 

@@ -6,10 +6,10 @@ import asyncio
 
 from bkctl.client.machine import Finished, Send, Unanswered
 from bkctl.client.slow_bookies import REMEMBERED_S, SLOW_AFTER_S, SlowBookies
-from bkctl.clock import ManualClock
 from bkctl.net.errors import RequestTimeoutError
 from bkctl.protocol.messages import ReadRequest
 from bkctl.types import ResultCode
+from tests.support.manual_clock import ManualClock
 from tests.unit.client_driver.test_driver import Scripted, driver_with
 
 

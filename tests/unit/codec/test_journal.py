@@ -14,7 +14,6 @@ from bkctl.codec.journal import (
     decode_record,
     encode_header,
     encode_record,
-    entry_record,
     explicit_lac_record,
     fence_record,
     journal_name,
@@ -24,6 +23,7 @@ from bkctl.codec.journal import (
     parse_journal_name,
 )
 from bkctl.errors import CorruptionError
+from tests.support.journal_records import entry_record
 
 KEY = bytes.fromhex("e793cbc379107648537183605cd361d3bb789a39")
 FIVE = "0000000000000005"

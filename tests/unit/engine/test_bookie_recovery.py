@@ -27,6 +27,7 @@ from tests.support.engine_rig import (
     lac_packet,
     small_settings,
 )
+from tests.support.journal_records import entry_record
 from tests.support.waiting import until
 
 
@@ -161,7 +162,7 @@ def test_the_fence_that_java_journaled_without_a_key_is_kept() -> None:
 def test_records_of_a_ledger_without_a_key_belong_to_a_deleted_one() -> None:
     rig = EngineRig()
     file = rig.memory.create("/journal0/current/1.txn")
-    record = journal_codec.encode_record(journal_codec.entry_record(entry_body(91, 0)))
+    record = journal_codec.encode_record(entry_record(entry_body(91, 0)))
     file.write_at(0, journal_codec.encode_header(6) + record)
     file.sync()
     with rig:

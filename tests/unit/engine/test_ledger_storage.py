@@ -15,8 +15,8 @@ from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.ledger_storage import LAST_ENTRY, StorageSettings
 from bkctl.errors import BookieIOError, NoEntryError, StorageError, UsageError
-from bkctl.kvstore.faulty import StoreFaultRule
 from bkctl.vfs import FaultRule, NoSpaceError
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of, key_of
 
 SECONDS = 20.0

@@ -10,8 +10,9 @@ import pytest
 
 from bkctl.errors import BkctlError, CorruptionError, StorageError
 from bkctl.kvstore.base import Delete, DeleteRange, Put
-from bkctl.kvstore.faulty import FaultyStore, StoreFaultRule
-from bkctl.kvstore.memory import MemoryFiles, MemoryFileWriter, MemoryStore
+from bkctl.kvstore.memory import MemoryFiles, MemoryStore
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
+from tests.support.memory_table_files import MemoryFileWriter
 
 Rows = dict[bytes, bytes]
 

@@ -18,11 +18,11 @@ import pytest
 from bkctl.errors import NoSpaceError, RefusedError, StorageError
 from bkctl.kvstore import rocksdb_rows, rocksdb_store
 from bkctl.kvstore.base import KeyValueStore, Put, Puts, StoreInUseError
-from bkctl.kvstore.faulty import FaultyStore, StoreFaultRule
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.waiting import until
 
 KEYS = [struct.pack(">qq", 1, number) for number in range(20_000)]

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.clock import ManualClock, SystemClock
+from bkctl.clock import SystemClock
 from bkctl.errors import ConnectionFailedError, CorruptionError, StorageError
 from bkctl.metadata.embedded import SqliteTree
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import NodeExistsError, SessionCallbacks
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.manual_clock import ManualClock
 
 PATIENCE_S = 20.0
 SETTINGS = MetadataSettings(session_timeout_ms=1_000, operation_timeout_ms=10_000, watch_poll_ms=10)

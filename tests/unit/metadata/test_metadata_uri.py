@@ -11,7 +11,7 @@ import pytest
 from bkctl.codec.ledger_path import LedgerLayout
 from bkctl.errors import UsageError
 from bkctl.metadata.settings import Credentials, MetadataSettings
-from bkctl.metadata.uri import assemble_metadata_uri, open_metadata_store, parse_metadata_uri
+from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
 
 
 @pytest.mark.parametrize(
@@ -97,32 +97,6 @@ def test_what_has_no_meaning_is_refused_with_the_reason(uri: str, reason: str) -
 def test_a_uri_that_a_conf_file_has_cut_at_its_comma_says_so() -> None:
     with pytest.raises(UsageError, match=r"separate servers with ';'"):
         parse_metadata_uri("zk+hierarchical://h1:2181")
-
-
-@pytest.mark.parametrize(
-    ("servers", "root", "manager", "uri"),
-    [
-        ("h:1", "/ledgers", None, "zk+null://h:1/ledgers"),
-        ("h1:1,h2:2", "/a/b", "", "zk+null://h1:1;h2:2/a/b"),
-        (
-            "h:1",
-            "/l",
-            "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory",
-            "zk+hierarchical://h:1/l",
-        ),
-        ("h:1", "/l", "org.apache.bookkeeper.meta.FlatLedgerManagerFactory", "zk+flat://h:1/l"),
-        ("h:1", "/l", "longhierarchical", "zk+longhierarchical://h:1/l"),
-    ],
-)
-def test_old_keys_make_a_uri(servers: str, root: str, manager: str | None, uri: str) -> None:
-    assert assemble_metadata_uri(servers, root, manager) == uri
-
-
-def test_old_keys_that_name_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"zkServers"):
-        assemble_metadata_uri(" , ")
-    with pytest.raises(UsageError, match=r"unknown ledger manager"):
-        assemble_metadata_uri("h:1", "/l", "org.example.OtherFactory")
 
 
 def test_only_a_zookeeper_uri_loads_kazoo(tmp_path: Path) -> None:

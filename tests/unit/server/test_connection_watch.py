@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.clock import ManualClock
 from bkctl.errors import RefusedError
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.server.bookie_server import BookieServer
@@ -36,6 +35,7 @@ from bkctl.server.handshakes import Handshakes
 from bkctl.server.http import bounded_listener
 from bkctl.types import ResultCode
 from tests.demo_client import DemoClient
+from tests.support.manual_clock import ManualClock
 from tests.support.wire_client import WireClient
 
 WAIT_S = 30.0

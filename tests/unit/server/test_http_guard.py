@@ -15,7 +15,6 @@ from aiohttp.test_utils import make_mocked_request
 from bkctl.admin.online import bookie_gc
 from bkctl.admin.online.http_address import is_loopback
 from bkctl.admin.online.http_json import TOKEN_HOSTS_VARIABLE, TOKEN_VARIABLE, base, call, require_named_host
-from bkctl.clock import ManualClock
 from bkctl.errors import ConnectionFailedError, RefusedError, UsageError
 from bkctl.server.embedded import EmbeddedBookie
 from bkctl.server.http.failed_attempts import (
@@ -28,6 +27,7 @@ from bkctl.server.http.failed_attempts import (
 from bkctl.server.http.guard import Guard, read_token
 from tests.support.admin_requests import ask
 from tests.support.java_http import request
+from tests.support.manual_clock import ManualClock
 
 TOKEN = "0123456789abcdef"
 CHANGES = [

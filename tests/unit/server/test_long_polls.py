@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bkctl.clock import ManualClock
 from bkctl.engine.ledger_descriptor import LacWatch
 from bkctl.protocol.messages import ReadRequest, Response
 from bkctl.server.bookie_server import ServerSettings
@@ -17,6 +16,7 @@ from bkctl.server.connection_memory import ConnectionMemory
 from bkctl.server.long_polls import LongPolls
 from bkctl.server.request_meters import RequestMeters
 from bkctl.types import ResultCode
+from tests.support.manual_clock import ManualClock
 from tests.support.served_engine import ServedEngine
 from tests.support.wire_client import WireClient
 

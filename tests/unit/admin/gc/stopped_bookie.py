@@ -12,12 +12,12 @@ from bkctl.admin.offline.holders import DirectoryLock
 from bkctl.admin.offline.index_check.layout import IndexSpace, index_spaces
 from bkctl.admin.offline.known_ledgers import Cluster, NoCluster, StoredCluster
 from bkctl.admin.offline.targets import directories
-from bkctl.clock import ManualClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.metadata.api import MetadataStore
 from bkctl.scan.metadata_dump import load_metadata_dump
 from tests.support.checked_bookie import FILES, CheckedBookie
 from tests.support.manifest import index_rows
+from tests.support.manual_clock import ManualClock
 
 CLOCK = ManualClock(4_000_000_000_000)
 #: Bytes of one of the rig's entries in a log: size word, header, CRC32C, payload.

@@ -17,13 +17,13 @@ from bkctl.admin.online.top.discovery import Target, target_of_url
 from bkctl.admin.online.top.live import LiveBookies
 from bkctl.admin.online.top.sample import BookieSample, ClusterSample, Mode, Source, Stage
 from bkctl.admin.online.top.source import Replay, SampleSource
-from bkctl.clock import ManualClock
 from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,
     NotFoundError,
     RefusedError,
 )
+from tests.support.manual_clock import ManualClock
 
 _Result = TypeVar("_Result")
 TIMEOUT_S = 5.0

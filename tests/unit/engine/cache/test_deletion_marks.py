@@ -11,8 +11,8 @@ from bkctl.engine.cache import deletion_marks, write_cache
 from bkctl.engine.cache.deletion_marks import DeletionMarks, empty
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.errors import BkctlError
-from bkctl.kvstore.faulty import StoreFaultRule
 from tests.support.counting_lock import CountingLock
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import StorageRig, entry_of
 
 

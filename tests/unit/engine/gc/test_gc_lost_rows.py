@@ -6,7 +6,7 @@ import pytest
 
 from bkctl.errors import ConnectionFailedError, NoSpaceError, StorageError
 from bkctl.kvstore.base import Delete
-from bkctl.kvstore.faulty import StoreFaultRule
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, opened
 

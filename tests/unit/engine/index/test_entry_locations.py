@@ -13,10 +13,10 @@ from bkctl.engine.index import entry_locations
 from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.kvstore.base import KeyValueStore
-from bkctl.kvstore.faulty import FaultyStore, StoreFaultRule
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
 
 
 @pytest.fixture(params=["memory", "rocksdb"])

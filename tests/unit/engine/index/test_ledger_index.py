@@ -22,13 +22,13 @@ from bkctl.engine.index.entry_locations import EntryLocationIndex
 from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.kvstore.base import KeyValueStore, Operation
-from bkctl.kvstore.faulty import FaultyStore, StoreFaultRule
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.index import LedgerIndex as LedgerScan
 from bkctl.scan.index_rows import LedgerRow
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.java_bookkeeper import copy_directory, sample_directory
 
 KEY = bytes.fromhex("e793cbc379107648537183605cd361d3bb789a39")

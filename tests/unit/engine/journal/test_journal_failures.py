@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from bkctl.clock import ManualClock
 from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
 from bkctl.errors import BkctlError, StorageError
 from bkctl.vfs import FaultyFileSystem
@@ -26,6 +25,7 @@ from tests.support.journal_rig import (
     memory,
     running,
 )
+from tests.support.manual_clock import ManualClock
 
 NO_ZEROS = JournalSettings(preallocation_bytes=0)
 BATCHES = 30

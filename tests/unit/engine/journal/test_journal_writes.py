@@ -21,6 +21,7 @@ from bkctl.errors import StorageError
 from bkctl.types import DigestType
 from bkctl.vfs import FaultyFileSystem, PosixFileSystem
 from bkctl.vfs.faulty import FaultRule
+from tests.support.journal_records import entry_record
 from tests.support.journal_rig import (
     CURRENT,
     Gate,
@@ -44,7 +45,7 @@ def test_golden_bytes_of_a_real_journal() -> None:
     """The bytes of formats.md 11.1, group by group as the Java bookie wrote them."""
     entry = encode(EntryHeader(5, 0, -1, 10), b"abcdefghij", Digester(DigestType.CRC32C))
     groups = [
-        [codec.master_key_record(5, MASTER_KEY), codec.entry_record(entry)],
+        [codec.master_key_record(5, MASTER_KEY), entry_record(entry)],
         [codec.fence_record(5)],
         [codec.explicit_lac_record(5, bytes.fromhex("000000000000000500000000000000019aea0d92"))],
     ]
