@@ -87,23 +87,6 @@ class LayoutManager(Protocol):
         Raises AlreadyExistsError when the root is there, NotFoundError when the root's parent is not.
         """
 
-    def format_cluster(self, *, force: bool = False) -> str:
-        """Forget every ledger, cookie and under-replication mark (Java ``metaformat``); a new instance id.
-
-        Makes a missing root with its parents. The layout stays what it was unless the URI names one. Raises
-        RefusedError while bookies are registered, unless ``force``: a running bookie would delete all its
-        ledgers at its next garbage collection.
-        """
-
-    def obstacles_to_nuke(self, instance_id: str | None) -> list[str]:
-        """Why :meth:`nuke_cluster` would refuse, in words; ``instance_id`` None leaves that check out."""
-
-    def nuke_cluster(self, instance_id: str | None) -> None:
-        """Delete the root with all below it.
-
-        Raises RefusedError with the obstacles: another instance id, registered bookies, foreign nodes.
-        """
-
 
 # --- registration -------------------------------------------------------------------------------------------
 

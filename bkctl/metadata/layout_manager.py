@@ -1,12 +1,11 @@
-"""The cluster as a whole: LAYOUT, INSTANCEID, initialising, formatting, deleting.
+"""The cluster as a whole: LAYOUT, INSTANCEID, initialising.
 
 Source: ``org.apache.bookkeeper.meta.ZkLayoutManager``, ``discover.ZKRegistrationManager``
-(``initNewCluster``, ``format``, ``nukeExistingCluster``).
+(``initNewCluster``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 
 from bkctl.codec.layout import LayoutText, decode_layout, encode_layout, layout_text
@@ -97,73 +96,3 @@ class TreeLayoutManager:
                 "create it first"
             ) from None
         return instance
-
-    def format_cluster(self, *, force: bool = False) -> str:
-        tree, root = self._tree, self._root
-        available = join(root, paths.AVAILABLE)
-        layout = self._configured or LedgerLayout.HIERARCHICAL
-        if self.cluster_exists():
-            layout = self._configured or self.layout()
-            if not force and (registered := self._registered()):
-                raise RefusedError(
-                    f"{tree.name}: bookies are registered at {root}: {', '.join(registered[:5])}; stop them "
-                    "first, a running bookie would delete its ledgers"
-                )
-            # First, so that a bookie that compares it with its cookie does not take ledgers for deleted.
-            self._delete_quietly(join(root, paths.INSTANCE_ID))
-            self._delete_contents()
-        for path in (root, available, join(available, paths.READ_ONLY)):
-            if tree.get(path) is None:
-                with contextlib.suppress(NodeExistsError):
-                    tree.create_with_parents(path, b"", below="/")
-        instance = str(uuid.uuid4())
-        tree.create(join(root, paths.LAYOUT), encode_layout(layout_text(layout)))
-        tree.create(join(root, paths.INSTANCE_ID), instance.encode())
-        return instance
-
-    def obstacles_to_nuke(self, instance_id: str | None) -> list[str]:
-        require_node(self._tree, self._root)
-        obstacles = []
-        stored = self.instance_id()
-        if instance_id is not None and stored != instance_id:
-            obstacles.append(f"the cluster's instance id is {stored}, not {instance_id}")
-        if registered := self._registered():
-            obstacles.append(f"bookies are registered: {', '.join(registered[:5])}")
-        foreign = [
-            name
-            for name in sorted(self._tree.children(self._root) or ())
-            if not (paths.is_special(name) or paths.is_ledger_directory(name))
-        ]
-        if foreign:
-            obstacles.append(f"nodes that are not BookKeeper's: {', '.join(foreign[:5])}")
-        return obstacles
-
-    def nuke_cluster(self, instance_id: str | None) -> None:
-        if obstacles := self.obstacles_to_nuke(instance_id):
-            raise RefusedError(f"{self._tree.name}: {self._root} is not deleted: {'; '.join(obstacles)}")
-        self._delete_quietly(join(self._root, paths.INSTANCE_ID))
-        self._tree.delete_tree(self._root)
-
-    def _registered(self) -> list[str]:
-        available = join(self._root, paths.AVAILABLE)
-        names = set(self._tree.children(available) or ()) - {paths.READ_ONLY}
-        return sorted(names | set(self._tree.children(join(available, paths.READ_ONLY)) or ()))
-
-    def _delete_contents(self) -> None:
-        tree, root = self._tree, self._root
-        for name in tree.children(root) or ():
-            if (
-                paths.is_ledger_directory(name)
-                or name in (paths.ID_GENERATOR, paths.LONG_ID_GENERATOR, paths.LAYOUT, paths.COOKIES)
-                or name.startswith(paths.SEQUENCE_PREFIX)
-            ):
-                tree.delete_tree(join(root, name))
-        under = join(root, paths.UNDER_REPLICATION)
-        for name in ("ledgers", "locks"):
-            path = join(under, name)
-            for child in tree.children(path) or ():
-                tree.delete_tree(join(path, child))
-
-    def _delete_quietly(self, path: str) -> None:
-        with contextlib.suppress(NodeMissingError):
-            self._tree.delete(path)

@@ -27,8 +27,6 @@ SEQUENCE_PREFIX = "ID-"
 HIGH_BITS_PREFIX = "HOB-"
 UNDER_REPLICATION = "underreplication"
 
-_SPECIAL = {AVAILABLE, COOKIES, LAYOUT, INSTANCE_ID, UNDER_REPLICATION, ID_GENERATOR, LONG_ID_GENERATOR}
-
 #: First directories of the two trees, and a ledger of the flat layout (Java lists those of ten digits only).
 LEGACY_DIRECTORY = re.compile(r"[0-9]{2}\Z")
 LONG_DIRECTORY = re.compile(r"[0-9]{3}\Z")
@@ -36,16 +34,6 @@ FLAT_LEDGER = re.compile(r"L[0-9]{10,19}\Z")
 
 # As upstream: the part ":-_" is a range and lets some more signs pass.
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+\Z")
-
-
-def is_special(name: str) -> bool:
-    """Whether a child of the root is BookKeeper's own and no ledger."""
-    return name in _SPECIAL or name.startswith(SEQUENCE_PREFIX)
-
-
-def is_ledger_directory(name: str) -> bool:
-    """Whether a child of the root is a ledger, or holds ledgers."""
-    return any(found.match(name) for found in (LEGACY_DIRECTORY, LONG_DIRECTORY, FLAT_LEDGER))
 
 
 def check_bookie_id(bookie: str) -> str:

@@ -215,15 +215,6 @@ class NodeTree(abc.ABC):
                 except NodeExistsError:
                     continue  # somebody else made it in between
 
-    def delete_tree(self, path: str) -> None:
-        """Remove a node with all below it, leaves first; what is gone already is fine."""
-        for name in self.children(path) or ():
-            self.delete_tree(join(path, name))
-        try:
-            self.delete(path)
-        except NodeMissingError:
-            return
-
 
 def require_node(tree: NodeTree, path: str) -> None:
     """Raise NoClusterError unless the node, a cluster's root, is there."""

@@ -24,6 +24,7 @@ from bkctl.scan.metadata_dump import DumpKind, load_metadata_dump
 from bkctl.types import DigestType, LedgerState
 from bkctl.vfs import PosixFileSystem
 from tests.support.autorecovery_nodes import holder_text, mark_text
+from tests.support.cluster_removal import format_cluster
 
 Run = Callable[..., Any]
 
@@ -109,7 +110,7 @@ def test_a_cluster_that_is_formatted_while_it_is_dumped_leaves_no_file(
         def formatted_in_the_middle() -> Iterator[DumpedNode]:
             for at, node in enumerate(dump.nodes):
                 if at == 3:
-                    store.layout.format_cluster()
+                    format_cluster(store)
                 yield node
 
         path = tmp_path / "dump.json"

@@ -36,6 +36,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import NodeTree
 from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
+from tests.support.cluster_removal import format_cluster, remove_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 WRITABLE, READ_ONLY = RegistrationMode.WRITABLE, RegistrationMode.READ_ONLY
@@ -213,7 +214,6 @@ QUESTIONS: list[Callable[[TreeMetadataStore], object]] = [
     lambda store: store.layout.read_layout(),
     lambda store: store.layout.layout(),
     lambda store: store.layout.instance_id(),
-    lambda store: store.layout.obstacles_to_nuke(None),
     lambda store: store.registration.bookies(),
     lambda store: store.registration.registration(BOOKIE),
     lambda store: store.registration.register(BOOKIE, WRITABLE, INFO),
@@ -289,48 +289,6 @@ def test_ledgers_that_a_guessed_layout_would_hide_are_not_reported_as_gone(
     for question in (lambda: list(store.ledgers.ledgers()), lambda: store.ledgers.ledger_exists(4)):
         with pytest.raises(RefusedError, match=r"has no LAYOUT"):
             question()
-
-
-def test_formatting_forgets_ledgers_and_cookies_and_keeps_the_layout(site: Site) -> None:
-    store = site.open("longhierarchical")
-    before = store.layout.initialise_cluster()
-    store = site.open()
-    store.ledgers.create_ledger(5, metadata_of(5))
-    store.ledgers.new_ledger_id()
-    store.cookies.create_cookie(BOOKIE, b"cookie")
-    other = site.open()
-    other.registration.register(OTHER, READ_ONLY, INFO)
-    with pytest.raises(RefusedError, match=OTHER):
-        store.layout.format_cluster()
-    assert store.ledgers.ledger_exists(5)
-    other.registration.unregister()
-    after = store.layout.format_cluster()
-    assert after != before
-    assert store.layout.instance_id() == after
-    assert not store.ledgers.ledger_exists(5)
-    assert store.cookies.cookies() == {}
-    assert store.layout.layout() is LedgerLayout.LONG
-
-
-def test_formatting_makes_a_cluster_where_there_is_none(site: Site) -> None:
-    opened = site.open()
-    assert opened.layout.format_cluster() == opened.layout.instance_id()
-    assert opened.registration.bookies() == RegisteredBookies((), ())
-
-
-def test_nuking_checks_first_and_then_leaves_nothing(site: Site, store: TreeMetadataStore) -> None:
-    instance = store.layout.instance_id()
-    site.tree(store).create(f"{store.root}/disableHealthCheck")
-    store.registration.register(BOOKIE, READ_ONLY, INFO)
-    with pytest.raises(RefusedError) as refused:
-        store.layout.nuke_cluster("another")
-    for obstacle in ("not another", BOOKIE, "disableHealthCheck"):
-        assert obstacle in str(refused.value)
-    store.registration.unregister()
-    site.tree(store).delete(f"{store.root}/disableHealthCheck")
-    store.ledgers.create_ledger(1, metadata_of(1))
-    store.layout.nuke_cluster(instance)
-    assert not store.layout.cluster_exists()
 
 
 # --- registration -------------------------------------------------------------------------------------------
@@ -656,9 +614,9 @@ def test_a_list_does_not_end_well_when_the_cluster_goes_meanwhile(
     assert next(ranges).ledgers == (1,)
     other = site.open()
     if what == "removed":
-        other.layout.nuke_cluster(None)
+        remove_cluster(other)
     else:
-        other.layout.format_cluster()
+        format_cluster(other)
     with pytest.raises((NoClusterError, RefusedError)):
         list(ranges)
 

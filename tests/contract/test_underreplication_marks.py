@@ -15,6 +15,7 @@ from bkctl.metadata.api import NoClusterError
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.autorecovery_nodes import holder_text, mark_text
+from tests.support.cluster_removal import remove_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 MARK = UnderreplicatedMark(("bookie-1:3181", "bookie-2:3181"), 1795263329069)
@@ -87,7 +88,7 @@ def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore
         put(store, mark_path(ledger), mark_text(MARK))
     listing = store.underreplication.marked_ledgers()
     assert next(listing) == (3, MARK)
-    store.layout.nuke_cluster(store.layout.instance_id())
+    remove_cluster(store)
     with pytest.raises(NoClusterError):
         list(listing)
 

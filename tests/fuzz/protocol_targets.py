@@ -12,7 +12,7 @@ from bkctl.admin.online.load.answers import AnswerCounter
 from bkctl.client.ops.ledger_access import DoNotKnow, LedgerAccess, LedgerEntry
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5, SaslError
-from bkctl.protocol import answers, v2, v3
+from bkctl.protocol import v2, v3
 from bkctl.protocol.batch import RequestParser
 from bkctl.protocol.connection import ClientConnection, Completed, ServerConnection
 from bkctl.protocol.entry_list import decode_entry_list, encode_entry_list
@@ -292,39 +292,6 @@ def frames(data: bytes) -> None:
     assert found[0] == found[1]
 
 
-def _added(data: bytes) -> None:
-    keys, stop = answers.added_v2(data, 0, len(data))
-    assert stop == 28 * len(keys)
-    for at, key in enumerate(keys):
-        response = v2.decode_response(data[28 * at + 4 : 28 * at + 28])
-        assert isinstance(response, AddResponse)
-        assert response.code is ResultCode.OK
-        assert struct.pack(">qq", response.ledger, response.entry) == key
-
-
-def _read(data: bytes) -> None:
-    keys, sizes, stop = answers.read_v2(data, 0, len(data))
-    assert stop == sum(28 + size for size in sizes) <= len(data)
-    assert len(keys) == len(sizes)
-
-
-def _succeeded(data: bytes) -> None:
-    for loop in (answers.added_v3, answers.read_v3):
-        txns, stop = loop(data, 0, len(data))
-        assert 0 <= stop <= len(data)
-        position = 0
-        for txn in txns:
-            (length,) = LENGTH.unpack_from(data, position)
-            try:
-                response = v3.decode_response(data[position + 4 : position + 4 + length])
-            except ProtocolError:
-                pass  # what is behind the status is not looked at
-            else:
-                assert response.txn_id == txn
-            position += 4 + length
-        assert position == stop
-
-
 def _counted(data: bytes) -> None:
     """The load generator counts no answer that is not there, or finds the connection of no use.
 
@@ -340,19 +307,16 @@ def _counted(data: bytes) -> None:
             assert total * 5 <= len(data)
 
 
-_ANSWER_LOOPS = [_added, _read, _succeeded, _counted]
-
-
 def answer_loops(data: bytes) -> None:
-    """The tight loops over answers agree with the decoders."""
-    one_of(data, _ANSWER_LOOPS)
+    """The tight loop over answers counts none too many."""
+    one_of(data, [_counted])
 
 
 def _answer_seeds() -> list[bytes]:
     added = [encode_frame(_answered(request)[-1]) for request in (_V2_REQUESTS[0], _V3_REQUESTS[0])]
     read = [encode_frame(_answered(request)[-1]) for request in (_V2_REQUESTS[2], _V3_REQUESTS[2])]
     counted = [b"\0\7\7\7" + added[0] * 12, b"\xff\7\7\7" + added[1] * 12, b"\0\7\7\7" + read[0] * 3]
-    return seeds_of([[added[0] * 3], [read[0] * 3], [added[1] * 3, read[1] * 3], counted])
+    return seeds_of([counted])
 
 
 def entry_list(data: bytes) -> None:

@@ -18,6 +18,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.pipeline.tables.ledger_source import described_ledgers
 from bkctl.types import LedgerState
 from bkctl.vfs import PosixFileSystem
+from tests.support.cluster_removal import delete_tree
 
 METADATA = LedgerMetadata(3, 1, 1, 1, 0, -1, LedgerState.CLOSED, (Segment(0, ("a:1",)),))
 
@@ -35,7 +36,7 @@ class Changing(MemoryTree):
 
     def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | None]]:
         listed = list(paths)
-        self.delete_tree(self._removed)
+        delete_tree(self, self._removed)
         return super().get_many(listed)
 
 

@@ -11,6 +11,7 @@ from bkctl.client.machine import ChooseBookies
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import MetadataStore, RegistrationManager, RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.cluster_removal import remove_cluster
 
 BOOKIES = [f"10.0.{rack}.{host}:3181" for rack in (1, 2) for host in (1, 2)]
 
@@ -29,7 +30,7 @@ def registration() -> Iterator[RegistrationManager]:
     for store in stores:
         store.close()
     with open_metadata_store("memory://bookie-choice") as store:
-        store.layout.nuke_cluster(None)
+        remove_cluster(store)
 
 
 def test_writable_bookies_outside_the_ensemble(registration: RegistrationManager) -> None:

@@ -17,6 +17,7 @@ from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import READS_AT_ONCE
 from bkctl.types import DigestType
 from tests.support.autorecovery_nodes import mark_text
+from tests.support.cluster_removal import delete_tree
 from tests.support.counted_tree import CountedTree
 
 ROOT = "/ledgers"
@@ -86,7 +87,7 @@ def test_ledgers_of_a_cluster_that_is_gone_are_not_missing(
     make(store, range(3))
     assert [ledger for ledger, found in store.ledgers.read_ledgers([2, 9, 0]) if found is None] == [9]
     assert list(store.ledgers.missing_ledgers([2, 9, 0, 8])) == [9, 8]
-    tree.delete_tree(ROOT)
+    delete_tree(tree, ROOT)
     with pytest.raises(NoClusterError):
         list(store.ledgers.read_ledgers([2]))
     with pytest.raises(NoClusterError):

@@ -418,7 +418,9 @@ def test_nested_roots_work_and_need_their_parent(zookeeper_server: ZooKeeperServ
     with open_metadata_store(uri) as store:
         with pytest.raises(BkctlError, match=rf"/{top}/b, the parent"):
             store.layout.initialise_cluster()
-        store.layout.format_cluster()
+        for parent in (f"/{top}", f"/{top}/b"):
+            store._tree.create(parent)
+        store.layout.initialise_cluster()
         assert store.layout.cluster_exists()
     with open_metadata_store(f"metadata-store:zk:{zookeeper_server.address}/{top}/b") as pulsar:
         assert pulsar.layout.cluster_exists()

@@ -16,6 +16,7 @@ from bkctl.commands.root import app
 from bkctl.engine.ledger_table import BURIED_S
 from bkctl.errors import LedgerFencedError, NoLedgerError, UsageError
 from bkctl.server.embedded import EmbeddedBookie
+from tests.support.cluster_removal import format_cluster
 from tests.support.engine_rig import EngineRig, small_settings
 
 OVERRIDES = {
@@ -153,7 +154,7 @@ def test_held_deletions_want_a_confirmation(tmp_path: Path) -> None:
 def test_a_formatted_cluster_deletes_nothing(bookie: EmbeddedBookie) -> None:
     with BookKeeperSync(bookie.config.metadata.uri) as client:
         (ledger,) = written(client, 1, 3)
-        client.store.layout.format_cluster(force=True)
+        format_cluster(client.store)
         code, rows = run("bookie", "gc", "--url", url_of(bookie))
         assert code == 3
         assert "cluster instance" in str(rows[0]["stopped_by"])
