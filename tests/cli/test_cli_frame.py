@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -238,6 +239,79 @@ def test_a_question_that_is_not_agreed_to_changes_nothing(how: str) -> None:
             os.close(ours)
     last = seen.decode().splitlines()[-1]
     assert last == ("bkctl: error: nothing was changed" if how == "no" else "bkctl: interrupted")
+
+
+#: Ctrl-C whose signal interrupts no system call of the main thread, as when it arrives just before the call
+#: that reads: another thread gets it here, because that moment cannot be met from outside.
+INTERRUPTED_BESIDE_THE_READ = """
+import os, signal, sys, threading
+from bkctl.commands.consent import ask
+
+def interrupt():
+    os.read(int(sys.argv[1]), 1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    ask("change 3 rows", yes=False)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_ctrl_c_is_not_lost_when_it_comes_before_the_read() -> None:
+    ours, theirs = pty.openpty()
+    go, send = os.pipe()
+    words = [sys.executable, "-c", INTERRUPTED_BESIDE_THE_READ, str(go)]
+    with subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, pass_fds=[go]) as asked:
+        os.close(theirs)
+        os.close(go)
+        try:
+            seen = b""
+            while b"[y/N]" not in seen:
+                seen += os.read(ours, 4096)
+            until_asleep(asked.pid)
+            os.write(send, b"!")
+            assert asked.wait(20) == 130
+        finally:
+            asked.kill()
+            os.close(ours)
+            os.close(send)
+
+
+def until_asleep(pid: int) -> None:
+    """Wait until the main thread of a process has waited for something half a second long."""
+    asleep = 0
+    for _ in range(2000):
+        state = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        if asleep == 25:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the main thread never waits")
+
+
+def test_an_answer_may_come_in_pieces_and_a_wrong_one_is_asked_for_again() -> None:
+    ours, theirs = pty.openpty()
+    words = [
+        sys.executable,
+        "-c",
+        "from bkctl.commands.consent import ask; ask('go', yes=False); print('gone')",
+    ]
+    with subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as asked:
+        os.close(theirs)
+        seen = b""
+        try:
+            for answer, end in ((b"maybe\n", b"[y/N]"), (b"Y\x04es \n", b"invalid input\r\nGo? [y/N]")):
+                while end not in seen:
+                    seen += os.read(ours, 4096)
+                os.write(ours, answer)
+            assert asked.wait(20) == 0
+            assert asked.stdout is not None
+            assert asked.stdout.read() == b"gone\n"
+        finally:
+            asked.kill()
+            os.close(ours)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
