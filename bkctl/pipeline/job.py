@@ -1,6 +1,6 @@
 """What a job of the pipeline is: tables in, one SQL text, tables out, and what of these is a finding.
 
-The text is a sequence of named queries, each under a line of its own::
+The text stands in ``jobs/NAME.sql`` and is a sequence of named queries, each under a line of its own::
 
     -- view NAME      a query that later ones use
     -- step NAME      the same, written down first, because several queries use it or it is costly
