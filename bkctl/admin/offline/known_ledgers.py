@@ -183,6 +183,9 @@ class StoredCluster:
 
     def unproved(self, instance_id: str | None) -> str | None:
         _refuse_another(self, instance_id, "the metadata store")
+        if self.instance_id != instance_id:
+            whose = "the metadata store" if self.instance_id is None else "the cookie"
+            return f"{whose} has no instance id, so that the other may be of another cluster"
         return None
 
     def next_ledger(self) -> int:
@@ -228,7 +231,7 @@ class KnownLedgers:
         """Bind a cluster to a bookie by its cookie. Raises RefusedError for another cluster's metadata."""
         instance_id = None if cookie is None else cookie.instance_id
         unproved = cluster.unproved(instance_id)
-        if unproved is None and cookie is None:
+        if cookie is None and (unproved is None or cluster.is_live):
             # Also of a store that answers, and of a dump that the operator trusts: both may be another's.
             unproved = _NO_COOKIE
         return cls(cluster, bookie, instance_id, unproved, confirmed)

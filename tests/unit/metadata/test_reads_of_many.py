@@ -9,6 +9,7 @@ from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, list_ledg
 from bkctl.admin.online.metadata_dump import dump_nodes
 from bkctl.client.ops.create import NewLedger
 from bkctl.clock import SystemClock
+from bkctl.codec.cookie import Cookie
 from bkctl.codec.ledger_path import LedgerLayout, ledger_path
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
 from bkctl.errors import ConnectionFailedError, CorruptionError
@@ -98,10 +99,11 @@ def test_ledgers_that_are_gone_are_proved_so_in_groups(store: TreeMetadataStore,
     make(store, range(0, 1000, 2))
     tree.create_with_parents(ROOT + ledger_path(1, LedgerLayout.HIERARCHICAL), b"rubbish", below=ROOT)
     cluster = StoredCluster(store.layout, store.ledgers)
+    cookie = Cookie(5, "bookie-1:3181", "/x/j", "1\t/x/l", cluster.instance_id)
     tree.reset()
 
     def keeps_each(ledgers: range, bookie: str | None) -> dict[int, bool | None]:
-        return KnownLedgers.of(cluster, None, bookie, confirmed=True).keeps_each(ledgers)
+        return KnownLedgers.of(cluster, cookie, bookie, confirmed=True).keeps_each(ledgers)
 
     kept = keeps_each(range(2000), "bookie-1:3181")
     assert kept == {ledger: ledger == 1 or (ledger < 1000 and ledger % 2 == 0) for ledger in range(2000)}

@@ -324,7 +324,7 @@ def test_many_unknown_ledgers_want_a_metadata_store(tmp_path: Path) -> None:
     with open_metadata_store("memory://gc-many-unknown") as store:
         store.layout.initialise_cluster()
         cluster = cluster_of(store, [1, 2000], HOST, issued=4000)
-        cluster.instance_id = None
+        cluster.instance_id = "instance"
         made.run(cluster)
         assert made.logs_left() == [0]  # one of its ledgers exists, and has lost its row
         store.ledgers.delete_ledger(2000, store.ledgers.read_ledger(2000).version)
@@ -343,7 +343,7 @@ def test_a_store_proves_that_an_empty_index_is_right(tmp_path: Path) -> None:
     with open_metadata_store("memory://gc-empty-index") as store:
         store.layout.initialise_cluster()
         cluster = cluster_of(store, [5], HOST)
-        cluster.instance_id = None
+        cluster.instance_id = "instance"
         made.run(cluster)
     assert made.logs_left() == [5]
 

@@ -275,7 +275,7 @@ def test_a_store_that_was_brought_back_from_an_older_copy_proves_nothing(bookie:
         assert known.rolled_back is not None
         assert "brought back from an older copy" in known.rolled_back
         cookie = bookie.current() / "VERSION"
-        cookie.write_bytes(cookie.read_bytes().replace(b"instance", str(cluster.instance_id).encode()))
+        cookie.write_bytes(cookie.read_bytes().replace(b'"instance"', f'"{cluster.instance_id}"'.encode()))
         assert {log_id: row.eligible for log_id, row in bookie.explain(cluster).items()}[3] == "no"
         with pytest.raises(RefusedError, match="brought back from an older copy"):
             bookie.prepare(cluster, RunOptions(delete_ledgers=True))
@@ -302,11 +302,24 @@ def test_without_a_cookie_no_metadata_prove_that_a_ledger_is_gone(bookie: Stoppe
         stored = cluster_of(store, [1], HOST, issued=10)
         cluster = stored if kind == "store" else dump_of({1: HOST, 9: HOST}, trusted=True)
         cookie = bookie.current() / "VERSION"
-        cookie.write_bytes(cookie.read_bytes().replace(b"instance", str(cluster.instance_id).encode()))
+        cookie.write_bytes(cookie.read_bytes().replace(b'"instance"', f'"{cluster.instance_id}"'.encode()))
         assert bookie.explain(cluster)[3].eligible == "garbage"
         cookie.unlink()
         assert bookie.explain(cluster)[3].eligible == "no"
         with pytest.raises(RefusedError, match="no cookie says which cluster's bookie this is"):
+            bookie.prepare(cluster, RunOptions(delete_ledgers=True, confirmed=True))
+
+
+def test_a_cookie_without_an_instance_id_proves_no_store_to_be_its_own(bookie: Stopped) -> None:
+    """No bookie starts with such a cookie on a store that has an instance id, or the other way round."""
+    with open_metadata_store("memory://gc-cookie-without-instance") as store:
+        store.layout.initialise_cluster()
+        cluster = cluster_of(store, [1], HOST, issued=10)
+        cookie = bookie.current() / "VERSION"
+        lines = cookie.read_bytes().splitlines(keepends=True)
+        cookie.write_bytes(b"".join(line for line in lines if not line.startswith(b"instanceId")))
+        assert bookie.explain(cluster)[3].eligible == "no"
+        with pytest.raises(RefusedError, match="the cookie has no instance id"):
             bookie.prepare(cluster, RunOptions(delete_ledgers=True, confirmed=True))
 
 
@@ -327,12 +340,12 @@ class Forgetful:
 def test_one_proof_is_not_enough() -> None:
     with open_metadata_store("memory://gc-one-proof") as store:
         store.layout.initialise_cluster()
-        cluster_of(store, [1], HOST)
+        own = cluster_of(store, [1], HOST).instance_id
         empty = Forgetful(store.ledgers, [LedgerRange(0, (1 << 63) - 1, ())])
-        assert known_by(StoredCluster(store.layout, empty), None).gone([1, 2]) == {2}  # type: ignore[arg-type]
+        assert known_by(StoredCluster(store.layout, empty), own).gone([1, 2]) == {2}  # type: ignore[arg-type]
         short = Forgetful(store.ledgers, [LedgerRange(0, 99, ())])
         with pytest.raises(RefusedError, match="ends before"):
-            known_by(StoredCluster(store.layout, short), None).gone([1, 2])  # type: ignore[arg-type]
+            known_by(StoredCluster(store.layout, short), own).gone([1, 2])  # type: ignore[arg-type]
 
 
 def test_an_error_is_no_answer(bookie: Stopped) -> None:

@@ -46,11 +46,11 @@ def log(*entries: tuple[int, int], rolled: bool = True) -> Built:
 class Bookie:
     """A folder with ``journal/current`` and ``ledgers/current``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, instance_id: str | None = None) -> None:
         self.root = root
         self.current = root / "ledgers/current"
         self.current.mkdir(parents=True)
-        cookie = Cookie(5, "bookie:3181", "/data/j", f"1\t{root / 'ledgers'}", None)
+        cookie = Cookie(5, "bookie:3181", "/data/j", f"1\t{root / 'ledgers'}", instance_id)
         (self.current / "VERSION").write_bytes(encode_cookie(cookie))
         self.logs: dict[int, Built] = {}
 
@@ -151,8 +151,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bookie(tmp_path: Path) -> Bookie:
-    made = Bookie(tmp_path / "bookie")
+def bookie(tmp_path: Path, cluster: MetadataStore) -> Bookie:
+    made = Bookie(tmp_path / "bookie", cluster.layout.instance_id())
     made.add(0, log((1, 0), (2, 0), (1, 1), (3, 0), (3, 1)))
     made.add(10, log((1, 1), (2, 1), (1, 2), (1, 2), rolled=False))
     made.add(11, log((2, 2), (2, 3), (2, 4), (2, 5)))
