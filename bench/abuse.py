@@ -15,8 +15,8 @@ the moment at which it was due. Beside it another process opens ``--connections`
 
 A round is a quiet window, the opening, a window beside what is held, and the end of the connections. Shown
 are medians over the rounds: the 99th percentiles of adds and of reads in milliseconds, quiet and stalled, and
-the median of the ratios. Beside them stand those of adds while the connections were opened and while they
-went, which have no goal: both are work for the processors. ``held`` is how many the bookie had not closed
+their ratio. Beside them stand those of adds while the connections were opened and while they went, which
+have no goal: both are work for the processors. ``held`` is how many the bookie had not closed
 at the end of the window. ``memory`` is the most that the bookie's resident memory grew over what it was
 before the first connection, ``bound`` what it may: ``bkctlConnectionMemoryMaxMb``, and 16 KiB for each
 connection that was asked for. ``files`` is the number of descriptors that were left at the worst moment.
@@ -207,7 +207,9 @@ class Watcher(threading.Thread):
 
 def descriptors(pid: int) -> int:
     """Return how many a process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    folder = f"/proc/{pid}/fd"
+    # Linux says it since 6.2; a list of ten thousand names would keep the client from its work.
+    return os.stat(folder).st_size or len(os.listdir(folder))
 
 
 @dataclass
@@ -348,11 +350,15 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Compared:
-    """99th percentiles of one kind of request: medians over the rounds, and that of the ratios."""
+    """99th percentiles of one kind of request: medians over the rounds, and their ratio."""
 
     quiet_ms: float
     stalled_ms: float
-    ratio: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times the usual value it is beside connections that stall."""
+        return self.stalled_ms / self.quiet_ms
 
     @classmethod
     def of(cls, pairs: list[tuple[float, float]]) -> Compared:
@@ -360,7 +366,6 @@ class Compared:
         return cls(
             statistics.median(quiet for quiet, _ in pairs),
             statistics.median(stalled for _, stalled in pairs),
-            statistics.median(stalled / quiet for quiet, stalled in pairs),
         )
 
     def __str__(self) -> str:

@@ -47,4 +47,5 @@ class Handshakes:
     def failed(self, connection: BookieConnection, error: BaseException) -> None:
         """Say why; one that was crowded out needs no line of its own, as there may be thousands."""
         if connection in self._going_on:
-            _log.warning("%s: TLS handshake failed: %s", connection.peer, error)
+            reason = str(error) or type(error).__name__
+            _log.warning("%s: TLS handshake failed: %s", connection.peer, reason)
