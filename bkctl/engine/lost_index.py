@@ -6,8 +6,9 @@ lost. One whose rows were all deleted was written to, and is no such case.
 
 Other bookies, older ones of this program among them, write nothing before their first flush, and one that was
 cut off leaves records in the logs all the same. Those that were acknowledged stand in the journals behind the
-last mark, too. So an index counts as lost only when a log holds a record that no journal behind the mark has,
-and never where there is no mark at all: then no journal was ever given up.
+last mark, too. So an index counts as lost only when a log holds a record that no journal behind the mark has.
+That there is no mark proves nothing: it may be lost as well. A young bookie of another kind that is cut off
+within its first flush, and whose journal lacks a record of its log, is refused, too; nothing of it is lost.
 
 Who accepts the loss gets every ledger of the directory in limbo: those of the logs where the ledger rows are
 lost, else those that have a row.
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name, parse_journal_name
-from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -110,10 +111,7 @@ def find_lost_indexes(
             continue
         logs = _logs(filesystem, place.logs)
         if logs and journaled is None:
-            kept = list(journals())
-            if not any(journal.mark > ZERO_MARK for journal in kept):
-                return []
-            journaled = _JournaledEntries(filesystem, kept)
+            journaled = _JournaledEntries(filesystem, journals())
         for log in logs:
             assert journaled is not None, "there is a log"
             record = _unjournaled(filesystem, log, journaled)

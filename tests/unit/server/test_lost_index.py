@@ -68,6 +68,21 @@ def test_a_lost_index_refuses_the_start_and_a_rebuild_brings_it_back(
         assert serves(bookie)
 
 
+@pytest.mark.parametrize("mark", [None, b"short"], ids=["lost", "damaged"])
+def test_a_lost_index_is_lost_without_a_mark_too(tmp_path: Path, mark: bytes | None) -> None:
+    """A bookie without a mark looks like one that never flushed; its journal, which was cut, says nothing."""
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    (current / "lastMark").unlink()
+    if mark is not None:
+        (current / "lastMark").write_bytes(mark)
+    for journal in (tmp_path / "journal/current").glob("*.txn"):
+        journal.write_bytes(b"")
+    with pytest.raises(RefusedError, match="holds records that no journal holds"):
+        bookie.start()
+
+
 @pytest.mark.parametrize("databases", [("ledgers", "locations"), ("ledgers",), ("locations",)])
 def test_an_accepted_loss_of_an_index_is_limbo_and_accepted_once(
     tmp_path: Path, databases: tuple[str, ...]

@@ -135,20 +135,35 @@ def _paired(ledgers: Sequence[BookieDirectory], indexes: Sequence[BookieDirector
 
 
 def _by_cookie_or_names(fs: FileSystem, path: str, found: list[BookieDirectory]) -> list[_Pair]:
-    ledgers = [directory for directory in found if directory.logs or directory.last_marks]
+    cookie = _only_cookie(fs, path, found)
+    # Where indexes are in the ledger directories, one with an index is one, also without logs and a mark.
+    with_index = cookie is not None and list(cookie.index_paths) == list(cookie.ledger_paths)
+    ledgers = [
+        directory
+        for directory in found
+        if directory.holds_logs or (with_index and directory.indexes and not directory.journals)
+    ]
     if not ledgers:
         raise UsageError(f"{path}: no entry log in it; name the bookie's folder or --ledger-dir")
+    if cookie is not None:
+        return _by_cookie(fs, path, found, ledgers, cookie)
+    return _by_names(fs, path, found, ledgers)
+
+
+def _only_cookie(fs: FileSystem, path: str, found: list[BookieDirectory]) -> Cookie | None:
+    """Return the cookie of the directories, None where none has one with fields. Raises UsageError."""
     cookies = {read_small(fs, os.path.join(d.path, COOKIE_NAME)) for d in found if d.has_cookie}
     if len(cookies) > 1:
         raise UsageError(f"{path}: directories of {len(cookies)} bookies; name one bookie's folder")
-    if cookies:
-        try:
-            cookie = decode_cookie(cookies.pop())
-            if cookie.has_fields:
-                return _by_cookie(fs, path, found, ledgers, cookie)
-        except CorruptionError as error:
-            raise UsageError(f"{path}: {error}; give the directories with --ledger-dir") from None
-    return _by_names(fs, path, found, ledgers)
+    if not cookies:
+        return None
+    try:
+        cookie = decode_cookie(cookies.pop())
+        if not cookie.has_fields or not cookie.paths:  # which decodes all lists of directories
+            return None
+    except CorruptionError as error:
+        raise UsageError(f"{path}: {error}; give the directories with --ledger-dir") from None
+    return cookie
 
 
 def _by_cookie(
