@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.clock import ManualClock
 from bkctl.protocol.connection import ClientConnection
 from bkctl.protocol.messages import ReadRequest, StartTlsRequest, Wire
 from bkctl.server import bookie_connection
@@ -22,6 +21,7 @@ from bkctl.server.read_turns import REQUESTS_MAX, ReadTurns
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
 from tests.support.engine_rig import EngineRig, small_settings
+from tests.support.manual_clock import ManualClock
 from tests.support.served_engine import ServedEngine
 from tests.support.tls_files import BOOKIE_TLS
 from tests.support.waiting import until
