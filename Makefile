@@ -23,6 +23,7 @@ FUZZ_MINUTES ?= 240
 # Names of targets; all without any.
 FUZZ_TARGETS ?=
 FUZZ_TOOLS := build/fuzz-tools
+DEAD_TOOLS := build/dead-tools
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
@@ -31,7 +32,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types bench data proto man conf docs sbom \
+.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench data proto man conf docs sbom \
   lock fmt clean
 
 help: ## Show this list
@@ -98,6 +99,14 @@ lint: $(STAMP) ## Check style, formatting and layers
 
 types: $(STAMP) ## Check types (mypy --strict)
 	$(VENV)/bin/mypy
+
+dead: $(STAMP) $(DEAD_TOOLS)/.installed ## Name the code that only tests call (vulture)
+	@PYTHONPATH=$(DEAD_TOOLS) $(PY) .ci/dead.py
+
+$(DEAD_TOOLS)/.installed: .ci/dead-constraints.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(DEAD_TOOLS) \
+	  --requirement $<
+	@touch $@
 
 bench: $(STAMP) ## Measure scanning speed and cold start
 	$(PY) bench/scan.py
