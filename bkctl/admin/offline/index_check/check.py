@@ -117,7 +117,7 @@ class _SpaceCheck:
             self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}))
             journaled = yield from self._compared(indexes, known, sorter, replay)
             yield from self._without_entries(known, journaled)
-            yield from self._only_in_journals()
+            yield from self._only_in_journals(known)
 
     def _premises(self) -> Iterator[Finding]:
         """What keeps some of the questions from being asked."""
@@ -192,18 +192,22 @@ class _SpaceCheck:
         return journaled
 
     def _note_kept(self, rows: Rows, known: IndexedLedgers) -> None:
-        """Note entries that only journals in front of the mark have. A ledger in limbo says so already."""
+        """Note entries that only journals in front of the mark have."""
         if len(rows):
-            unsaid = np.array(sorted(known.limbo | known.hidden), np.int64)
+            unsaid = np.array(sorted(known.hidden), np.int64)
             note_lost(self._only_kept, rows.select(~np.isin(rows.ledgers, unsaid)))
 
-    def _only_in_journals(self) -> Iterator[Finding]:
+    def _only_in_journals(self, known: IndexedLedgers) -> Iterator[Finding]:
+        where = "only in a journal in front of the last mark, which no start replays, in no log or index"
         for ledger, lost in sorted(self._only_kept.items()):
-            detail = (
-                f"{lost}: only in a journal in front of the last mark, which no start replays, not in a log "
-                "nor in the index: a reader is told that there is no such entry"
+            in_limbo = ledger in known.limbo
+            answer = (
+                "to clear the limbo would hide that they are lost here"
+                if in_limbo
+                else "a reader is told that there is no such entry"
             )
-            yield about_ledger(Kind.ONLY_IN_JOURNAL, self._space.dir, ledger, detail)
+            kind = Kind.LIMBO if in_limbo else Kind.ONLY_IN_JOURNAL
+            yield about_ledger(kind, self._space.dir, ledger, f"{lost}: {where}: {answer}")
 
     def _odd_rows(self, rows: Rows, known: IndexedLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
         """Locations of negative entry ids, which no log reader takes for entries."""

@@ -142,7 +142,7 @@ class DbRebuild:
         unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
         current = known.is_newer_than(last_written_ms(self._journals, self._directory.ledger_dir))
         plan = plan_ledgers(old, census, LedgerSources(facts, known.metadata_of(unread), current))
-        self._set_limbo(plan, found, located)
+        self._set_limbo(plan, old, found, located)
         plan.differences += [
             Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
             for path in facts.damaged
@@ -156,7 +156,7 @@ class DbRebuild:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
             return read_journals(self._fs, self._journals)
 
-    def _set_limbo(self, plan: LedgerPlan, found: LogSet | None, located: OldLocations) -> None:
+    def _set_limbo(self, plan: LedgerPlan, old: OldRows, found: LogSet | None, located: OldLocations) -> None:
         """Limbo for what damage of the logs, or a log that is not there any more, may have taken."""
         if found is None:
             return
@@ -180,7 +180,9 @@ class DbRebuild:
             text = "whether only journals have some entries is seen by the rebuild itself: it reads all logs"
             plan.differences.append(Difference("note", None, text))
             return
-        told = {ledger for ledger, data in plan.rows.items() if not data.limbo}
+        # Of a ledger that was in limbo before nothing is said again.
+        said = {ledger for ledger, data in old.rows.items() if data.limbo}
+        told = plan.rows.keys() - said
         kept = search.by_journals(found, few_runs, told)
         plan.differences += only_in_journal(kept, rehearsed=self._options.dry_run)
         if not self._options.dry_run:

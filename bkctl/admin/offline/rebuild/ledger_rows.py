@@ -107,7 +107,7 @@ def _known_otherwise(
                 "limbo_set",
                 ledger,
                 "whether entries of it had been lost stood in its row alone; index limbo --clear ends it when"
-                " 'bkctl index check' finds no damage",
+                " 'bkctl index check' finds no damage and names no lost entries of it",
             )
         )
     return LedgerData(fenced, key, lac, limbo)

@@ -66,6 +66,21 @@ def test_a_ledger_with_entries_in_such_a_journal_alone_is_reported(
         assert (again.exit_code, differences) == (0, {}), "limbo says it already"
 
 
+def test_limbo_tells_which_entries_are_known_to_be_lost(run_cli: Cli, bookie: CheckedBookie) -> None:
+    """Also where the flag was set because the row was lost: who clears it would hide them."""
+    if bookie.storage == "idx":
+        pytest.skip("has no limbo")
+    del bookie.ledgers[0, 5]
+    bookie.write()
+    result, differences = rebuilt(run_cli, bookie)
+    assert result.exit_code == 1
+    assert differences["only_in_journal"].keys() == {5}
+    assert limbo(bookie) == {5}
+    found = bookie.check()
+    assert {(each.kind.value, each.ledger) for each in found} == {("limbo", 5)}
+    assert any(each.detail.startswith("2 entries (30 to 31): only in a journal") for each in found)
+
+
 def test_a_dry_run_notes_what_the_old_index_does_not_confirm(run_cli: Cli, bookie: CheckedBookie) -> None:
     bookie.write()
     result, differences = rebuilt(run_cli, bookie, "--dry-run")
