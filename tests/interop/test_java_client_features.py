@@ -457,6 +457,7 @@ def make_pem(java: JavaLedgerClient, folder: Path, name: str) -> Pem:
     export = [keytool, "-exportcert", "-rfc", *access, "-file", str(pem.certificate)]
     subprocess.run(export, check=True, capture_output=True, timeout=60)
     body = java.ask("private-key", store, "secret", name)
+    pem.key.touch(mode=0o600)  # a bookie takes no key that others can read
     pem.key.write_text(f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
     return pem
 

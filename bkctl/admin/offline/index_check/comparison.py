@@ -17,8 +17,8 @@ Flags = NDArray[np.bool_]
 NO_COPY = -1
 #: The location of a row that stands for a record of a journal past the last mark; no entry log is that long.
 JOURNALED = (1 << 63) - 1
-#: The same of a record in front of the last mark, which no start replays.
-KEPT = JOURNALED - 1
+#: The same of a record in front of the last mark, which no start replays. Between the two is ``UNDECODABLE``.
+KEPT = JOURNALED - 2
 
 
 @dataclass(frozen=True, slots=True)

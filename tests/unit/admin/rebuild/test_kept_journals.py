@@ -66,10 +66,9 @@ def test_a_ledger_with_entries_in_such_a_journal_alone_is_reported(
         assert (again.exit_code, differences) == (0, {}), "limbo says it already"
 
 
+@pytest.mark.parametrize("bookie", ["db"], indirect=True)
 def test_limbo_tells_which_entries_are_known_to_be_lost(run_cli: Cli, bookie: CheckedBookie) -> None:
     """Also where the flag was set because the row was lost: who clears it would hide them."""
-    if bookie.storage == "idx":
-        pytest.skip("has no limbo")
     del bookie.ledgers[0, 5]
     bookie.write()
     result, differences = rebuilt(run_cli, bookie)
