@@ -10,8 +10,8 @@ last mark, too. So an index counts as lost only when a log holds a record that n
 That there is no mark proves nothing: it may be lost as well. A young bookie of another kind that is cut off
 within its first flush, and whose journal lacks a record of its log, is refused, too; nothing of it is lost.
 
-Who accepts the loss gets every ledger of the directory in limbo: those of the logs where the ledger rows are
-lost, else those that have a row.
+Who accepts the loss gets every ledger of the directory in limbo: those of the logs and of all kept journals
+where the ledger rows are lost, else those that have a row.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
@@ -177,14 +178,21 @@ def damaged_index(settings: BookieSettings, error: CorruptionError) -> BkctlErro
     return error
 
 
-def put_in_limbo(filesystem: FileSystem, lost: LostIndex, ledgers: ReplayedLedgers) -> None:
-    """Put every ledger of a directory whose index is lost in limbo. Raises StorageError."""
+def put_in_limbo(
+    filesystem: FileSystem, lost: LostIndex, journals: Sequence[str], ledgers: ReplayedLedgers
+) -> None:
+    """Put every ledger of a directory whose index is lost in limbo.
+
+    ``journals`` are the journal directories: a ledger whose log was cut or lost may stand in a kept journal
+    alone. Raises StorageError.
+    """
     storage = ledgers.storages[lost.number]
     if not lost.rows_lost:
         for ledger in storage.ledgers.ledgers():
             ledgers.set_ledger_limbo(ledger)
         return
-    for ledger in _ledgers_of_logs(filesystem, lost.place.logs):
+    found = {*_ledgers_of_logs(filesystem, lost.place.logs), *_ledgers_of_journals(filesystem, journals)}
+    for ledger in sorted(found):
         if ledger >= 0 and ledgers.storage_of(ledger) is storage:
             ledgers.row_behind_a_loss(ledger)
 
@@ -231,6 +239,20 @@ def _ledgers_of_logs(filesystem: FileSystem, directory: str) -> Iterator[int]:
             _log.warning("%s; which ledgers it holds is not known", error)
         except NotFoundError:
             continue
+
+
+def _ledgers_of_journals(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
+    """The ledgers of all records in the journals that are kept, also in front of the last mark."""
+    for directory in directories:
+        if filesystem.status(directory) is None:
+            continue
+        for journal in inspect_directory(filesystem, directory).journals:
+            with JournalScan(filesystem, journal.path) as scan:
+                for item in scan:
+                    if isinstance(item, EntryBatch):
+                        yield from set(item.ledgers)
+                    elif isinstance(item, MarkedRecord):
+                        yield item.ledger
 
 
 class _JournaledEntries:

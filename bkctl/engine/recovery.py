@@ -96,7 +96,7 @@ class Recovery:
         self._report.lost_indexes += 1
         if lost.rows_lost:
             self._ledgers.without_rows.add(self._storages[lost.number])
-        put_in_limbo(self._filesystem, lost, self._ledgers)
+        put_in_limbo(self._filesystem, lost, self._journal_directories, self._ledgers)
 
     def _replay(self, number: int, directory: str) -> LastMark | None:
         """Replay one journal directory; where its last file ends, None without files."""

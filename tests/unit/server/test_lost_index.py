@@ -13,12 +13,14 @@ import pytest
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import RecoveryFailedError
-from bkctl.errors import RefusedError
+from bkctl.errors import LedgerLimboError, NoLedgerError, RefusedError
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.server.embedded import EmbeddedBookie, LocalCluster
 from bkctl.types import DigestType, ResultCode
 from tests.demo_client import DemoClient, body_of
+from tests.support.truthful_bookie import TruthfulBookie, started
+from tests.support.truthful_damage import cut_log
 
 Run = Callable[..., Any]
 LEDGER = 3
@@ -99,6 +101,20 @@ def test_an_accepted_loss_of_an_index_is_limbo_and_accepted_once(
     with EmbeddedBookie(tmp_path) as again:
         assert again.report is not None
         assert again.report.recovery.limbo_ledgers == 0
+
+
+def test_an_accepted_loss_knows_the_ledgers_of_kept_journals(tmp_path: Path) -> None:
+    """Of a ledger whose log was cut as well the journal in front of the mark is all that is left."""
+    bookie = TruthfulBookie.make(tmp_path, "db", 1)
+    cut_log(bookie, 0, 0)
+    lose(bookie.current(), ("ledgers", "locations"), emptied=False)
+    assert not any(ledger == 2 for ledger, _ in bookie.proved_by_logs())
+    assert (2, 0) in bookie.proved_by_journals()
+    with started(tmp_path, 1, accept_loss=True) as engine:
+        with pytest.raises(LedgerLimboError):
+            engine.reads.read(2, 0)
+        with pytest.raises(NoLedgerError):
+            engine.reads.read(99, 0)
 
 
 def test_a_recovery_never_cuts_what_a_lost_index_held(tmp_path: Path) -> None:
