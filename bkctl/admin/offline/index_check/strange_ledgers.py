@@ -36,6 +36,7 @@ class StrangeLedgers:
         self._space = space
         self._expected = expected
         self._master_keys = master_keys
+        self._unreplayed: set[int] = set()
         self._tally: _Tally | None = None
         self._negative: dict[int, int] = {}
 
@@ -45,6 +46,8 @@ class StrangeLedgers:
 
     def add(self, compared: Comparison, strange: Flags) -> Iterator[Finding]:
         """Findings about ledgers that are behind us; ``strange`` marks rows of ledgers without a row."""
+        unreplayed = np.unique(compared.unindexed.ledgers[~compared.unindexed_journaled]).tolist()
+        self._unreplayed.update(ledger for ledger in unreplayed if ledger in self._master_keys)
         at = np.flatnonzero(strange & ~compared.from_journal)
         if not len(at):
             return
@@ -101,7 +104,8 @@ class StrangeLedgers:
             )
         else:
             return None
-        if ledger in self._master_keys:
+        # A replay that brings the row, but not all entries of the logs, would have the others be never there.
+        if ledger in self._master_keys and ledger not in self._unreplayed:
             detail = (
                 f"{what}, but no ledger row yet: its master key in the journal brings that at the next start"
             )

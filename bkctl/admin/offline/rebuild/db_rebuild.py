@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Set
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
@@ -17,7 +18,7 @@ from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.offline.rebuild.census import take_census
 from bkctl.admin.offline.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.offline.rebuild.entry_search import EntrySearch
-from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.offline.rebuild.ledger_build import build_ledgers
 from bkctl.admin.offline.rebuild.ledger_rows import (
     LedgerPlan,
@@ -136,7 +137,7 @@ class DbRebuild:
         if old.problem is not None:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        census = take_census(old, local, known, self._directory.serves, self._replayed)
+        census = take_census(old, local, known, self._directory.serves, partial(self._replayed, found))
         if census.added and not facts.read:
             facts = self._read_journals()
         unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
@@ -149,8 +150,11 @@ class DbRebuild:
         ]
         return plan
 
-    def _replayed(self) -> set[int]:
-        return replayed_keys(self._fs, self._journals, self._placement.ledger_dirs)
+    def _search(self) -> EntrySearch:
+        return EntrySearch(self._fs, "db", [self._directory.index_dir], self._placement, self._options)
+
+    def _replayed(self, found: LogSet | None) -> set[int]:
+        return self._search().replayed_ledgers(found, lambda: [] if found is None else self._few_runs(found))
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
@@ -164,7 +168,7 @@ class DbRebuild:
         put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
         if not self._options.locations:
             return
-        search = EntrySearch(self._fs, "db", [self._directory.index_dir], self._placement, self._options)
+        search = self._search()
 
         def few_runs() -> list[Run]:
             return self._few_runs(found)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from bkctl.admin.offline.index_check.row_sort import RowSorter
-from bkctl.admin.offline.rebuild.journal_entries import unlogged_entries
+from bkctl.admin.offline.rebuild.journal_entries import unlogged_entries, unreplayed_entries
+from bkctl.admin.offline.rebuild.journal_facts import replayed_keys
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, ROW_BYTES_AT_PEAK, Rows, Run
 from bkctl.admin.offline.rebuild.log_set import LogSet
 from bkctl.admin.offline.rebuild.lost_entries import LostEntries, run_rows
@@ -77,6 +78,22 @@ class EntrySearch:
             return unlogged_entries(
                 self._fs, self._journals, self._ledger_dirs, wanted, logged, kept, advance
             )
+
+    def replayed_ledgers(self, found: LogSet | None, few_runs: FewRuns) -> set[int]:
+        """Return the ledgers that the next start brings back with all that the logs have of them.
+
+        Their master key is in the journals behind the mark, and so is each of their entries in the logs.
+        Where no rows of the logs are kept, as in a dry run, the key alone decides. Raises StorageError.
+        """
+        keys = replayed_keys(self._fs, self._journals, self._ledger_dirs)
+        if found is None or self._options.dry_run or not keys:
+            return keys
+        rows_max = self._options.rows_beside(found.held_bytes) // 2
+        wanted = np.array(sorted(keys), np.int64)
+        with RowSorter(rows_max * ROW_BYTES_AT_PEAK) as replayed:
+            logged = _logged(few_runs, rows_max)
+            left = unreplayed_entries(self._fs, self._journals, self._ledger_dirs, wanted, logged, replayed)
+        return keys - left.keys()
 
     def _located(self, found: LogSet, ledgers: Collection[int], sorter: RowSorter) -> Iterator[Rows]:
         for rows in rows_in_logs(self._fs, self._index_dirs, self._kind, found.logs, ledgers):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Set
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 from bkctl.admin.offline.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.admin.offline.rebuild.bookie_facts import last_written_ms
@@ -21,7 +22,7 @@ from bkctl.admin.offline.rebuild.census import take_census
 from bkctl.admin.offline.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.offline.rebuild.entry_search import EntrySearch
 from bkctl.admin.offline.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
-from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals, replayed_keys
+from bkctl.admin.offline.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.offline.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.offline.rebuild.location_runs import ROW_BYTES, Run
 from bkctl.admin.offline.rebuild.log_files import find_logs
@@ -150,7 +151,7 @@ class IdxRebuild:
         if rows.problem is not None:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        census = take_census(rows, local, known, lambda _: True, self._replayed)
+        census = take_census(rows, local, known, lambda _: True, partial(self._replayed, found))
         if census.added and not facts.read:
             facts = self._read_journals()
         unread = [ledger for ledger in census.ledgers if not rows.trusts(ledger)]
@@ -167,8 +168,9 @@ class IdxRebuild:
         ]
         return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
 
-    def _replayed(self) -> set[int]:
-        return replayed_keys(self._fs, self._placement.journals, self._placement.ledger_dirs)
+    def _replayed(self, found: LogSet) -> set[int]:
+        search = EntrySearch(self._fs, "idx", self._indexes, self._placement, self._options)
+        return search.replayed_ledgers(found, partial(self._few_runs, found))
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):

@@ -13,13 +13,14 @@ import numpy as np
 
 from bkctl.admin.offline.index_check.comparison import KEPT
 from bkctl.admin.offline.index_check.row_sort import RowSorter
-from bkctl.admin.offline.journals import journal_directories, journals_before_mark
+from bkctl.admin.offline.journals import journal_directories, journals_before_mark, scans_behind_mark
 from bkctl.admin.offline.rebuild.location_runs import Column, Rows, of_ledgers, ordered_rows
 from bkctl.admin.offline.rebuild.lost_entries import LostEntries, note_missing
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError
-from bkctl.scan.directory import JournalFile
+from bkctl.scan.damage import Damage
+from bkctl.scan.directory import BookieDirectory, JournalFile
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -41,15 +42,57 @@ def kept_entries(
         with scan:
             for item in scan:
                 if isinstance(item, EntryBatch):
-                    rows = _rows_of(item, end, ledgers)
+                    rows = _rows_of(item, ledgers, 0, end)
                     if len(rows):
                         yield rows
         advance(journal.size_bytes)
 
 
-def _rows_of(batch: EntryBatch, end: int, ledgers: Column) -> Rows:
+def replayed_entries(
+    fs: FileSystem, directories: Sequence[BookieDirectory], ledger_dirs: Collection[str], ledgers: Column
+) -> Iterator[Rows]:
+    """Yield the entries of ``ledgers`` (ascending ids) that the next start replays, batch by batch.
+
+    ``ledger_dirs`` are the bookie's, which have the marks. A replay is taken to end where a journal is
+    damaged, as Java's does. Raises StorageError.
+    """
+    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
+        for item in scan:
+            if isinstance(item, Damage) and item.end > start:
+                break
+            if isinstance(item, EntryBatch):
+                rows = _rows_of(item, ledgers, start, None)
+                if len(rows):
+                    yield rows
+
+
+def unreplayed_entries(
+    fs: FileSystem,
+    journals: Sequence[JournalFile],
+    ledger_dirs: Collection[str],
+    ledgers: Column,
+    logged: Iterator[Rows],
+    sorter: RowSorter,
+) -> dict[int, LostEntries]:
+    """Return the entries of ``ledgers`` that ``logged`` has and no start replays.
+
+    ``ledger_dirs`` are the bookie's, which have the marks; ``logged`` are rows in order of keys. Raises
+    StorageError.
+    """
+    for rows in replayed_entries(fs, journal_directories(fs, journals), ledger_dirs, ledgers):
+        sorter.add(rows)
+    found: dict[int, LostEntries] = {}
+    note_missing(found, (of_ledgers(rows, ledgers) for rows in logged), sorter.blocks())
+    return found
+
+
+def _rows_of(batch: EntryBatch, ledgers: Column, start: int, end: int | None) -> Rows:
+    """Return the entries whose records begin from ``start`` on, and in front of ``end`` if it is given."""
     owners, entries = np.array(batch.ledgers, np.int64), np.array(batch.entries, np.int64)
-    chosen = (np.array(batch.starts, np.int64) < end - batch.base) & (owners >= 0) & (entries >= 0)
+    places = np.array(batch.starts, np.int64) + batch.base
+    chosen = (places >= start) & (owners >= 0) & (entries >= 0)
+    if end is not None:
+        chosen &= places < end
     rows = Rows(owners[chosen], entries[chosen], np.full(int(chosen.sum()), KEPT, np.int64))
     return of_ledgers(ordered_rows(rows), ledgers)
 

@@ -13,7 +13,8 @@ import pytest
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.scan.index import open_index
 from bkctl.vfs import PosixFileSystem, ReadableFile
-from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie, check
+from tests.support.checked_bookie import HOST, JOURNAL_ID, CheckedBookie, check
+from tests.support.cluster_dump import write_dump
 
 Cli = Callable[..., Any]
 FRONT = LastMark(JOURNAL_ID, 1 << 40)
@@ -114,6 +115,31 @@ def test_a_dry_run_without_an_index_leaves_it_to_the_rebuild(run_cli: Cli, tmp_p
     _, differences = rebuilt(run_cli, bookie, "--dry-run")
     assert differences["note"].keys() == {None}
     assert "seen by the rebuild itself" in differences["note"][None]
+
+
+@pytest.mark.parametrize("storage", ["db", "idx"])
+@pytest.mark.parametrize("replayed", [range(20), range(15)], ids=["all", "some"])
+def test_a_row_that_a_replay_brings_without_all_entries_is_missing(
+    run_cli: Cli, storage: str, tmp_path: Path, replayed: range
+) -> None:
+    """The ledger is known by the metadata alone, and a journal between the others is gone."""
+    bookie = CheckedBookie(tmp_path / "bookie", storage)
+    bookie.fill([4])
+    for entry in range(20):
+        bookie.store(77, entry, 1)
+    bookie.journaled(77, replayed)
+    bookie.mark = LastMark(JOURNAL_ID, 0)
+    bookie.write()
+    dump = {"bookie": HOST, "instance_id": "instance", "next_ledger": 1000}
+    write_dump(tmp_path / "dump.json", [4, 77], **dump)  # type: ignore[arg-type]
+    found = bookie.check(metadata_file=tmp_path / "dump.json")
+    kind = "pending_replay" if len(replayed) == 20 else "missing_ledger"
+    assert {(each.kind.value, each.ledger) for each in found} == {(kind, 77)}
+    options = ("--ledger-metadata", str(tmp_path / "dump.json"))
+    _, differences = rebuilt(run_cli, bookie, *options)
+    assert differences.get("ledger_added", {}).keys() == (set() if len(replayed) == 20 else {77})
+    left = {each.kind.value for each in bookie.check(metadata_file=tmp_path / "dump.json")}
+    assert "missing_ledger" not in left
 
 
 class _FlushingBookie(PosixFileSystem):
