@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from bkctl.admin.offline.loss import LossTracker
 from bkctl.admin.offline.reporting import Advance, Failed, fail, nobody
 from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.codec.entry import EntryBatch
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
@@ -111,6 +113,25 @@ def scans_behind_mark(
                 continue
             with scan:
                 yield scan, mark.offset if journal.journal_id == mark.journal_id else 0
+
+
+def replayed_records(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
+) -> Iterator[EntryBatch | MarkedRecord]:
+    """Yield what the next start replays: entries and other records behind the last mark.
+
+    ``ledger_dirs`` are as in :func:`scans_behind_mark`. As in Java, damage ends the replay of its journal.
+    Raises StorageError.
+    """
+    for scan, start in scans_behind_mark(filesystem, directories, ledger_dirs):
+        for item in scan:
+            if isinstance(item, Damage):
+                if item.end > start:
+                    break
+            elif isinstance(item, EntryBatch):
+                yield item.split(bisect_left(item.starts, start - item.base))[1]
+            elif isinstance(item, MarkedRecord) and item.offset >= start:
+                yield item
 
 
 def journals_before_mark(

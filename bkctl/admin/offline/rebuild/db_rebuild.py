@@ -82,6 +82,7 @@ class DbRebuild:
         self._backups: list[str] = []
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
+        self._search = EntrySearch(self._fs, "db", [directory.index_dir], placement, options, self._few_runs)
         self._known: KnownLedgers = known_in(self._fs, options.cluster, [directory.ledger_dir, current])
 
     def run(self) -> RebuildResult:
@@ -137,7 +138,9 @@ class DbRebuild:
         if old.problem is not None:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        census = take_census(old, local, known, self._directory.serves, partial(self._replayed, found))
+        census = take_census(
+            old, local, known, self._directory.serves, partial(self._search.replayed_ledgers, found)
+        )
         if census.added and not facts.read:
             facts = self._read_journals()
         unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
@@ -149,12 +152,6 @@ class DbRebuild:
             for path in facts.damaged
         ]
         return plan
-
-    def _search(self) -> EntrySearch:
-        return EntrySearch(self._fs, "db", [self._directory.index_dir], self._placement, self._options)
-
-    def _replayed(self, found: LogSet | None) -> set[int]:
-        return self._search().replayed_ledgers(found, lambda: [] if found is None else self._few_runs(found))
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
@@ -168,16 +165,11 @@ class DbRebuild:
         put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
         if not self._options.locations:
             return
-        search = self._search()
-
-        def few_runs() -> list[Run]:
-            return self._few_runs(found)
-
         if located.problem != NO_LOCATIONS:
             if located.problem is not None:
                 text = f"old locations not compared as a whole: {located.problem}"
                 plan.differences.append(Difference("note", None, text))
-            gone = search.by_old_index(found, few_runs, located.ledgers & plan.rows.keys())
+            gone = self._search.by_old_index(found, located.ledgers & plan.rows.keys())
             plan.differences += locations_lost(gone)
             put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
         if self._options.dry_run and located.problem is not None:
@@ -187,7 +179,7 @@ class DbRebuild:
         # Of a ledger that was in limbo before nothing is said again.
         said = {ledger for ledger, data in old.rows.items() if data.limbo}
         told = plan.rows.keys() - said
-        kept = search.by_journals(found, few_runs, told)
+        kept = self._search.by_journals(found, told)
         plan.differences += only_in_journal(kept, rehearsed=self._options.dry_run)
         if not self._options.dry_run:
             put_into_limbo(plan, dict.fromkeys(kept, "a journal has entries that no log has"))

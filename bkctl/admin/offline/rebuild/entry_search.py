@@ -17,8 +17,8 @@ from bkctl.admin.offline.rebuild.options import RebuildOptions
 from bkctl.admin.offline.rebuild.placement import Placement
 from bkctl.vfs import FileSystem
 
-#: Gives the runs of the logs, few enough to be read side by side; called only when they are needed.
-FewRuns = Callable[[], list[Run]]
+#: Gives the runs of logs, few enough to be read side by side; called only when they are needed.
+FewRuns = Callable[[LogSet], list[Run]]
 
 
 class EntrySearch:
@@ -31,6 +31,7 @@ class EntrySearch:
         index_dirs: Sequence[str],
         placement: Placement,
         options: RebuildOptions,
+        few_runs: FewRuns,
     ) -> None:
         self._fs = filesystem
         self._kind = kind
@@ -38,24 +39,21 @@ class EntrySearch:
         self._journals = placement.journals
         self._ledger_dirs = placement.ledger_dirs
         self._options = options
+        self._few_runs = few_runs
 
-    def by_old_index(
-        self, found: LogSet, few_runs: FewRuns, ledgers: Collection[int]
-    ) -> dict[int, LostEntries]:
+    def by_old_index(self, found: LogSet, ledgers: Collection[int]) -> dict[int, LostEntries]:
         """Return the entries of ``ledgers`` that have a location in the old index and stand in no log.
 
         A dry run, which keeps no rows of the logs, only finds those whose log is gone. Raises StorageError.
         """
         if self._options.dry_run:
             return dangling_entries(self._fs, self._index_dirs, self._kind, found.logs, ledgers)
-        runs, rows_max = few_runs(), self._options.rows_beside(found.held_bytes)
+        runs, rows_max = self._few_runs(found), self._options.rows_beside(found.held_bytes)
         total = sum(run.rows for run in runs) * ROW_BYTES
         with self._options.phase("comparing the old index", total) as advance:
             return lost_entries(self._fs, self._index_dirs, self._kind, runs, ledgers, rows_max, advance)
 
-    def by_journals(
-        self, found: LogSet, few_runs: FewRuns, ledgers: Collection[int]
-    ) -> dict[int, LostEntries]:
+    def by_journals(self, found: LogSet, ledgers: Collection[int]) -> dict[int, LostEntries]:
         """Return the entries of ``ledgers`` that journals in front of the last mark have and no log.
 
         A dry run takes the locations of the old index, where their log is there, for the rows of the logs, so
@@ -74,12 +72,12 @@ class EntrySearch:
             if self._options.dry_run:
                 logged = self._located(found, ledgers, located)
             else:
-                logged = _logged(few_runs, rows_max)
+                logged = self._logged(found, rows_max)
             return unlogged_entries(
                 self._fs, self._journals, self._ledger_dirs, wanted, logged, kept, advance
             )
 
-    def replayed_ledgers(self, found: LogSet | None, few_runs: FewRuns) -> set[int]:
+    def replayed_ledgers(self, found: LogSet | None) -> set[int]:
         """Return the ledgers that the next start brings back with all that the logs have of them.
 
         Their master key is in the journals behind the mark, and so is each of their entries in the logs.
@@ -91,7 +89,7 @@ class EntrySearch:
         rows_max = self._options.rows_beside(found.held_bytes) // 2
         wanted = np.array(sorted(keys), np.int64)
         with RowSorter(rows_max * ROW_BYTES_AT_PEAK) as replayed:
-            logged = _logged(few_runs, rows_max)
+            logged = self._logged(found, rows_max)
             left = unreplayed_entries(self._fs, self._journals, self._ledger_dirs, wanted, logged, replayed)
         return keys - left.keys()
 
@@ -100,6 +98,5 @@ class EntrySearch:
             sorter.add(rows)
         yield from sorter.blocks()
 
-
-def _logged(few_runs: FewRuns, rows_max: int) -> Iterator[Rows]:
-    yield from run_rows(few_runs(), rows_max)
+    def _logged(self, found: LogSet, rows_max: int) -> Iterator[Rows]:
+        yield from run_rows(self._few_runs(found), rows_max)

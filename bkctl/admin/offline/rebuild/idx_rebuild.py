@@ -98,6 +98,7 @@ class IdxRebuild:
         self._main = self._works[self._indexes[0]]
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
+        self._search = EntrySearch(self._fs, "idx", self._indexes, placement, options, self._few_runs)
         folders = [d.ledger_dir for d in placement.directories] + self._indexes
         self._known: KnownLedgers = known_in(self._fs, options.cluster, folders)
 
@@ -151,7 +152,9 @@ class IdxRebuild:
         if rows.problem is not None:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        census = take_census(rows, local, known, lambda _: True, partial(self._replayed, found))
+        census = take_census(
+            rows, local, known, lambda _: True, partial(self._search.replayed_ledgers, found)
+        )
         if census.added and not facts.read:
             facts = self._read_journals()
         unread = [ledger for ledger in census.ledgers if not rows.trusts(ledger)]
@@ -168,10 +171,6 @@ class IdxRebuild:
         ]
         return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
 
-    def _replayed(self, found: LogSet) -> set[int]:
-        search = EntrySearch(self._fs, "idx", self._indexes, self._placement, self._options)
-        return search.replayed_ledgers(found, partial(self._few_runs, found))
-
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
             return read_journals(self._fs, self._placement.journals)
@@ -183,16 +182,11 @@ class IdxRebuild:
 
         Raises RefusedError unless their loss is accepted.
         """
-
-        def few_runs() -> list[Run]:
-            return self._few_runs(found)
-
         options = self._options
-        search = EntrySearch(self._fs, "idx", self._indexes, self._placement, options)
-        gone = search.by_old_index(found, few_runs, old.homes.keys() & headers.keys())
+        gone = self._search.by_old_index(found, old.homes.keys() & headers.keys())
         if gone and not options.accept_loss:
             raise no_limbo(self._indexes[0], "have a location in the old index", gone)
-        kept = search.by_journals(found, few_runs, headers.keys())
+        kept = self._search.by_journals(found, headers.keys())
         if kept and not options.accept_loss and not options.dry_run:
             raise no_limbo(self._indexes[0], "stand in a journal in front of the last mark", kept)
         plan.differences += locations_lost(gone)

@@ -7,20 +7,20 @@ well, such a journal is all that is left to tell that the entry was ever there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from bkctl.admin.offline.index_check.comparison import KEPT
 from bkctl.admin.offline.index_check.row_sort import RowSorter
-from bkctl.admin.offline.journals import journal_directories, journals_before_mark, scans_behind_mark
+from bkctl.admin.offline.journals import journal_directories, journals_before_mark, replayed_records
 from bkctl.admin.offline.rebuild.location_runs import Column, Rows, of_ledgers, ordered_rows
 from bkctl.admin.offline.rebuild.lost_entries import LostEntries, note_missing
 from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError
-from bkctl.scan.damage import Damage
-from bkctl.scan.directory import BookieDirectory, JournalFile
+from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -42,28 +42,9 @@ def kept_entries(
         with scan:
             for item in scan:
                 if isinstance(item, EntryBatch):
-                    rows = _rows_of(item, ledgers, 0, end)
-                    if len(rows):
-                        yield rows
+                    front, _ = item.split(bisect_left(item.starts, end - item.base))
+                    yield from _rows_of(front, ledgers)
         advance(journal.size_bytes)
-
-
-def replayed_entries(
-    fs: FileSystem, directories: Sequence[BookieDirectory], ledger_dirs: Collection[str], ledgers: Column
-) -> Iterator[Rows]:
-    """Yield the entries of ``ledgers`` (ascending ids) that the next start replays, batch by batch.
-
-    ``ledger_dirs`` are the bookie's, which have the marks. A replay is taken to end where a journal is
-    damaged, as Java's does. Raises StorageError.
-    """
-    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
-        for item in scan:
-            if isinstance(item, Damage) and item.end > start:
-                break
-            if isinstance(item, EntryBatch):
-                rows = _rows_of(item, ledgers, start, None)
-                if len(rows):
-                    yield rows
 
 
 def unreplayed_entries(
@@ -79,22 +60,23 @@ def unreplayed_entries(
     ``ledger_dirs`` are the bookie's, which have the marks; ``logged`` are rows in order of keys. Raises
     StorageError.
     """
-    for rows in replayed_entries(fs, journal_directories(fs, journals), ledger_dirs, ledgers):
-        sorter.add(rows)
+    for item in replayed_records(fs, journal_directories(fs, journals), ledger_dirs):
+        if isinstance(item, EntryBatch):
+            for rows in _rows_of(item, ledgers):
+                sorter.add(rows)
     found: dict[int, LostEntries] = {}
     note_missing(found, (of_ledgers(rows, ledgers) for rows in logged), sorter.blocks())
     return found
 
 
-def _rows_of(batch: EntryBatch, ledgers: Column, start: int, end: int | None) -> Rows:
-    """Return the entries whose records begin from ``start`` on, and in front of ``end`` if it is given."""
+def _rows_of(batch: EntryBatch, ledgers: Column) -> Iterator[Rows]:
+    """Yield the entries of ``ledgers`` in a batch, in order of keys at ``KEPT``, if there are any."""
     owners, entries = np.array(batch.ledgers, np.int64), np.array(batch.entries, np.int64)
-    places = np.array(batch.starts, np.int64) + batch.base
-    chosen = (places >= start) & (owners >= 0) & (entries >= 0)
-    if end is not None:
-        chosen &= places < end
+    chosen = (owners >= 0) & (entries >= 0)
     rows = Rows(owners[chosen], entries[chosen], np.full(int(chosen.sum()), KEPT, np.int64))
-    return of_ledgers(ordered_rows(rows), ledgers)
+    rows = of_ledgers(ordered_rows(rows), ledgers)
+    if len(rows):
+        yield rows
 
 
 def unlogged_entries(

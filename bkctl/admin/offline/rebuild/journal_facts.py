@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from bkctl.admin.offline.journals import journal_directories, scans_behind_mark
+from bkctl.admin.offline.journals import journal_directories, replayed_records
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.errors import NotFoundError
@@ -68,17 +68,12 @@ def _take(facts: JournalFacts, record: MarkedRecord) -> None:
 
 
 def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]) -> set[int]:
-    """The ledgers whose master key is in the journals behind the last mark: the next start makes their rows.
+    """Return the ledgers whose master key the next start replays, which makes their rows.
 
-    ``ledger_dirs`` are the bookie's, which have the marks. A replay is taken to end where a journal is
-    damaged, as Java's does. Raises StorageError.
+    ``ledger_dirs`` are the bookie's, which have the marks. Raises StorageError.
     """
-    keys: set[int] = set()
-    directories = journal_directories(fs, journals)
-    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
-        for item in scan:
-            if isinstance(item, Damage) and item.end > start:
-                break
-            if isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.offset >= start:
-                keys.add(item.ledger)
-    return keys
+    return {
+        item.ledger
+        for item in replayed_records(fs, journal_directories(fs, journals), ledger_dirs)
+        if isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY
+    }
