@@ -53,7 +53,7 @@ from bookie_process import BookieProcess, free_port
 from process_usage import cpu_s, resident_bytes
 
 from bkctl.protocol.messages import ReadRequest, Wire
-from bkctl.server.descriptor_limit import raise_soft_limit
+from bkctl.server.wire.descriptor_limit import raise_soft_limit
 from bkctl.types import ResultCode
 from tests.support.stalled_connections import (
     UNREAD_ENTRIES,

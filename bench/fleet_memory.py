@@ -104,9 +104,9 @@ def _ledgers_of(log_id: int, count: int) -> range:
 
 def gc_plan(options: argparse.Namespace) -> None:
     """``gc plan``: candidates of all logs, the curve, the order of work."""
-    from bkctl.admin.offline.gc.log_facts import LogFacts
-    from bkctl.admin.offline.gc.plan import Candidates, candidates
-    from bkctl.admin.offline.gc.survey import Survey
+    from bkctl.admin.gc.log_facts import LogFacts
+    from bkctl.admin.gc.plan import Candidates, candidates
+    from bkctl.admin.gc.survey import Survey
     from bkctl.scan.directory import LogFile
 
     def facts() -> Iterator[LogFacts]:
@@ -135,9 +135,9 @@ def gc_plan(options: argparse.Namespace) -> None:
 
 def rebuild(options: argparse.Namespace) -> None:
     """``index rebuild``: what is held of logs that were read."""
-    from bkctl.admin.offline.rebuild.location_runs import Run
-    from bkctl.admin.offline.rebuild.log_set import LogSet
-    from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory
+    from bkctl.admin.index.rebuild.log_set import LogSet
+    from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory
+    from bkctl.admin.index.rows.location_runs import Run
     from bkctl.scan.directory import LogFile
 
     work = WorkDirectory("/data/bookie/ledgers/current/locations.bkctl-rebuild")
@@ -167,10 +167,10 @@ def merge(options: argparse.Namespace) -> None:
     """``index rebuild``: very many runs merged in groups, then cut into ranges of keys."""
     import numpy as np
 
-    from bkctl.admin.offline.rebuild.location_runs import Rows, partitions, write_run
-    from bkctl.admin.offline.rebuild.run_merging import RUNS_MAX, fewer_runs
-    from bkctl.admin.offline.rebuild.state import WorkDirectory
-    from bkctl.admin.offline.rebuild.workers import Workers
+    from bkctl.admin.index.rebuild.run_merging import RUNS_MAX, fewer_runs
+    from bkctl.admin.index.rebuild.state import WorkDirectory
+    from bkctl.admin.index.rows.location_runs import Rows, partitions, write_run
+    from bkctl.workers import Workers
 
     rows, rows_max = 1000, (256 * MIB // 2 - 72 * MIB) // 128
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="bkctl-bench-") as folder, Workers(1) as one:
@@ -194,7 +194,7 @@ def merge(options: argparse.Namespace) -> None:
 
 def dump(options: argparse.Namespace) -> None:
     """``metadata dump`` to a file, and the file read as ``--ledger-metadata``."""
-    from bkctl.admin.online.metadata_dump import Dump, DumpedNode, write_dump_file
+    from bkctl.admin.metadata_dump import Dump, DumpedNode, write_dump_file
     from bkctl.codec.ledger_path import LedgerLayout, ledger_path
     from bkctl.scan.metadata_dump import DumpKind, MetadataDump, load_metadata_dump
     from bkctl.vfs import PosixFileSystem
@@ -255,8 +255,8 @@ def zookeeper(options: argparse.Namespace) -> None:
 
 
 def _list(meter: Meter, store: TreeMetadataStore) -> None:
-    from bkctl.admin.online.ledgers import LedgerFilter, list_ledgers
-    from bkctl.admin.online.metadata_dump import dump_nodes
+    from bkctl.admin.metadata_dump import dump_nodes
+    from bkctl.metadata.ledger_filter import LedgerFilter, list_ledgers
 
     meter.step("ids", "ledgers", lambda: sum(1 for _ in store.ledgers.ledgers()))
     meter.step("metadata", "ledgers", lambda: sum(1 for _ in list_ledgers(store.ledgers, LedgerFilter())))

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bkctl.admin.online import bookie_gc
+from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import master_key
@@ -245,8 +245,8 @@ def beside_java(folder: Path, mib: int) -> None:
                 url = f"http://127.0.0.1:{port}"
                 await_http(url)
                 started_s = time.perf_counter()
-                bookie_gc.trigger(url, major=True, minor=False)
-                bookie_gc.wait(url, 120, lambda _: None, lambda _: time.sleep(POLL_S))
+                over_http.trigger(url, major=True, minor=False)
+                over_http.wait(url, 120, lambda _: None, lambda _: time.sleep(POLL_S))
                 seconds = time.perf_counter() - started_s
                 assert logs_bytes(place) < 0.7 * before, (
                     f"{kind} has compacted nothing: {process.last_words()}"
@@ -265,7 +265,7 @@ def await_http(url: str) -> None:
     until_s = time.monotonic() + 30
     while True:
         try:
-            bookie_gc.details(url)
+            over_http.details(url)
             return
         except BkctlError:
             if time.monotonic() > until_s:

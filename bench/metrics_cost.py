@@ -30,8 +30,8 @@ from types import TracebackType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bkctl.admin.online.load.run import run_load
-from bkctl.admin.online.load.settings import LoadSettings
+from bkctl.admin.load.run import run_load
+from bkctl.admin.load.settings import LoadSettings
 
 GOAL_PERCENT = 5.0
 #: Short beside a flush of the write cache, so that its work falls on both sides.

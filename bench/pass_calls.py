@@ -39,7 +39,7 @@ sys.path.insert(0, str(REPOSITORY))
 from bench.stalls import ROW, Cluster, Part, body_of, engine  # noqa: E402
 from bkctl.codec.entrylog import EntryLogHeader, encode_map_update  # noqa: E402
 from bkctl.engine.bookie import Bookie  # noqa: E402
-from bkctl.server import cyclic_collector  # noqa: E402
+from bkctl.server.life import cyclic_collector  # noqa: E402
 
 GOAL_MS = 5.0
 SHOWN = 5

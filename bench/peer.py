@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import process_usage as usage
 from bench.bookie_process import BookieProcess
-from bkctl.admin.online.load.run import run_load
-from bkctl.admin.online.load.settings import FIRST_ID, LoadSettings
+from bkctl.admin.load.run import run_load
+from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 from tests.support.java_bookkeeper import JarsUnavailableError, find_jars
 from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import running_zookeeper

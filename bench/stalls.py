@@ -50,8 +50,8 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.protocol.messages import ReadRequest
-from bkctl.server import cyclic_collector
-from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.life import cyclic_collector
+from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.vfs import PosixFileSystem
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bkctl.engine.bookie import Bookie
-from bkctl.server.bookie_server import BookieServer
-from bkctl.server.embedded import EmbeddedBookie
-from bkctl.server.statistics_switch import histograms
+from bkctl.server.life.embedded import EmbeddedBookie
+from bkctl.server.prometheus.statistics_switch import histograms
+from bkctl.server.wire.bookie_server import BookieServer
 
 
 @dataclass

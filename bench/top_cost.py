@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.process_usage import cpu_s
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 
 GOAL = 0.10
 #: Imports, the first questions and the first drawing are a start, not the cost of watching.

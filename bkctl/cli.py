@@ -1,7 +1,7 @@
 """The entry point.
 
 ``bkctl --help`` and ``bkctl --version`` are answered from a table, before typer is loaded (importing it
-costs about 90 ms); everything else is handed to :mod:`bkctl.commands.root`.
+costs about 90 ms); everything else is handed to :mod:`bkctl.commands.frame.root`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from bkctl.commands.nouns import READER_GONE, top_level_help, version_line
+from bkctl.commands.frame.nouns import READER_GONE, top_level_help, version_line
 
 _AT_ONCE: dict[tuple[str, ...], Callable[[], str]] = {
     ("--help",): top_level_help,
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
             sys.stdout.write(answer() + "\n")
             sys.stdout.flush()
             return 0
-        from bkctl.commands import root
+        from bkctl.commands.frame import root
 
         code = root.run(arguments)
     except KeyboardInterrupt:

@@ -13,8 +13,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from bkctl.commands.nouns import EXIT_CODES, NOUNS
-from bkctl.commands.root import app, load
+from bkctl.commands.frame.nouns import EXIT_CODES, NOUNS
+from bkctl.commands.frame.root import app, load
 
 PAGE = Path(__file__).resolve().parent / "cli.md"
 

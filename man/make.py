@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bkctl import __version__
-from bkctl.commands.nouns import ENVIRONMENT, EXIT_CODES, GLOBAL_OPTIONS, NOUNS, WHAT_IT_IS, Noun
-from bkctl.commands.root import app, load
+from bkctl.commands.frame.nouns import ENVIRONMENT, EXIT_CODES, GLOBAL_OPTIONS, NOUNS, WHAT_IT_IS, Noun
+from bkctl.commands.frame.root import app, load
 
 HERE = Path(__file__).resolve().parent
 SHELL_PAGE = HERE.parent / "docs" / "coming-from-bookkeeper-shell.md"

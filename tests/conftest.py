@@ -79,7 +79,7 @@ def run_cli() -> Callable[..., CliResult]:
     """``run_cli("entrylog", "list", path)`` runs the real application in this process."""
     from typer.testing import CliRunner
 
-    from bkctl.commands.root import app
+    from bkctl.commands.frame.root import app
 
     def run(*arguments: object, env: dict[str, str | None] | None = None) -> CliResult:
         root = logging.getLogger()
@@ -99,7 +99,7 @@ def run_cli() -> Callable[..., CliResult]:
 @pytest.fixture
 def half_full_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """``bkctl doctor`` sees disks of their real size, half of which is free."""
-    from bkctl.admin.offline.doctor import doctor
+    from bkctl.admin.doctor import doctor
 
     disk = doctor._disk
     monkeypatch.setattr(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.options import OutputOption, noun_app, schema_option
-from bkctl.commands.output import Key, Schema, write_one
+from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_one
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bkctl.admin.online.load.settings import LoadReport
+    from bkctl.admin.load.settings import LoadReport
 
 app = noun_app("[online] [writes] Put load on a bookie and measure it.")
 
@@ -158,8 +158,8 @@ def _run(
     password: str = "",
     **settings: object,
 ) -> None:
-    from bkctl.admin.online.load.run import run_load
-    from bkctl.admin.online.load.settings import FIRST_ID, LoadSettings
+    from bkctl.admin.load.run import run_load
+    from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

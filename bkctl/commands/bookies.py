@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.cluster_options import (
+from bkctl.commands.frame.cluster_options import (
     ClusterConfOption,
     MetadataUriOption,
     OverrideOption,
@@ -19,13 +19,13 @@ from bkctl.commands.cluster_options import (
     client_settings,
     open_cluster,
 )
-from bkctl.commands.consent import DryRunOption
-from bkctl.commands.ledger_options import parse_duration_ms
-from bkctl.commands.options import OutputOption, noun_app, schema_option
-from bkctl.commands.output import Key, Schema, write_one, write_rows
+from bkctl.commands.frame.confirmation import DryRunOption
+from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 
 if TYPE_CHECKING:
-    from bkctl.admin.online.bookies import DiskSpace, KnownBookie, Probe
+    from bkctl.client.bookies import DiskSpace, KnownBookie, Probe
 
 app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, probe them; make a cluster.")
 
@@ -111,7 +111,7 @@ def list_command(
 
       bkctl bookies list --mode down -o json
     """
-    from bkctl.admin.online.bookies import list_bookies
+    from bkctl.client.bookies import list_bookies
 
     with open_cluster(conf, override, metadata_uri) as store:
         rows = map(_listed, list_bookies(store))
@@ -158,7 +158,7 @@ def info_command(
 
       bkctl bookies info bookie-3:3181 --timeout 1s
     """
-    from bkctl.admin.online.bookies import ask_disk_space, registered_ids
+    from bkctl.client.bookies import ask_disk_space, registered_ids
 
     net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
     with open_cluster(conf, override, metadata_uri) as store:
@@ -190,7 +190,7 @@ def probe_command(
 
       bkctl bookies probe bookie-3:3181 -o json
     """
-    from bkctl.admin.online.bookies import probe_bookies, registered_ids
+    from bkctl.client.bookies import probe_bookies, registered_ids
 
     net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
     with open_cluster(conf, override, metadata_uri) as store:

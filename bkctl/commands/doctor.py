@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.bookie_options import (
+from bkctl.commands.frame.bookie_options import (
     MemoryOption,
     MetadataUriOption,
     OverrideOption,
     given_keys,
     option_words,
 )
-from bkctl.commands.next_steps import NEXT_KEYS, next_keys
-from bkctl.commands.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
-from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
-from bkctl.commands.progress import progress
-from bkctl.commands.targets import paths_or_default
+from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.commands.frame.targets import paths_or_default
 from bkctl.errors import BkctlError, CorruptionError, MissingPackageError, RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from bkctl.admin.offline.digests import FindMetadata
-    from bkctl.admin.offline.doctor.configuration import ReadConfiguration
-    from bkctl.admin.offline.doctor.examination import ClusterFacts, Examination
-    from bkctl.admin.offline.doctor.finding import Finding
-    from bkctl.admin.offline.doctor.subject import Subject
-    from bkctl.server.configured_bookie import ConfiguredBookie
+    from bkctl.admin.doctor.checks.configuration import ReadConfiguration
+    from bkctl.admin.doctor.examination import ClusterFacts, Examination
+    from bkctl.admin.doctor.finding import Finding
+    from bkctl.admin.doctor.subject import Subject
+    from bkctl.admin.logs.digests import FindMetadata
+    from bkctl.server.life.configured_bookie import ConfiguredBookie
 
 app = noun_app("[offline] [online] [reads] Examine a bookie's directories, or a live bookie.")
 
@@ -68,8 +68,8 @@ CHECKS_SCHEMA: Schema = (
 def _list_checks(ctx: typer.Context, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from bkctl.admin.offline.doctor.doctor import CHECKS
-    from bkctl.admin.online.doctor import LIVE_CHECKS
+    from bkctl.admin.doctor.doctor import CHECKS
+    from bkctl.admin.doctor.live import LIVE_CHECKS
 
     rows: list[dict[str, Any]] = [
         {"check": check.name, "needs": check.needs, "long": check.long, "summary": check.summary}
@@ -181,8 +181,8 @@ class _Options:
 
 
 def _chosen(only: list[str] | None, skip: list[str] | None) -> frozenset[str]:
-    from bkctl.admin.offline.doctor.doctor import CHECKS
-    from bkctl.admin.online.doctor import LIVE_CHECKS
+    from bkctl.admin.doctor.doctor import CHECKS
+    from bkctl.admin.doctor.live import LIVE_CHECKS
 
     known = [check.name for check in CHECKS] + [check.name for check in LIVE_CHECKS]
 
@@ -217,7 +217,7 @@ class _Report:
     def close(self, *, notes: bool) -> None:
         """The last line on stderr, and the exit code."""
         errors, warnings, hidden = self.counts["error"], self.counts["warning"], self.counts["note"]
-        from bkctl.admin.offline.reporting import counted
+        from bkctl.reporting import counted
 
         if not self.checks:
             raise UsageError("none of the chosen checks can be done on what was named; see --list-checks")
@@ -278,8 +278,8 @@ def _everything(
     paths: list[str], url: str | None, options: _Options, report: _Report
 ) -> Iterator[tuple[str | None, Finding]]:
     """Findings with the bookie that they are about: files first, then the live bookie."""
-    from bkctl.admin.offline.doctor.directories import vanished_directory
-    from bkctl.admin.offline.doctor.doctor import (
+    from bkctl.admin.doctor.checks.directories import vanished_directory
+    from bkctl.admin.doctor.doctor import (
         applicable,
         bytes_to_read,
         configuration_findings,
@@ -314,7 +314,7 @@ def _everything(
 
 
 def _read_configuration(options: _Options) -> ReadConfiguration | None:
-    from bkctl.admin.offline.doctor.configuration import read_configuration
+    from bkctl.admin.doctor.checks.configuration import read_configuration
 
     if options.conf is None:
         return None
@@ -324,8 +324,8 @@ def _read_configuration(options: _Options) -> ReadConfiguration | None:
 
 def _identity(read: ReadConfiguration, options: _Options) -> tuple[ConfiguredBookie | None, Finding | None]:
     """Who the configuration says the bookie is, or why that cannot be said."""
-    from bkctl.admin.offline.doctor.configuration import identity_finding
-    from bkctl.server.configured_bookie import configured_bookie
+    from bkctl.admin.doctor.checks.configuration import identity_finding
+    from bkctl.server.life.configured_bookie import configured_bookie
 
     assert read.config is not None, "it could be read"
     try:
@@ -344,9 +344,9 @@ def _examinations(
     vanished: list[str],
 ) -> Iterator[Examination]:
     """``vanished`` collects folders that are removed while bookies are looked for in what was named."""
-    from bkctl.admin.offline.doctor.doctor import this_system
-    from bkctl.admin.offline.doctor.examination import Examination
-    from bkctl.admin.offline.doctor.subject import configured_subject, found_subjects
+    from bkctl.admin.doctor.doctor import this_system
+    from bkctl.admin.doctor.examination import Examination
+    from bkctl.admin.doctor.subject import configured_subject, found_subjects
     from bkctl.scan.metadata_dump import load_metadata_dump
     from bkctl.vfs import PosixFileSystem
 
@@ -383,7 +383,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
 
     That a store does not answer now is what the check ``metadata`` reports.
     """
-    from bkctl.commands.cluster_options import metadata_finder, open_cluster
+    from bkctl.commands.frame.cluster_options import metadata_finder, open_cluster
 
     if not options.names & {"journals", "entry_logs"} or (
         options.conf is None and options.metadata_uri is None
@@ -415,9 +415,9 @@ def _ask_cluster(
     options: _Options, bookie: str | None, ids: tuple[str, ...], url: str | None = None
 ) -> ClusterFacts:
     """``url`` finds a live bookie that does not tell its id."""
-    from bkctl.admin.offline.doctor.examination import ClusterFacts
-    from bkctl.admin.online.live_bookie import cluster_facts, registered_at
-    from bkctl.commands.cluster_options import open_cluster
+    from bkctl.admin.doctor.examination import ClusterFacts
+    from bkctl.admin.doctor.live_bookie import cluster_facts, registered_at
+    from bkctl.commands.frame.cluster_options import open_cluster
 
     try:
         with open_cluster(options.conf, options.overrides, options.metadata_uri) as store:
@@ -433,8 +433,8 @@ def _ask_cluster(
 
 
 def _live(url: str, options: _Options, report: _Report) -> Iterator[tuple[str | None, Finding]]:
-    from bkctl.admin.online.doctor import LIVE_CHECKS, run_live_checks
-    from bkctl.admin.online.live_bookie import ask_bookie
+    from bkctl.admin.doctor.live import LIVE_CHECKS, run_live_checks
+    from bkctl.admin.doctor.live_bookie import ask_bookie
     from bkctl.clock import SystemClock
 
     def find(bookie: str | None) -> ClusterFacts:

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.admin.offline import entrylogs, file_steps
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.targets import entry_logs
-from bkctl.commands.cluster_options import finder_at
-from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
-from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
-from bkctl.commands.findings import (
+from bkctl.admin.logs import file_steps
+from bkctl.admin.logs.digests import digest_book
+from bkctl.commands.frame.cluster_options import finder_at
+from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
+from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
+from bkctl.commands.frame.findings import (
     VERDICT_SCHEMA,
     Unopened,
     damage_row,
@@ -22,7 +21,7 @@ from bkctl.commands.findings import (
     tell_unchecked,
     write_verdicts,
 )
-from bkctl.commands.options import (
+from bkctl.commands.frame.options import (
     DigestsUriOption,
     EntryOption,
     LedgerMetadataOption,
@@ -38,7 +37,7 @@ from bkctl.commands.options import (
     read_password,
     schema_option,
 )
-from bkctl.commands.output import (
+from bkctl.commands.frame.output import (
     Format,
     Key,
     Schema,
@@ -47,12 +46,14 @@ from bkctl.commands.output import (
     write_one,
     write_rows,
 )
-from bkctl.commands.progress import progress
-from bkctl.commands.targets import paths_or_default, split_targets
+from bkctl.commands.frame.progress import progress
+from bkctl.commands.frame.targets import paths_or_default, split_targets
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
+from bkctl.scan.files import entrylogs
+from bkctl.scan.files.paths import entry_logs
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] What is in the entry logs of a bookie, running or not.")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.options import OutputOption, noun_app, schema_option
-from bkctl.commands.output import Format, Key, Schema, chosen_format, write_one, write_rows
+from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 
 if TYPE_CHECKING:
-    from bkctl.admin.offline.error_codes import ErrorCode
+    from bkctl.admin.error_codes import ErrorCode
 
 app = noun_app("[offline] [reads] Say what a BookKeeper error code means, and what to do.")
 
@@ -47,7 +47,7 @@ def explain_command(
 
       bkctl explain -o json
     """
-    from bkctl.admin.offline.error_codes import every_code, explain
+    from bkctl.admin.error_codes import every_code, explain
 
     found: list[ErrorCode] = []
     for code in codes or ():

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.admin.offline.inspection import Inspection, inspect, refuse_unknown
-from bkctl.commands.options import OutputOption, PathArgument, noun_app, schema_option
-from bkctl.commands.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.admin.inspection import Inspection, inspect, refuse_unknown
+from bkctl.commands.frame.options import OutputOption, PathArgument, noun_app, schema_option
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] Say what a file or directory of BookKeeper's is and what it holds.")

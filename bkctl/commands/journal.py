@@ -7,16 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.admin.offline import file_steps, journals
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.targets import journals as find_journals
+from bkctl.admin.logs import file_steps
+from bkctl.admin.logs.digests import digest_book
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
-from bkctl.commands.cluster_options import finder_at
-from bkctl.commands.entry_options import Digest, DigestOption, Payload, PayloadOption
-from bkctl.commands.entry_rows import ENTRY_KEYS, EntryRows
-from bkctl.commands.findings import (
+from bkctl.commands.frame.cluster_options import finder_at
+from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
+from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
+from bkctl.commands.frame.findings import (
     VERDICT_SCHEMA,
     Unopened,
     exit_code_of,
@@ -24,7 +23,7 @@ from bkctl.commands.findings import (
     tell_unchecked,
     write_verdicts,
 )
-from bkctl.commands.options import (
+from bkctl.commands.frame.options import (
     DigestsUriOption,
     EntryOption,
     JournalOption,
@@ -40,13 +39,15 @@ from bkctl.commands.options import (
     read_password,
     schema_option,
 )
-from bkctl.commands.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
-from bkctl.commands.progress import progress
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
+from bkctl.commands.frame.progress import progress
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
+from bkctl.scan.files import journals
+from bkctl.scan.files.paths import journals as find_journals
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] What is in the journals of a bookie, running or not.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from posixpath import basename
 from typing import Annotated
 
-from bkctl.admin.offline.cookies import counting_mark, find_marks
-from bkctl.admin.offline.mark_doubts import doubt, journals_near
-from bkctl.commands.options import OutputOption, PathsArgument, noun_app, schema_option
-from bkctl.commands.output import Key, Schema, write_rows
+from bkctl.admin.cookies.in_directories import counting_mark, find_marks
+from bkctl.admin.logs.mark_doubts import doubt, journals_near
+from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] The last marks of a bookie: everything journaled before is in its logs.")

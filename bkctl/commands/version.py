@@ -7,8 +7,8 @@ import platform
 from typing import Annotated
 
 from bkctl import __version__
-from bkctl.commands.options import OutputOption, noun_app, schema_option
-from bkctl.commands.output import Key, Schema, write_one
+from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_one
 
 app = noun_app("Show versions.")
 

@@ -24,7 +24,7 @@ JOURNAL_MEMORY_BYTES_MIN = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class IdentitySettings:
-    """Who the bookie is; ``bkctl.server.identity`` makes the id of it."""
+    """Who the bookie is; ``bkctl.server.life.identity`` makes the id of it."""
 
     bookie_id: str | None  # bookieId
     port: int  # bookiePort; 0: any

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from bkctl.admin.offline.reporting import Advance
 from bkctl.pipeline.job import Input
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.schemas import default_columns
+from bkctl.reporting import Advance
 
 Row = Mapping[str, Any]
 

@@ -15,13 +15,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bkctl.admin.offline.rebuild.workers import Workers
-from bkctl.admin.offline.reporting import Advance
 from bkctl.errors import BkctlError, StorageError
 from bkctl.pipeline.duckdb_connection import connected, failures
 from bkctl.pipeline.engine import Extraction
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
+from bkctl.reporting import Advance
+from bkctl.workers import Workers
 
 #: Where the tasks of other processes are defined.
 WORK_MODULES = (__name__,)

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bkctl.admin.offline.known_ledgers import DumpedCluster
-from bkctl.admin.offline.rebuild.bookie_facts import with_cluster
-from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
-from bkctl.admin.offline.rebuild.placement import Placement, find_placement
-from bkctl.admin.offline.rebuild.rebuild import rebuild_index
+from bkctl.admin.index.rebuild.bookie_facts import with_cluster
+from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.index.rebuild.rebuild import rebuild_index
+from bkctl.admin.ledgers.known_ledgers import DumpedCluster
+from bkctl.directories.placement import Placement, find_placement
 from bkctl.errors import StorageError, UsageError
 from bkctl.pipeline.job import REBUILD_NAME, Parameters
 from bkctl.pipeline.jobs.index_rebuild import REBUILD, REBUILD_TABLE

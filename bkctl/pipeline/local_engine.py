@@ -10,11 +10,11 @@ from types import TracebackType
 
 import duckdb
 
-from bkctl.admin.offline.reporting import Advance
 from bkctl.pipeline.duckdb_connection import connected, failures, literal_glob
 from bkctl.pipeline.engine import Extraction, Row
 from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.portable_sql import FUNCTIONS
+from bkctl.reporting import Advance
 
 MEMORY_BYTES_DEFAULT = 2 << 30
 

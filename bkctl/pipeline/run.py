@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bkctl.admin.offline.rebuild.options import Phase, silent_phase
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
@@ -45,6 +44,7 @@ from bkctl.pipeline.table_sets import (
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
 
 BOOKIES_TABLE = "bookies"

@@ -35,6 +35,8 @@ SMALL_FILE_BYTES_MAX = 1 << 20
 COOKIE_NAME = "VERSION"
 #: The mark of a bookie that runs, or ended without shutting down.
 DIRTY_NAME = "DIRTY"
+#: How the name of a rebuild's work directory ends.
+REBUILD_SUFFIX = ".bkctl-rebuild"
 #: Copies of a compaction by way of another disk: below a scratch directory, in one directory for each ledger
 #: directory, whose logs link to them.
 SCRATCH_NAME = "compaction-scratch"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bkctl.server.embedded import EmbeddedBookie, LocalCluster
+    from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 
 __all__ = ["EmbeddedBookie", "LocalCluster"]
 
@@ -17,6 +17,6 @@ __all__ = ["EmbeddedBookie", "LocalCluster"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from bkctl.server import embedded
+    from bkctl.server.life import embedded
 
     return getattr(embedded, name)

@@ -36,9 +36,9 @@ def decode_answer(text: object) -> tuple[Any, int]:
 
 
 def _kinds() -> Mapping[str, type[Any]]:
-    from bkctl.admin.offline.rebuild.location_build import Table
-    from bkctl.admin.offline.rebuild.location_runs import Run
-    from bkctl.admin.offline.rebuild.state import LogManifest
+    from bkctl.admin.index.rebuild.location_build import Table
+    from bkctl.admin.index.rebuild.state import LogManifest
+    from bkctl.admin.index.rows.location_runs import Run
 
     return {kind.__name__: kind for kind in (LogManifest, Run, Table)}
 

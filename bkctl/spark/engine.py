@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from bkctl.admin.offline.reporting import Advance
 from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Extraction, Queries, Row
 from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.local_engine import MEMORY_BYTES_DEFAULT, LocalEngine
 from bkctl.pipeline.results import WrittenTable
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.reporting import Advance
 from bkctl.spark.queries import SparkQueries, write_parquet
 
 if TYPE_CHECKING:

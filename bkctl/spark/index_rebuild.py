@@ -1,6 +1,6 @@
 """Rebuilding the indexes of many directories with Spark's tasks.
 
-What is done is what ``bkctl index rebuild`` does (``bkctl.admin.offline.rebuild``): logs are read into sorted
+What is done is what ``bkctl index rebuild`` does (``bkctl.admin.index.rebuild``): logs are read into sorted
 runs, merged by ranges of keys into tables, the new database is read back against the logs, and two names are
 exchanged. Its units of work, one log or one range of keys each, are what Spark's tasks run; all directories
 are at work at the same time. Driver and tasks have to see the directories under the same paths.
@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from bkctl.admin.offline.rebuild.options import RebuildOptions, RebuildResult
-from bkctl.admin.offline.rebuild.placement import Placement
-from bkctl.admin.offline.rebuild.rebuild import rebuild_index
-from bkctl.admin.offline.rebuild.workers import Workers
-from bkctl.admin.offline.reporting import Advance, nobody
+from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.index.rebuild.rebuild import rebuild_index
+from bkctl.directories.placement import Placement
 from bkctl.errors import BkctlError
 from bkctl.pipeline.index_rebuild import placements
+from bkctl.reporting import Advance, nobody
 from bkctl.spark.answers import decode_answer, encode_answer
 from bkctl.vfs import PosixFileSystem
+from bkctl.workers import Workers
 
 if TYPE_CHECKING:
     import pyarrow as pa

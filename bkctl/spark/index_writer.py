@@ -28,9 +28,9 @@ from bkctl.errors import CorruptionError, StorageError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bkctl.admin.offline.holders import DirectoryLock
-    from bkctl.admin.offline.rebuild.location_runs import Rows
-    from bkctl.admin.offline.rebuild.swap import Swap
+    from bkctl.admin.index.rebuild.swap import Swap
+    from bkctl.admin.index.rows.location_runs import Rows
+    from bkctl.directories.holders import DirectoryLock
 
 _COLUMNS = ("ledger", "entry", "log_id", "offset")
 _WORK = "locations.bkctl-spark"
@@ -70,7 +70,7 @@ class IndexWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TableWritten:
         """Write one task's rows as a table. Raises UsageError when they are not sorted, StorageError."""
-        from bkctl.admin.offline.rebuild.location_build import encoded
+        from bkctl.admin.index.rebuild.location_build import encoded
         from bkctl.kvstore.profile import LOCATIONS_PROFILE
         from bkctl.kvstore.rocksdb_store import sorted_file_writer
 
@@ -92,7 +92,7 @@ class IndexWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take all tables in. Raises UsageError when tasks overlap, RefusedError while somebody holds the
         directory, StorageError; the index is as it was then."""
-        from bkctl.admin.offline.holders import DirectoryLock
+        from bkctl.directories.holders import DirectoryLock
 
         tables = sorted(
             (found for found in messages if isinstance(found, TableWritten) and found.rows),
@@ -129,7 +129,7 @@ class IndexWriter(DataSourceArrowWriter):
             store.close()
 
     def _replace(self, tables: list[TableWritten], lock: DirectoryLock) -> None:
-        from bkctl.admin.offline.rebuild.swap import announce, backup_stamp, exchange
+        from bkctl.admin.index.rebuild.swap import announce, backup_stamp, exchange
         from bkctl.kvstore.profile import LOCATIONS_PROFILE
         from bkctl.kvstore.rocksdb_store import open_store
 
@@ -149,8 +149,8 @@ class IndexWriter(DataSourceArrowWriter):
         self._clean()
 
     def _swap(self, part: str) -> Swap:
-        from bkctl.admin.offline.rebuild.state import WorkDirectory
-        from bkctl.admin.offline.rebuild.swap import Swap
+        from bkctl.admin.index.rebuild.state import WorkDirectory
+        from bkctl.admin.index.rebuild.swap import Swap
 
         return Swap(self._current, "locations", WorkDirectory(part))
 
@@ -167,8 +167,8 @@ class IndexWriter(DataSourceArrowWriter):
             os.rmdir(self._work)  # unless there is another writer's part in it
 
     def _remove(self, part: str) -> None:
-        from bkctl.admin.offline.rebuild.state import remove_tree
-        from bkctl.admin.offline.rebuild.swap import finish_exchange
+        from bkctl.admin.index.rebuild.state import remove_tree
+        from bkctl.admin.index.rebuild.swap import finish_exchange
 
         # Between exchange and backup it is the old database that stands there.
         finish_exchange(self._swap(part))
@@ -204,7 +204,7 @@ def _rows_of(batch: pa.RecordBatch) -> Rows:
     import numpy as np
     import pyarrow as pa
 
-    from bkctl.admin.offline.rebuild.location_runs import Rows
+    from bkctl.admin.index.rows.location_runs import Rows
     from bkctl.codec.location import LOG_ID_MAX, OFFSET_MAX
 
     columns = []

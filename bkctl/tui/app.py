@@ -13,8 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
-from bkctl.admin.online.top.sample import ClusterSample
-from bkctl.admin.online.top.source import SampleSource
+from bkctl.admin.top.sample import ClusterSample
+from bkctl.admin.top.source import SampleSource
 from bkctl.errors import BkctlError, UsageError
 from bkctl.tui import seek_text
 from bkctl.tui.bookie_screen import BookieScreen

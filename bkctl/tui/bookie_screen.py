@@ -8,7 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from bkctl.admin.online.top.sample import BookieSample, Source
+from bkctl.admin.top.sample import BookieSample, Source
 from bkctl.tui.directory_screen import DirectoryScreen
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import EMPTY, Line, Span, Tone

@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from bkctl.admin.online.top.sample import EntryLogState
+from bkctl.admin.top.sample import EntryLogState
 from bkctl.codec.entrylog import log_name
 from bkctl.errors import BkctlError
 from bkctl.tui import figures

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from bkctl.admin.online.top.sample import Stage
+from bkctl.admin.top.sample import Stage
 from bkctl.tui.lines import EMPTY, Line, Span, Tone
 from bkctl.tui.widgets.line_view import LineView
 

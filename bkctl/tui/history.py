@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample
+from bkctl.admin.top.sample import BookieSample, ClusterSample
 
 #: Samples that are kept of each figure.
 SAMPLES_MAX = 240

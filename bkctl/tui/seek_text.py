@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from bkctl.admin.online.top.source import Replay
+from bkctl.admin.top.source import Replay
 
 EXAMPLES = "number, +N, -N, 50%, or HH:MM:SS"
 

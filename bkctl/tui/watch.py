@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from bkctl.admin.online.top.sample import BookieSample, Bottleneck, ClusterSample, Stage
-from bkctl.admin.online.top.source import Replay, SampleSource
+from bkctl.admin.top.sample import BookieSample, Bottleneck, ClusterSample, Stage
+from bkctl.admin.top.source import Replay, SampleSource
 from bkctl.errors import CorruptionError
 from bkctl.tui.history import History
 

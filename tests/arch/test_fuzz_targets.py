@@ -33,8 +33,8 @@ NOT_REACHED = {
     "_kernels/_api.py:walk_columns": "a signature, of which there are two twins",
     "_kernels/_api.py:walk_entries": "a signature, of which there are two twins",
     "codec/entry.py:split_last": "cuts columns that are decoded already",
-    "commands/root.py:parse_args": "of typer, over what the person at the shell typed",
-    "commands/targets.py:split_targets": "looks for files; the parsers of ids are reached",
+    "commands/frame/root.py:parse_args": "of typer, over what the person at the shell typed",
+    "commands/frame/targets.py:split_targets": "looks for files; the parsers of ids are reached",
     "config/properties.py:read_bytes": "opens the file; the target hands its bytes in",
     "metadata/tree_walk.py:walk": "goes through nodes and decodes none",
 }

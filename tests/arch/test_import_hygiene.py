@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bkctl.commands.nouns import NOUNS
+from bkctl.commands.frame.nouns import NOUNS
 
 HEAVY = (
     "pyspark", "textual", "pyarrow", "aiohttp", "pandas", "numpy", "kazoo", "duckdb", "asyncio", "pydantic",
@@ -55,12 +55,12 @@ def test_help_of_commands_about_live_bookies_loads_nothing_heavy(words: tuple[st
 
 
 def test_asking_a_bookie_by_its_url_loads_neither_a_server_nor_a_metadata_client() -> None:
-    status = "from bkctl.admin.online.bookie_status import ask_status"
+    status = "from bkctl.admin.bookie_status import ask_status"
     assert not modules_after(status) & {*HEAVY, "typer"}
 
 
 def test_a_bookie_loads_http_and_the_metadata_drivers_when_it_uses_them() -> None:
-    loaded = modules_after("import bkctl.server.foreground, bkctl.server.embedded")
+    loaded = modules_after("import bkctl.server.life.foreground, bkctl.server.life.embedded")
     assert not loaded & ({*HEAVY, "typer", "sqlite3"} - {"asyncio", "rocksdict"})
 
 

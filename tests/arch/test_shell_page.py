@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.commands.nouns import NOUNS
-from bkctl.commands.root import load
+from bkctl.commands.frame.nouns import NOUNS
+from bkctl.commands.frame.root import load
 from tests.support.java_bookkeeper import require_jars
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from-bookkeeper-shell.md"

@@ -16,7 +16,7 @@ MODULES = sorted(
 POOLS = {
     PACKAGE / "engine" / "checkpoint.py",
     PACKAGE / "engine" / "entrylog" / "log_per_ledger_manager.py",
-    PACKAGE / "server" / "stage_pool.py",
+    PACKAGE / "server" / "wire" / "stage_pool.py",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkctl.commands.bench import SCHEMA
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]

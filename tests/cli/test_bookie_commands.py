@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.rows import from_csv, from_ndjson, same_in_every_format
 
 Run = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.support.rows import from_ndjson, same_in_every_format
 
 Run = Callable[..., Any]

@@ -18,9 +18,9 @@ import pytest
 import typer
 
 from bkctl import __version__, errors
-from bkctl.commands.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
-from bkctl.commands.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
-from bkctl.commands.root import describe
+from bkctl.commands.frame.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
+from bkctl.commands.frame.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
+from bkctl.commands.frame.root import describe
 
 BKCTL = [sys.executable, "-m", "bkctl"]
 
@@ -245,7 +245,7 @@ def test_a_question_that_is_not_agreed_to_changes_nothing(how: str) -> None:
 #: that reads: another thread gets it here, because that moment cannot be met from outside.
 INTERRUPTED_BESIDE_THE_READ = """
 import os, signal, sys, threading
-from bkctl.commands.consent import ask
+from bkctl.commands.frame.confirmation import ask
 
 def interrupt():
     os.read(int(sys.argv[1]), 1)
@@ -296,7 +296,7 @@ def test_an_answer_may_come_in_pieces_and_a_wrong_one_is_asked_for_again() -> No
     words = [
         sys.executable,
         "-c",
-        "from bkctl.commands.consent import ask; ask('go', yes=False); print('gone')",
+        "from bkctl.commands.frame.confirmation import ask; ask('go', yes=False); print('gone')",
     ]
     with subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as asked:
         os.close(theirs)

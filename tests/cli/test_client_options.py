@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.commands.cluster_options import client_settings
-from bkctl.commands.root import app
+from bkctl.commands.frame.cluster_options import client_settings
+from bkctl.commands.frame.root import app
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5
 from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.support.rows import from_ndjson
 from tests.support.tls_files import CERTIFICATE, KEY, STRICT_BOOKIE_TLS, TLS_FACTORY
 

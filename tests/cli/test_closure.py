@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.cookie_steps import INSTEAD
-from bkctl.admin.offline.doctor.finding import Kind as DoctorKind
-from bkctl.admin.offline.index_check.finding import Kind as IndexKind
-from bkctl.admin.online.doctor import LIVE_CHECKS, run_live_checks
+from bkctl.admin.cookies.cookie_steps import INSTEAD
+from bkctl.admin.doctor.finding import Kind as DoctorKind
+from bkctl.admin.doctor.live import LIVE_CHECKS, run_live_checks
+from bkctl.admin.index.check.finding import Kind as IndexKind
 from bkctl.codec.cookie import Cookie
 from bkctl.scan.damage import Verdict
 from tests.support.closure import Bench, Case, close

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline import cookie_changes
-from bkctl.admin.offline.cookie_changes import Action
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.online import cookies as online_cookies
+from bkctl.admin.cookies import changes
+from bkctl.admin.cookies import in_metadata as online_cookies
+from bkctl.admin.cookies.changes import Action
 from bkctl.codec.cookie import decode_cookie, encode_cookie
+from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import RefusedError
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
@@ -281,7 +281,7 @@ def test_what_is_half_done_keeps_a_bookie_from_starting(
     if not of_store:
         (bookie.ledgers / "VERSION").unlink()
         bookie.change_store(lambda _: None)
-    monkeypatch.setattr(online_cookies if of_store else cookie_changes, step, refused)
+    monkeypatch.setattr(online_cookies if of_store else changes, step, refused)
     file = () if of_store else ("--file", bookie.journal / "VERSION")
     words = ("delete" if of_store else "create", bookie.root / "ledgers", BOOKIE, *file)
     assert run_cli("cookie", *words, "--conf", bookie.conf, "--yes").exit_code == 4

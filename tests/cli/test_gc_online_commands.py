@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bkctl.client.sync import BookKeeperSync
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 
 Run = Callable[..., Any]
 OVERRIDES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.commands.index_check import CHECK_SCHEMA
+from bkctl.commands.index.check import CHECK_SCHEMA
 from tests.support.checked_bookie import CheckedBookie
 from tests.support.rows import same_in_every_format
 

@@ -19,18 +19,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.admin.online import ledger_deletion, ledger_doctor
-from bkctl.admin.online.writer_watch import LedgerReading
+from bkctl.admin.ledgers import ledger_deletion, ledger_doctor
+from bkctl.admin.ledgers.writer_watch import LedgerReading
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import HandleFencedError
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
-from bkctl.commands.ledger_listing import LedgerListing
-from bkctl.commands.root import app
+from bkctl.commands.frame.root import app
+from bkctl.commands.ledger.listing import LedgerListing
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import DigestType
 from tests.support.autorecovery_nodes import mark_text
 from tests.support.live_writer import live_writer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.client.bookkeeper import BookKeeper
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 
 LEDGERS = 40
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.online.metadata_dump import DumpedNode, cluster_dump, write_dump_file
+from bkctl.admin.metadata_dump import DumpedNode, cluster_dump, write_dump_file
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bkctl.commands import progress as progress_module
-from bkctl.commands.options import parse_entry_range, parse_journal_id, parse_log_id, read_password
-from bkctl.commands.progress import progress
+from bkctl.commands.frame import progress as progress_module
+from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id, read_password
+from bkctl.commands.frame.progress import progress
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
 DEMO = Path(__file__).parents[1] / "data/demo/bookie1"

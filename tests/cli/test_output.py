@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.commands import output
-from bkctl.commands.output import Format, Key, write_lines, write_one, write_rows, write_schema
+from bkctl.commands.frame import output
+from bkctl.commands.frame.output import Format, Key, write_lines, write_one, write_rows, write_schema
 
 
 class Verdict(enum.Enum):
@@ -241,9 +241,9 @@ def test_rows_to_a_reader_that_goes_away(tmp_path: Path) -> None:
     program.write_text(
         "import itertools, sys, types\n"
         "from bkctl import cli\n"
-        "from bkctl.commands.nouns import NOUNS, Noun\n"
-        "from bkctl.commands.options import noun_app\n"
-        "from bkctl.commands.output import Key, write_rows\n"
+        "from bkctl.commands.frame.nouns import NOUNS, Noun\n"
+        "from bkctl.commands.frame.options import noun_app\n"
+        "from bkctl.commands.frame.output import Key, write_rows\n"
         "module = types.ModuleType('endless')\n"
         "module.app = noun_app('Endless.')\n"
         "@module.app.command()\n"

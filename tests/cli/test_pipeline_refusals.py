@@ -84,7 +84,7 @@ def test_a_url_is_refused_by_name(run_cli: Run, tmp_path: Path, monkeypatch: pyt
 WITHOUT_THE_EXTRA = """
 import sys
 sys.modules["pyarrow"] = sys.modules["duckdb"] = None
-from bkctl.commands.root import run
+from bkctl.commands.frame.root import run
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -16,7 +16,7 @@ import pytest
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import LedgerState
 from tests.support.rows import from_ndjson
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.commands.terminal_text import EscapingStream, escaped, escaping, unescaped
+from bkctl.commands.frame.terminal_text import EscapingStream, escaped, escaping, unescaped
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Moves the cursor, sets the window's title, forges a line, and turns the direction of writing.

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.online.top.sample import ClusterSample
-from bkctl.admin.online.top.sample_json import decode_sample
-from bkctl.commands.top_keys import ROW_SCHEMA, SAMPLE_SCHEMA
+from bkctl.admin.top.sample import ClusterSample
+from bkctl.admin.top.sample_json import decode_sample
+from bkctl.commands.top.keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.demo_client import DemoClient
 
 Run = Callable[..., Any]

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.explain import LogRow, explain
-from bkctl.admin.offline.gc.plan import plan
-from bkctl.admin.offline.gc.run import RunOptions, perform, prepare
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.index_check.layout import IndexSpace, index_spaces
-from bkctl.admin.offline.known_ledgers import Cluster, DumpedCluster, NoCluster
-from bkctl.admin.offline.targets import directories
+from bkctl.admin.gc.explain import LogRow, explain
+from bkctl.admin.gc.plan import plan
+from bkctl.admin.gc.run import RunOptions, perform, prepare
+from bkctl.admin.ledgers.known_ledgers import Cluster, DumpedCluster, NoCluster
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import DIGEST_BYTES
 from bkctl.codec.entry import HEADER_BYTES
+from bkctl.directories.holders import DirectoryLock
+from bkctl.directories.index_spaces import IndexSpace, index_spaces
+from bkctl.scan.files.paths import directories
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import DigestType
 from tests.support.checked_bookie import check, damage

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.journals import JournalEntries, JournalMarked, scan_journals
-from bkctl.admin.offline.targets import journals
+from bkctl.admin.logs.digests import digest_book
 from bkctl.codec.journal import RecordKind
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.scan.files.journals import JournalEntries, JournalMarked, scan_journals
+from bkctl.scan.files.paths import journals
 from bkctl.vfs import PosixFileSystem
 from tests.support.manifest import IMAGES
 from tests.support.table_rows import command_line_rows, small_windows, table_rows

@@ -15,7 +15,7 @@ import pytest
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import ReadRequest, Wire
-from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
 from tests.support.bookie_process import BookieProcess

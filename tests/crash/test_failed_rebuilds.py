@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.rebuild.options import RebuildOptions
-from bkctl.admin.offline.rebuild.placement import find_placement
-from bkctl.admin.offline.rebuild.rebuild import rebuild_index
-from bkctl.admin.offline.rebuild.state import WorkDirectory
+from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.index.rebuild.rebuild import rebuild_index
+from bkctl.admin.index.rebuild.state import WorkDirectory
+from bkctl.directories.placement import find_placement
 from bkctl.errors import StorageError
 from bkctl.kvstore import rocksdb, rocksdb_store
 from bkctl.kvstore.rocksdb_rows import RocksRows

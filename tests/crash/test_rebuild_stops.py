@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.rebuild import db_rebuild, log_scan, rebuild, state
+from bkctl.admin.index.rebuild import db_rebuild, log_scan, rebuild, state
 from bkctl.kvstore.rocksdb import open_read_only
 from tests.support.java_bookkeeper import copy_directory, sample_directory
 from tests.support.manifest import index_rows

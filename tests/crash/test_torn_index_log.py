@@ -27,7 +27,7 @@ from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.kvstore.synced_log import read_note
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.vfs import PosixFileSystem
 from tests.demo_client import DemoClient, body_of
 from tests.support.engine_rig import KEY, Answers, Waiter, entry_body

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from bkctl.admin.offline.inspection import inspect_file
-from bkctl.admin.offline.rebuild.state import WorkDirectory, read_json
+from bkctl.admin.index.rebuild.state import WorkDirectory, read_json
+from bkctl.admin.inspection import inspect_file
 from bkctl.codec import entry as entries
 from bkctl.codec import entrylog
 from bkctl.codec import journal as journals

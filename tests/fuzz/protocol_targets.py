@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-from bkctl.admin.online.load.answers import AnswerCounter
+from bkctl.admin.load.answers import AnswerCounter
 from bkctl.client.ops.ledger_access import DoNotKnow, LedgerAccess, LedgerEntry
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5, SaslError

@@ -18,22 +18,23 @@ from aiohttp import http_exceptions, http_parser, web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from bkctl.admin.online import bookie_gc, bookie_status, gc_logs, http_json
-from bkctl.admin.online.http_address import http_urls, is_loopback
-from bkctl.admin.online.top.bkctl_bookie import bkctl_sample, log_states
-from bkctl.admin.online.top.counters import Object
-from bkctl.admin.online.top.discovery import target_of_url
-from bkctl.admin.online.top.java_bookie import java_sample
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample
-from bkctl.admin.online.top.sample_json import decode_sample, encode_sample
-from bkctl.admin.online.top.scrape import parse_scrape
+from bkctl.admin import bookie_status, http_json
+from bkctl.admin.gc import logs_over_http, over_http
+from bkctl.admin.top.bkctl_bookie import bkctl_sample, log_states
+from bkctl.admin.top.counters import Object
+from bkctl.admin.top.discovery import target_of_url
+from bkctl.admin.top.java_bookie import java_sample
+from bkctl.admin.top.sample import BookieSample, ClusterSample
+from bkctl.admin.top.sample_json import decode_sample, encode_sample
+from bkctl.admin.top.scrape import parse_scrape
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint
-from bkctl.commands.ledger_options import parse_duration_ms, parse_ledger_id
-from bkctl.commands.options import parse_entry_range, parse_journal_id, parse_log_id
+from bkctl.commands.frame.ledger_options import parse_duration_ms, parse_ledger_id
+from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.config.loader import load
 from bkctl.config.properties import load_properties, split_list
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, NotFoundError, UsageError
+from bkctl.metadata.http_address import http_urls, is_loopback
 from bkctl.metadata.uri import parse_metadata_uri
 from bkctl.pipeline.tables.options import parse_flag, parse_log_ids, parse_options, parse_ranges, parse_size
 from bkctl.server.http import audit_line, replies
@@ -246,15 +247,15 @@ class _Opener:
 
 
 _QUESTIONS: list[Callable[[str], object]] = [
-    gc_logs.ask_logs,
-    gc_logs.ask_java,
-    bookie_gc.details,
-    bookie_gc.suspended,
-    bookie_gc.confirm_deletions,
+    logs_over_http.ask_logs,
+    logs_over_http.ask_java,
+    over_http.details,
+    over_http.suspended,
+    over_http.confirm_deletions,
     bookie_status.ask_status,
-    lambda url: bookie_gc.wait(url, 0.0, lambda _: None, lambda _: None),
-    lambda url: [each.candidates() for each in gc_logs.ask_logs(url) or []],
-    lambda url: [each.is_scarce for each in gc_logs.ask_logs(url) or []],
+    lambda url: over_http.wait(url, 0.0, lambda _: None, lambda _: None),
+    lambda url: [each.candidates() for each in logs_over_http.ask_logs(url) or []],
+    lambda url: [each.is_scarce for each in logs_over_http.ask_logs(url) or []],
 ]
 
 
@@ -377,7 +378,7 @@ def http_body(data: bytes) -> None:
         found = _loop().run_until_complete(replies.body_object(request, "an object"))
         assert isinstance(found, dict)
     with suppress(ConnectionFailedError):
-        from bkctl.admin.online.top.live import _json
+        from bkctl.admin.top.live import _json
 
         _json(data, "http://b")
 

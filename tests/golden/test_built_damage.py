@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
-from bkctl.admin.offline.journals import JournalEntries, scan_journals, verify_journals
-from bkctl.admin.offline.targets import entry_logs, journals
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec import entry, entrylog, journal
 from bkctl.codec.digest import Digester
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.scan.damage import Verdict
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.files.entrylogs import LogEntries, scan_logs, verify_logs
+from bkctl.scan.files.journals import JournalEntries, scan_journals, verify_journals
+from bkctl.scan.files.paths import entry_logs, journals
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 from tests.support.journal_records import entry_record

@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.entrylogs import survey_logs
-from bkctl.admin.offline.journals import survey_journals
-from bkctl.admin.offline.targets import entry_logs, journals
+from bkctl.admin.logs.digests import digest_book
 from bkctl.codec import bookie_status, cookie, entry, entrylog, explicit_lac, file_info, last_id, last_mark
 from bkctl.codec import entry_log_metadata as cache
 from bkctl.codec import journal as journal_codec
@@ -32,6 +29,9 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.files.entrylogs import survey_logs
+from bkctl.scan.files.journals import survey_journals
+from bkctl.scan.files.paths import entry_logs, journals
 from bkctl.scan.index import open_store
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.records import RecordScan

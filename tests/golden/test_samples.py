@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
-from bkctl.admin.offline.journals import JournalEntries, scan_journals, verify_journals
-from bkctl.admin.offline.targets import entry_logs, journals
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.files.entrylogs import LogEntries, scan_logs, verify_logs
+from bkctl.scan.files.journals import JournalEntries, scan_journals, verify_journals
+from bkctl.scan.files.paths import entry_logs, journals
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.vfs import PosixFileSystem
 
 SAMPLES = Path(__file__).parents[1] / "data/samples"

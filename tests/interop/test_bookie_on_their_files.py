@@ -18,7 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from bkctl.codec.cookie import decode_cookie, encode_cookie, join_dirs
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.types import LedgerState
 from tests.support.java_bookkeeper import copy_directory
 from tests.support.java_client import JavaClient, JavaLedgerClient

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.online import bookie_gc
+from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -102,7 +102,7 @@ def test_collect_compact_suspend_and_explain_by_url(run_cli: Cli, live: Live) ->
 
     # Suspended: what names no kind does not compact, and the suspension is told.
     assert run_cli("bookie", "compact", "--suspend", "--url", live.url).exit_code == 0
-    assert bookie_gc.suspended(live.url) == (True, True)
+    assert over_http.suspended(live.url) == (True, True)
     explained = run_cli("gc", "explain", "--url", live.url, "-o", "ndjson")
     assert explained.exit_code == 0, explained.stderr
     rows = rows_of(explained.stdout)
@@ -118,7 +118,7 @@ def test_collect_compact_suspend_and_explain_by_url(run_cli: Cli, live: Live) ->
         }
         assert any("major is suspended" in row["why"] for row in rows)
     assert run_cli("bookie", "compact", "--resume", "--url", live.url).exit_code == 0
-    assert bookie_gc.suspended(live.url) == (False, False)
+    assert over_http.suspended(live.url) == (False, False)
 
     # Compaction gives the dead half back, and nothing that lives is lost.
     done = run_cli("bookie", "compact", "--major", "--url", live.url, "-o", "ndjson")

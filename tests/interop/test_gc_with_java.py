@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.gc.run import RunOptions, perform, prepare
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.index_check.layout import index_spaces
-from bkctl.admin.offline.known_ledgers import StoredCluster
-from bkctl.admin.offline.targets import directories
+from bkctl.admin.gc.run import RunOptions, perform, prepare
+from bkctl.admin.ledgers.known_ledgers import StoredCluster
 from bkctl.clock import SystemClock
+from bkctl.directories.holders import DirectoryLock
+from bkctl.directories.index_spaces import index_spaces
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.scan.files.paths import directories
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import DiskSpace
 from tests.support.java_bookkeeper import JavaError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.support.java_client import JavaClient, JavaLedgerClient, entries_of
 from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture

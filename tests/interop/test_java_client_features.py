@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.java_bookkeeper import JavaError
 from tests.support.java_client import JavaClient, JavaLedger, JavaLedgerClient, entries_of, entry_of
 from tests.support.java_cluster import THEIRS, BookieProcess, new_cluster, our_bookies

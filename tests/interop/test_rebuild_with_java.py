@@ -39,7 +39,7 @@ def image_of(corpora: Corpora, corpus: str, state: str) -> Image:
 
 def bodies(image: Image, folder: Path) -> dict[EntryKey, str]:
     """SHA-256 of the body of every entry in the logs whose payload is the manifest's."""
-    from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
+    from bkctl.scan.files.entrylogs import LogEntries, scan_logs
 
     found = {}
     for item in scan_logs(FILES, logs_of(folder), image.book()):

@@ -17,9 +17,6 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkctl.admin.offline import entrylogs
-from bkctl.admin.offline import journals as journal_verbs
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch, frame
@@ -31,6 +28,9 @@ from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile, LogFile
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.files import entrylogs
+from bkctl.scan.files import journals as journal_verbs
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
 from bkctl.types import DigestType

@@ -32,7 +32,7 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.wire import encode_request
-from bkctl.server.bookie_server import ServerSettings
+from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.types import ResultCode
 from tests.support.engine_rig import KEY, EngineRig, entry_body, lac_packet, small_settings
 from tests.support.served_engine import ServedEngine

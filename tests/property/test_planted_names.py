@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from bkctl.commands.nouns import NOUNS
-from bkctl.commands.root import load
+from bkctl.commands.frame.nouns import NOUNS
+from bkctl.commands.frame.root import load
 from tests.support.planted_names import COMMANDS, EXCLUDED, IS_ROOT, KINDS, PlantedBookie, Trap
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are followed as Linux has them")

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bkctl.admin.offline.reporting import nobody
 from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.job import Input, Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
@@ -24,6 +23,7 @@ from bkctl.pipeline.results import Outcome, parquet_files
 from bkctl.pipeline.run import Request, run_job
 from bkctl.pipeline.survey import survey
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.reporting import nobody
 from bkctl.vfs import PosixFileSystem
 from tests.support.audit_cases import random_case
 from tests.support.pipeline_tables import run_over, same_results
@@ -188,7 +188,7 @@ def test_a_closed_engine_leaves_no_files(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_the_command_runs_a_job_in_a_session_of_its_own_master(tmp_path: Path) -> None:
-    from bkctl.commands.pipeline_options import Chosen, EngineName
+    from bkctl.commands.pipeline.options import Chosen, EngineName
 
     chosen = Chosen((), "o", None, None, EngineName.AUTO, "sc://host:1", "auto", None, None, None, 1 << 30)
     assert chosen.on_spark(0)

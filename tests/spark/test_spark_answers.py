@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import bkctl.spark
-from bkctl.admin.offline.rebuild.location_build import Table
-from bkctl.admin.offline.rebuild.location_runs import Run, no_rows, write_run
-from bkctl.admin.offline.rebuild.state import LogManifest, WorkDirectory
+from bkctl.admin.index.rebuild.location_build import Table
+from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory
+from bkctl.admin.index.rows.location_runs import Run, no_rows, write_run
 from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bkctl.admin.offline.rebuild.options import RebuildOptions
+from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.client.sync import BookKeeperSync
 from bkctl.errors import CorruptionError, RefusedError, StorageError, UsageError
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.support.small_bookie import SMALL
 from tests.support.table_rows import table_rows
 
@@ -152,7 +152,7 @@ def test_columns_that_hold_no_whole_numbers_are_refused(fleet: Path) -> None:
 
 
 def test_a_writer_that_is_refused_leaves_the_files_of_the_one_at_work_alone(fleet: Path) -> None:
-    from bkctl.admin.offline.holders import DirectoryLock
+    from bkctl.directories.holders import DirectoryLock
     from bkctl.spark.index_writer import IndexWriter
 
     ledgers = fleet / "bookie2" / "ledgers"
@@ -173,7 +173,7 @@ def test_a_writer_that_is_refused_leaves_the_files_of_the_one_at_work_alone(flee
 def test_a_driver_killed_while_it_swaps_leaves_the_old_index_as_a_backup(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, fallback: bool
 ) -> None:
-    from bkctl.admin.offline.rebuild import swap
+    from bkctl.admin.index.rebuild import swap
     from bkctl.spark.index_writer import IndexWriter
 
     ledgers = fleet / "bookie2" / "ledgers"

@@ -16,7 +16,7 @@ from bkctl.errors import StorageError, UsageError
 from bkctl.pipeline.tables.log_extent import Extent, follow
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import SplitFile
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.vfs import FileSystem
 from tests.support.log_builder import EntryLogBuilder, entry_body
 from tests.support.small_bookie import SMALL

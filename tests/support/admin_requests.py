@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any
 
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 
 
 def ask(bookie: EmbeddedBookie, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.index_check.check import CheckOptions, check_spaces
-from bkctl.admin.offline.index_check.finding import Finding, Severity
-from bkctl.admin.offline.index_check.layout import index_spaces
-from bkctl.admin.offline.targets import directories
+from bkctl.admin.index.check.check import CheckOptions, check_spaces
+from bkctl.admin.index.check.finding import Finding, Severity
+from bkctl.admin.logs.digests import digest_book
 from bkctl.codec import file_info, ledger_data, location
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.codec.entrylog import log_name
@@ -19,9 +17,11 @@ from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import Location
+from bkctl.directories.index_spaces import index_spaces
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.scan.files.paths import directories
 from bkctl.vfs import FileSystem, PosixFileSystem
 from tests.support.log_builder import EntryLogBuilder, JournalBuilder, entry_body, plain_payload
 

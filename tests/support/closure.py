@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bkctl.config.loader import load
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.checked_bookie import CheckedBookie
 from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.readable import readable

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bkctl.admin.offline.doctor.examination import DiskFacts, Ownership
-from bkctl.admin.offline.doctor.finding import Kind
+from bkctl.admin.doctor.examination import DiskFacts, Ownership
+from bkctl.admin.doctor.finding import Kind
 from bkctl.codec.cookie import encode_cookie, join_dirs
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.metadata.api import RegistrationMode
@@ -100,7 +100,7 @@ def mode(mode: int, name: str = "") -> Do:
 
 
 def other_owner(bench: Bench) -> None:
-    from bkctl.admin.offline.doctor import doctor
+    from bkctl.admin.doctor import doctor
 
     real = doctor._owner
 
@@ -113,20 +113,20 @@ def other_owner(bench: Bench) -> None:
 
 
 def own_owner(bench: Bench) -> None:
-    from bkctl.admin.offline.doctor import doctor
+    from bkctl.admin.doctor import doctor
 
     bench.patch.setattr(doctor, "_owner", bench.kept.pop("owner"))
 
 
 def few_inodes(bench: Bench) -> None:
-    from bkctl.admin.offline.doctor import doctor
+    from bkctl.admin.doctor import doctor
 
     bench.kept["disk"] = doctor._disk
     bench.patch.setattr(doctor, "_disk", lambda _: DiskFacts(1, 100, 50, 1000, 1))
 
 
 def own_disks(bench: Bench) -> None:
-    from bkctl.admin.offline.doctor import doctor
+    from bkctl.admin.doctor import doctor
 
     def disk(path: str) -> DiskFacts:
         return DiskFacts(1 if "/journal/" in path else 2, 100, 50, 1000, 500)

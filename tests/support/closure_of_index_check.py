@@ -6,14 +6,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bkctl.admin.offline.index_check.finding import Kind
-from bkctl.admin.offline.rebuild.options import RebuildOptions
-from bkctl.admin.offline.rebuild.placement import find_placement
-from bkctl.admin.offline.rebuild.rebuild import rebuild_index
+from bkctl.admin.index.check.finding import Kind
+from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.index.rebuild.rebuild import rebuild_index
 from bkctl.codec import ledger_data, location
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
+from bkctl.directories.placement import find_placement
 from tests.support.checked_bookie import FILES, HOST, CheckedBookie
 from tests.support.closure import Bench, Case, Do
 from tests.support.closure_of_doctor import bring_back

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bkctl.admin.offline.cookie_rules import StoredCookie
-from bkctl.admin.offline.doctor.examination import ClusterFacts
-from bkctl.admin.offline.doctor.finding import Kind
-from bkctl.admin.online.bookie_status import LiveStatus
-from bkctl.admin.online.live_bookie import LiveBookie
+from bkctl.admin.bookie_status import LiveStatus
+from bkctl.admin.doctor.examination import ClusterFacts
+from bkctl.admin.doctor.finding import Kind
+from bkctl.admin.doctor.live_bookie import LiveBookie
 from bkctl.codec.cookie import Cookie
+from bkctl.directories.cookie_rules import StoredCookie
 
 _STATUS = LiveStatus(
     url="http://127.0.0.1:1",

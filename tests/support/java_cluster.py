@@ -23,7 +23,7 @@ from bkctl.codec.bookie_service_info import decode_bookie_service_info
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.any_disk import ANY_DISK
 from tests.support.java_bookkeeper import require_jars
 from tests.support.ports import is_listening

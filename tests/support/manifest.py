@@ -15,11 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs, verify_logs
-from bkctl.admin.offline.journals import JournalEntries, scan_journals, verify_journals
-from bkctl.admin.offline.targets import entry_logs, journals
-from bkctl.admin.offline.verdicts import FileVerdict
+from bkctl.admin.logs.digests import digest_book
 from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.entry import payload
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -28,6 +24,10 @@ from bkctl.scan.checked import CheckedBatch
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
+from bkctl.scan.files.entrylogs import LogEntries, scan_logs, verify_logs
+from bkctl.scan.files.journals import JournalEntries, scan_journals, verify_journals
+from bkctl.scan.files.paths import entry_logs, journals
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.index import open_index
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import PosixFileSystem

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 from bkctl.clock import SystemClock
-from bkctl.server.bookie_server import BookieServer, ServerSettings, bind
-from bkctl.server.event_loop import new_event_loop
+from bkctl.server.life.event_loop import new_event_loop
+from bkctl.server.wire.bookie_server import BookieServer, ServerSettings, bind
 from tests.support.engine_rig import EngineRig
 from tests.support.waiting import WAIT_S, until
 

@@ -135,7 +135,7 @@ class Load:
 
 async def _serve(faults: list[tuple[Any, str, float]], keys: Mapping[str, str]) -> None:
     from bkctl.config.loader import load
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
     from bkctl.vfs import PosixFileSystem
     from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.offline.digests import digest_book
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
-from bkctl.admin.offline.rebuild import log_columns
-from bkctl.admin.offline.targets import entry_logs
-from bkctl.commands.entry_rows import EntryRows
+from bkctl.admin.logs.digests import digest_book
+from bkctl.commands.frame.entry_rows import EntryRows
 from bkctl.pipeline.tables import log_reader
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
 from bkctl.pipeline.tables.schemas import default_columns
+from bkctl.scan.columns import log_columns
+from bkctl.scan.files.entrylogs import LogEntries, scan_logs
+from bkctl.scan.files.paths import entry_logs
 from bkctl.vfs import PosixFileSystem
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ import asyncio
 import math
 from dataclasses import replace
 
-from bkctl.admin.online.top.sample import (
+from bkctl.admin.top.sample import (
     BookieSample,
     Bottleneck,
     ClusterSample,

@@ -6,8 +6,8 @@ import os
 import signal
 import time
 
-from bkctl.admin.offline.reporting import Advance
 from bkctl.errors import CorruptionError
+from bkctl.reporting import Advance
 
 
 def where(task: int, advance: Advance) -> tuple[int, int]:

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.commands.nouns import EXIT_CODES
-from bkctl.commands.root import app
+from bkctl.commands.frame.nouns import EXIT_CODES
+from bkctl.commands.frame.root import app
 from tests.demo_client import DemoClient
 from tests.support.bookie_command import TEST_KEYS, WAIT_S, BookieCommand, command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.admin.online.top.sample import ClusterSample
+from bkctl.admin.top.sample import ClusterSample
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
 from bkctl.tui.bookie_screen import BookieScreen
 from bkctl.tui.cluster_screen import ClusterScreen

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.online.top.sample import ClusterSample
+from bkctl.admin.top.sample import ClusterSample
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
 from tests.support.top_samples import (
     FakeReplay,

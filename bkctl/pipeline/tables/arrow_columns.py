@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.rebuild.location_runs import Column
-from bkctl.admin.offline.rebuild.log_columns import gather_i64
 from bkctl.codec.digest import DIGEST_BYTES
 from bkctl.codec.entry import HEADER_BYTES
 from bkctl.pipeline.tables.log_digests import KINDS
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.schemas import PAYLOAD, PAYLOAD_CRC, chosen
+from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.log_columns import gather_i64
 
 _SIZE_BYTES = 4
 #: Where the payload starts in a body, by digest type.

@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bkctl.admin.offline.entrylogs import verify_logs
-from bkctl.admin.offline.index import list_index_ledgers
-from bkctl.admin.offline.journals import verify_journals
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.tables.arrow_columns import rows_batches
 from bkctl.pipeline.tables.index import location_columns
@@ -30,6 +27,9 @@ from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import JournalFile, LogFile
+from bkctl.scan.files.entrylogs import verify_logs
+from bkctl.scan.files.indexes import list_index_ledgers
+from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import FileSystem, PosixFileSystem
 

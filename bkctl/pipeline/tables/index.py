@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bkctl.admin.offline.index import LedgerIndexRow, list_index_ledgers
-from bkctl.admin.offline.rebuild.location_runs import Column
 from bkctl.codec.location import LocationColumns
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.pipeline.tables.arrow_columns import batch_of, joined, rows_batches
@@ -25,6 +23,8 @@ from bkctl.pipeline.tables.run_lengths import hash_sums, location_hash
 from bkctl.pipeline.tables.schemas import INDEX_LEDGERS, INDEX_LOCATIONS, INDEX_RUNS
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.columns.column import Column
+from bkctl.scan.files.indexes import LedgerIndexRow, list_index_ledgers
 from bkctl.scan.index import IndexDamage, open_index
 from bkctl.scan.index_rows import LocationSource
 from bkctl.vfs import PosixFileSystem

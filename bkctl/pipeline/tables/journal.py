@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bkctl.admin.offline.journals import JournalMarked, scan_journals
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
@@ -31,6 +30,7 @@ from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.files.journals import JournalMarked, scan_journals
 from bkctl.vfs import FileSystem, PosixFileSystem
 
 _ENTRY_KIND = "entry"

@@ -73,7 +73,7 @@ def _dumped(filesystem: FileSystem, path: str, ids: Iterable[int] | None) -> Ite
 
 
 def _stored(metadata: str, ids: Iterable[int] | None) -> Iterator[DescribedLedger]:
-    from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, creation_ms, list_ledgers
+    from bkctl.metadata.ledger_filter import LedgerFilter, UnreadableLedger, creation_ms, list_ledgers
     from bkctl.metadata.uri import open_metadata_store
 
     with open_metadata_store(metadata) as store:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
+from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns
 from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
 

@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.rebuild.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import CorruptionError, NotFoundError
@@ -25,6 +24,7 @@ from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
 from bkctl.scan.checked import CheckedBatch, checked, survey
+from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.rebuild.location_runs import Column
 from bkctl.pipeline.tables.log_digests import Codes
 from bkctl.pipeline.tables.options import Range, TableOptions, bounds
+from bkctl.scan.columns.column import Column
 
 
 @dataclass(frozen=True, slots=True)

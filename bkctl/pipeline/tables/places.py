@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from posixpath import abspath, dirname, join, normpath, relpath
 
-from bkctl.admin.offline.rebuild.placement import find_placement
-from bkctl.admin.offline.targets import directories, entry_logs, journals
 from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.directories.placement import find_placement
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import SplitFile
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, LogFile, read_small
+from bkctl.scan.files.paths import directories, entry_logs, journals
 from bkctl.vfs import FileSystem
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.admin.offline.rebuild.location_runs import Column
+from bkctl.scan.columns.column import Column
 
 HASH_BITS = 44
 HASH_MASK = (1 << HASH_BITS) - 1

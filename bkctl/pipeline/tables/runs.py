@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bkctl.admin.offline.rebuild.log_columns import gather_i64
 from bkctl.codec.entry import HEADER_BYTES
 from bkctl.pipeline.tables.arrow_columns import batch_of, joined
 from bkctl.pipeline.tables.log_reader import windows
@@ -23,6 +22,7 @@ from bkctl.pipeline.tables.run_lengths import RunJoiner, Runs, location_hash
 from bkctl.pipeline.tables.schemas import RUNS
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.columns.log_columns import gather_i64
 
 _LAC_AT = 20
 

@@ -15,7 +15,7 @@ bookie/list_bookies                           GET           ``type`` (rw, ro), `
 bookie/list_bookie_info                       GET           room of every bookie, as a text
 bookie/last_log_mark                          GET           the mark of every journal
 bookie/list_disk_file                         GET           ``file_type`` (journal, entrylog, index)
-bookie/gc, gc_details, gc/suspend_compaction, GET, PUT      garbage collection (``bkctl.server.gc_admin``)
+bookie/gc, gc_details, gc/suspend_compaction, GET, PUT      garbage collection (``gc_pages``)
 gc/resume_compaction
 bookie/is_ready                               GET           200 ``OK`` once it serves, else 503
 bookie/state                                  GET           running, readOnly, shuttingDown,

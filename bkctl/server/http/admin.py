@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, StorageError
-from bkctl.server.descriptor_limit import descriptor_limit, http_connections_max
-from bkctl.server.gc_admin import GcAdmin
 from bkctl.server.http.audit_line import log_change, log_refusal
 from bkctl.server.http.autorecovery_pages import AutorecoveryPages
 from bkctl.server.http.bookie_pages import BookiePages
@@ -16,17 +14,19 @@ from bkctl.server.http.bounded_listener import BoundedListener
 from bkctl.server.http.cluster_pages import ClusterPages
 from bkctl.server.http.config_pages import ConfigPages
 from bkctl.server.http.failed_attempts import WAITING_MAX, FailedAttempts
+from bkctl.server.http.gc_pages import GcAdmin
 from bkctl.server.http.guard import Guard, read_token
 from bkctl.server.http.ledger_pages import LedgerPages
 from bkctl.server.http.replies import as_json, failure, scrape, text
+from bkctl.server.http.snapshot import snapshot
 from bkctl.server.prometheus.collector import PrometheusCollector
-from bkctl.server.snapshot import snapshot
+from bkctl.server.wire.descriptor_limit import descriptor_limit, http_connections_max
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.bookie_service import BookieService
     from bkctl.server.http.replies import Handler
+    from bkctl.server.life.bookie_service import BookieService
 
 _BODY_BYTES_MAX = 64 << 10
 #: What a stop waits for an answer that is being made.

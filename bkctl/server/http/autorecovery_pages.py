@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bkctl.metadata.api import Underreplication
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 #: Marked ledgers in one answer.
 LEDGERS_MAX = 100_000

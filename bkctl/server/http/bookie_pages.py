@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bkctl.client.bookkeeper import BookKeeper
     from bkctl.engine.bookie import Bookie
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 _JOURNAL, _ENTRY_LOG, _INDEX = "journal", "entrylog", "index"
 

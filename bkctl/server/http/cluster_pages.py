@@ -6,14 +6,14 @@ import asyncio
 from decimal import ROUND_DOWN, Decimal
 from typing import TYPE_CHECKING
 
-from bkctl.admin.online.bookies import DiskSpace, KnownBookie, ask_disk_space, list_bookies
+from bkctl.client.bookies import DiskSpace, KnownBookie, ask_disk_space, list_bookies
 from bkctl.metadata.api import MetadataStore, RegistrationMode
 from bkctl.server.http.replies import as_json, flag, metadata_of, text
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 _ASK_TIMEOUT_S = 5.0
 _UNITS = ("", "KB", "MB", "GB", "TB")

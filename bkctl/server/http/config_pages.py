@@ -15,7 +15,7 @@ from bkctl.server.http.replies import as_json, body_object, engine_of, text
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 _WHERE = "request"
 

@@ -19,9 +19,9 @@ import hmac
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bkctl.admin.online.http_address import is_loopback
 from bkctl.config.secret_file import read_secret
 from bkctl.errors import UsageError
+from bkctl.metadata.http_address import is_loopback
 from bkctl.server.http.replies import text
 
 if TYPE_CHECKING:

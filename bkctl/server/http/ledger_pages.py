@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bkctl.admin.online.ledgers import creation_ms
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.metadata.ledger_filter import creation_ms
 from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or
 from bkctl.types import LedgerState
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bkctl.server.bookie_service import BookieService
     from bkctl.server.http.guard import Guard
+    from bkctl.server.life.bookie_service import BookieService
 
 #: Ledgers of one page, and of an answer without pages.
 LEDGERS_PER_PAGE = 100

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bkctl.engine.bookie import Bookie
     from bkctl.metadata.api import MetadataStore
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

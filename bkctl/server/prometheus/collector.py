@@ -16,7 +16,7 @@ from bkctl.server.prometheus.storage_metrics import storage_metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 
 class PrometheusCollector:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from bkctl.engine.bookie import Bookie
 from bkctl.metrics.scrape import Scrape
-from bkctl.server.process_usage import process_memory
+from bkctl.server.prometheus.process_usage import process_memory
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: Fields behind the name in ``/proc/self/stat``; the name may hold anything, brackets included.

@@ -8,11 +8,11 @@ from bkctl.engine.bookie import Bookie
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.stage import StageMeter
-from bkctl.server.bookie_server import BookieServer
-from bkctl.server.request_meters import RequestKind
+from bkctl.server.wire.bookie_server import BookieServer
+from bkctl.server.wire.request_meters import RequestKind
 
 if TYPE_CHECKING:
-    from bkctl.server.bookie_service import BookieService
+    from bkctl.server.life.bookie_service import BookieService
 
 _PREFIX = "bookkeeper_server_"
 _WRITE, _READ, _HIGH = "BookieWriteThreadPool", "BookieReadThreadPool", "BookieHighPriorityThread"

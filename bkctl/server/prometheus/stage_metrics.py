@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bkctl.engine.bookie import Bookie
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.stage import StageMeter
-from bkctl.server.bookie_server import BookieServer
+from bkctl.server.wire.bookie_server import BookieServer
 
 
 def stages(bookie: Bookie, server: BookieServer) -> Iterator[tuple[str, StageMeter]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample
+from bkctl.admin.top.sample import BookieSample, ClusterSample
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit, wrapped

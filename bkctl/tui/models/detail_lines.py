@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bkctl.admin.online.top.sample import (
+from bkctl.admin.top.sample import (
     BookieSample,
     EntryLogState,
     GcState,

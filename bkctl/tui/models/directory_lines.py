@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bkctl.admin.online.top.sample import (
+from bkctl.admin.top.sample import (
     BookieSample,
     Disk,
     GcState,

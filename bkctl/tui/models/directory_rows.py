@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bkctl.admin.online.top.sample import BookieSample, EntryLogState
+from bkctl.admin.top.sample import BookieSample, EntryLogState
 from bkctl.codec.entrylog import log_name
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.admin.online.top.sample import BookieSample, Disk, Mode, Queue, Stage
+from bkctl.admin.top.sample import BookieSample, Disk, Mode, Queue, Stage
 from bkctl.tui import figures
 from bkctl.tui.lines import Tone
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from bkctl.admin.online.top.sample import (
+from bkctl.admin.top.sample import (
     BookieSample,
     GcState,
     JournalState,

@@ -22,7 +22,7 @@ from bkctl.codec.bookie_service_info import (
 )
 from bkctl.errors import ConnectionFailedError, NotFoundError
 from bkctl.metadata.api import Registration, RegistrationManager, RegistrationMode
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 
 #: Far above what a look-up takes that is answered, also on a machine that is busy.
 PATIENCE_S = 0.5

@@ -11,7 +11,7 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import DuplicateEntryError, HandleClosedError, HandleFencedError
 from bkctl.client.settings import ClientSettings
 from bkctl.client.sync import BookKeeperSync
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from bkctl.protocol import v3
 from bkctl.protocol.framing import FRAME_BYTES_MAX, ReceiveBuffer
 from bkctl.protocol.messages import ReadLacRequest, ReadRequest, Request
 from bkctl.protocol.wire import encode_response
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import LedgerState, ResultCode
 
 #: Short enough that a test sees it, long enough that a slow machine is no bad bookie.

@@ -33,7 +33,7 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import DigestType, LedgerState, ResultCode
 
 Use = Callable[[BookKeeper], Awaitable[None]]

@@ -15,7 +15,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.client.sync import BookKeeperSync
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import LedgerState
 
 

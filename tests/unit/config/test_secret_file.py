@@ -14,7 +14,7 @@ from bkctl.config import secret_file
 from bkctl.config.secret_file import read_secret, require_secret
 from bkctl.errors import UsageError
 from bkctl.net.tls import TlsSettings, client_context
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE, KEY, PEMS
 
 Run = Callable[..., Any]

@@ -11,7 +11,7 @@ from bkctl.config.loader import load
 from bkctl.engine.disks import DiskState, DiskUse
 from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import NoSpaceError, StorageError
-from bkctl.server.engine_settings import bookie_settings
+from bkctl.server.life.engine_settings import bookie_settings
 from bkctl.vfs import FaultRule
 from tests.support.engine_rig import EngineRig, small_settings
 from tests.support.storage_rig import DIRECTORY

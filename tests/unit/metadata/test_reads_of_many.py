@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.admin.offline.known_ledgers import KnownLedgers, StoredCluster
-from bkctl.admin.online.ledgers import LedgerFilter, UnreadableLedger, list_ledgers
-from bkctl.admin.online.metadata_dump import dump_nodes
+from bkctl.admin.ledgers.known_ledgers import KnownLedgers, StoredCluster
+from bkctl.admin.metadata_dump import dump_nodes
 from bkctl.client.ops.create import NewLedger
 from bkctl.clock import SystemClock
 from bkctl.codec.cookie import Cookie
@@ -14,6 +13,7 @@ from bkctl.codec.ledger_path import LedgerLayout, ledger_path
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
 from bkctl.errors import ConnectionFailedError, CorruptionError
 from bkctl.metadata.api import NoClusterError
+from bkctl.metadata.ledger_filter import LedgerFilter, UnreadableLedger, list_ledgers
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import READS_AT_ONCE
 from bkctl.types import DigestType

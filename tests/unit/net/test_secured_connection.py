@@ -38,7 +38,7 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.wire import encode_response
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.types import ResultCode
 from tests.demo_client import MASTER_KEY
 from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS

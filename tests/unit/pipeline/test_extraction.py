@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bkctl.admin.offline.reporting import nobody
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.pipeline import extraction
 from bkctl.pipeline.engine import Extraction
@@ -22,6 +21,7 @@ from bkctl.pipeline.results import parquet_files
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
 from bkctl.pipeline.tables.split import Split
+from bkctl.reporting import nobody
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 RUNS = Input("runs", "runs")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.reporting import Advance, nobody
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
@@ -17,6 +16,7 @@ from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.run import Request, run_job
 from bkctl.pipeline.survey import survey, unread_indexes
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.reporting import Advance, nobody
 from bkctl.scan.metadata_dump import DumpKind
 from bkctl.vfs import PosixFileSystem
 from tests.support.cluster_dumps import dump_file

@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from bkctl.admin.offline.entrylogs import LogEntries, scan_logs
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch, frame, walk
 from bkctl.scan import digest_book as book_module
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
+from bkctl.scan.files.entrylogs import LogEntries, scan_logs
 from bkctl.types import DigestType
 from bkctl.vfs import MemoryFileSystem
 from tests.support.log_builder import CRC32, CRC32C, DUMMY, MAC, PASSWORD, EntryLogBuilder, entry_body

@@ -6,14 +6,14 @@ import struct
 
 import pytest
 
-from bkctl.admin.offline import entrylogs
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import EntryLogHeader, encode_header, encode_map
 from bkctl.scan.damage import Damage, MissingEntries, Tail, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.files import entrylogs
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
 from tests.support.log_builder import MAC, EntryLogBuilder, entry_body, simple_log
 

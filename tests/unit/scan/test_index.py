@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from bkctl.admin.offline.index import (
-    LedgerIndexRow,
-    LocationRow,
-    get_index_entry,
-    list_index_ledgers,
-    scan_index,
-)
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.ledger_data import FLAGS_ID, LedgerData, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, LocationColumns, encode_key, encode_value
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.kvstore.memory import MemoryReader
+from bkctl.scan.files.indexes import (
+    LedgerIndexRow,
+    LocationRow,
+    get_index_entry,
+    list_index_ledgers,
+    scan_index,
+)
 from bkctl.scan.index import (
     DirectoryIndex,
     IdxTree,

@@ -6,8 +6,6 @@ import struct
 
 import pytest
 
-from bkctl.admin.offline import journals as verbs
-from bkctl.admin.offline.verdicts import FileVerdict
 from bkctl.codec import journal as codec
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
@@ -15,6 +13,8 @@ from bkctl.scan.damage import Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
+from bkctl.scan.files import journals as verbs
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan, unsynced_from
 from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
 from tests.support.log_builder import Built, JournalBuilder, entry_body, simple_journal

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.online.top.sample import Disk, GcState, ReadCacheState, Stage, WriteCacheHalf
-from bkctl.commands.top_keys import SAMPLE_SCHEMA
+from bkctl.admin.top.sample import Disk, GcState, ReadCacheState, Stage, WriteCacheHalf
+from bkctl.commands.top.keys import SAMPLE_SCHEMA
 from bkctl.tui.app import says_utf8
 from bkctl.tui.glyphs import ASCII, UNICODE
 from bkctl.tui.help_screen import STAGES

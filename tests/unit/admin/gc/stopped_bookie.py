@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from bkctl.admin.offline.gc.explain import LogRow, explain
-from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work, perform, prepare
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.index_check.layout import IndexSpace, index_spaces
-from bkctl.admin.offline.known_ledgers import Cluster, NoCluster, StoredCluster
-from bkctl.admin.offline.targets import directories
+from bkctl.admin.gc.explain import LogRow, explain
+from bkctl.admin.gc.run import RunOptions, RunRow, Work, perform, prepare
+from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster, StoredCluster
 from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.directories.holders import DirectoryLock
+from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.metadata.api import MetadataStore
+from bkctl.scan.files.paths import directories
 from bkctl.scan.metadata_dump import load_metadata_dump
 from tests.support.checked_bookie import FILES, CheckedBookie
 from tests.support.manifest import index_rows

@@ -8,9 +8,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import cast
 
-from bkctl.admin.offline.gc.log_facts import LogFacts
-from bkctl.admin.offline.gc.plan import COMPACT, REMOVE, THRESHOLDS, candidates
-from bkctl.admin.offline.gc.survey import Survey
+from bkctl.admin.gc.log_facts import LogFacts
+from bkctl.admin.gc.plan import COMPACT, REMOVE, THRESHOLDS, candidates
+from bkctl.admin.gc.survey import Survey
 from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.policy import compaction_order
 from bkctl.scan.directory import LogFile

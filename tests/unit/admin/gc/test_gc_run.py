@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.plan import COMPACT, REMOVE
-from bkctl.admin.offline.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.known_ledgers import DumpedCluster
+from bkctl.admin.gc.plan import COMPACT, REMOVE
+from bkctl.admin.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform
+from bkctl.admin.ledgers.known_ledgers import DumpedCluster
 from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.directories.holders import DirectoryLock
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.gc import policy
 from bkctl.engine.index.entry_locations import EntryLocationIndex

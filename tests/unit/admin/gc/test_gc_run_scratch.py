@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.run import RunOptions, RunRow, Work, perform, prepare
-from bkctl.admin.offline.holders import DirectoryLock
-from bkctl.admin.offline.known_ledgers import NoCluster
+from bkctl.admin.gc.run import RunOptions, RunRow, Work, perform, prepare
+from bkctl.admin.ledgers.known_ledgers import NoCluster
+from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.scan.directory import SCRATCH_NAME
 from bkctl.vfs import PosixFileSystem

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.offline.gc.run import RunOptions
-from bkctl.admin.offline.known_ledgers import Cluster, DumpedCluster, KnownLedgers, NoCluster, StoredCluster
+from bkctl.admin.gc.run import RunOptions
+from bkctl.admin.ledgers.known_ledgers import Cluster, DumpedCluster, KnownLedgers, NoCluster, StoredCluster
 from bkctl.codec import ledger_data
 from bkctl.codec.cookie import Cookie
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bkctl.admin.online.top.bottleneck import bottleneck
-from bkctl.admin.online.top.sample import (
+from bkctl.admin.top.bottleneck import bottleneck
+from bkctl.admin.top.sample import (
     BookieSample,
     Disk,
     GcState,

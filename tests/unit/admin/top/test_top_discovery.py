@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from bkctl.admin.online.top.discovery import (
+from bkctl.admin.top.discovery import (
     cluster_targets,
     registered_targets,
     target_of_registration,

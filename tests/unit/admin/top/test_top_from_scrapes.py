@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.admin.online.top import scrape as scrape_module
-from bkctl.admin.online.top.java_bookie import java_sample
-from bkctl.admin.online.top.sample import BookieSample, Mode, Source
-from bkctl.admin.online.top.scrape import ScrapeInterval, parse_scrape
+from bkctl.admin.top import scrape as scrape_module
+from bkctl.admin.top.java_bookie import java_sample
+from bkctl.admin.top.sample import BookieSample, Mode, Source
+from bkctl.admin.top.scrape import ScrapeInterval, parse_scrape
 from bkctl.errors import CorruptionError
 
 DIR = 'indexDir="/data/b-1/ledgers/current",ledgerDir="/data/b-1/ledgers/current"'

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.online.top.bkctl_bookie import bkctl_sample, log_states
-from bkctl.admin.online.top.counters import Interval, number_at, share, text_at, truth_at
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample, Mode, Source, Stage
-from bkctl.admin.online.top.sample_json import encode_sample
+from bkctl.admin.top.bkctl_bookie import bkctl_sample, log_states
+from bkctl.admin.top.counters import Interval, number_at, share, text_at, truth_at
+from bkctl.admin.top.sample import BookieSample, ClusterSample, Mode, Source, Stage
+from bkctl.admin.top.sample_json import encode_sample
 
 Values = dict[str, Any]
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 
-from bkctl.admin.online.top import live as live_module
-from bkctl.admin.online.top.discovery import Target, target_of_url
-from bkctl.admin.online.top.live import LiveBookies
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample, Mode, Source, Stage
-from bkctl.admin.online.top.source import Replay, SampleSource
+from bkctl.admin.top import live as live_module
+from bkctl.admin.top.discovery import Target, target_of_url
+from bkctl.admin.top.live import LiveBookies
+from bkctl.admin.top.sample import BookieSample, ClusterSample, Mode, Source, Stage
+from bkctl.admin.top.source import Replay, SampleSource
 from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.online.top.once import sample_once, samples
-from bkctl.admin.online.top.recording import Recording
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState
-from bkctl.admin.online.top.sample_json import encode_sample
+from bkctl.admin.top.once import sample_once, samples
+from bkctl.admin.top.recording import Recording
+from bkctl.admin.top.sample import BookieSample, ClusterSample, EntryLogState
+from bkctl.admin.top.sample_json import encode_sample
 from bkctl.errors import ConnectionFailedError
 
 

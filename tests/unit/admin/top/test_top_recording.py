@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bkctl.admin.online.top import recording as recording_module
-from bkctl.admin.online.top.recording import Recording, RecordingSource
-from bkctl.admin.online.top.sample import BookieSample, ClusterSample, EntryLogState, Mode, Stage
-from bkctl.admin.online.top.sample_json import as_values, decode_sample, encode_sample
-from bkctl.admin.online.top.source import Replay, SampleSource
+from bkctl.admin.top import recording as recording_module
+from bkctl.admin.top.recording import Recording, RecordingSource
+from bkctl.admin.top.sample import BookieSample, ClusterSample, EntryLogState, Mode, Stage
+from bkctl.admin.top.sample_json import as_values, decode_sample, encode_sample
+from bkctl.admin.top.source import Replay, SampleSource
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from tests.support.top_samples import bookie_sample
 

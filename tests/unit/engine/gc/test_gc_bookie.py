@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.admin.online import bookie_gc
+from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
-from bkctl.commands.root import app
+from bkctl.commands.frame.root import app
 from bkctl.engine.ledger_table import BURIED_S
 from bkctl.errors import LedgerFencedError, NoLedgerError, UsageError
-from bkctl.server.embedded import EmbeddedBookie
+from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.cluster_removal import format_cluster
 from tests.support.engine_rig import EngineRig, small_settings
 
@@ -109,9 +109,9 @@ def test_the_paths_of_a_java_bookie(bookie: EmbeddedBookie) -> None:
         "isMajorGcSuspended": "true",
         "isMinorGcSuspended": "false",
     }
-    assert bookie_gc.suspended(url_of(bookie)) == (True, False)
+    assert over_http.suspended(url_of(bookie)) == (True, False)
     assert call(bookie, "PUT", "/api/v1/bookie/gc/resume_compaction", {"resumeMajor": True})[0] == 200
-    assert bookie_gc.suspended(url_of(bookie)) == (False, False)
+    assert over_http.suspended(url_of(bookie)) == (False, False)
     for body in ([], "x", {"forceMajor": 1}):
         assert call(bookie, "PUT", "/api/v1/bookie/gc", body)[0] == 400
     assert call(bookie, "PUT", suspension, {})[0] == 400
@@ -119,18 +119,18 @@ def test_the_paths_of_a_java_bookie(bookie: EmbeddedBookie) -> None:
     status, text = call(bookie, "PUT", "/api/v1/bookie/gc")
     assert status == 200
     assert text.startswith("Triggered GC on BookieServer: ")
-    assert bookie_gc.wait(url_of(bookie), 20, lambda _: None)
-    (found,) = bookie_gc.details(url_of(bookie))
+    assert over_http.wait(url_of(bookie), 20, lambda _: None)
+    (found,) = over_http.details(url_of(bookie))
     assert found.compaction == "major"
 
 
 def test_suspend_and_resume_by_command(bookie: EmbeddedBookie) -> None:
     assert run("bookie", "compact", "--suspend", "--minor", "--url", url_of(bookie))[0] == 0
-    assert bookie_gc.suspended(url_of(bookie)) == (False, True)
+    assert over_http.suspended(url_of(bookie)) == (False, True)
     # Naming a kind overrides the suspension.
     assert run("bookie", "compact", "--minor", "--url", url_of(bookie))[1][0]["compaction"] == "minor"
     assert run("bookie", "compact", "--resume", "--url", url_of(bookie))[0] == 0
-    assert bookie_gc.suspended(url_of(bookie)) == (False, False)
+    assert over_http.suspended(url_of(bookie)) == (False, False)
 
 
 def test_held_deletions_want_a_confirmation(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_embedded_engine_without_a_cluster_never_collects() -> None:
 
 def test_the_url_is_one() -> None:
     with pytest.raises(UsageError):
-        bookie_gc.trigger("localhost:8080", major=True, minor=True)
+        over_http.trigger("localhost:8080", major=True, minor=True)
 
 
 def rig_with_a_deleted_ledger(*, fenced: bool) -> EngineRig:

@@ -18,7 +18,7 @@ from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
 from bkctl.pipeline.tables.run_lengths import HASH_MASK
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from tests.support.log_builder import JournalBuilder, entry_body
 from tests.support.table_rows import table_rows
 

@@ -14,7 +14,7 @@ from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.pipeline.tables import ledgers as metadata_tables
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
-from bkctl.server.embedded import LocalCluster
+from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import DigestType, LedgerState
 from tests.support.log_builder import MAC, PASSWORD, EntryLogBuilder, entry_body
 from tests.support.table_rows import table_rows

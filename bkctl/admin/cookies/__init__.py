@@ -1,0 +1,1 @@
+"""Cookies in directories and in the metadata store: reading, comparing, and planned changes."""

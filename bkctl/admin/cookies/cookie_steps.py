@@ -1,0 +1,118 @@
+"""The next steps after a difference between cookies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from posixpath import dirname, join
+
+from bkctl.admin.cookies.in_directories import CookieDifference
+from bkctl.admin.next_step import NextStep, bkctl_line, ended_by, not_ended
+from bkctl.config.bookie import DirectorySettings
+from bkctl.directories.bookie_directories import every_directory, holds_nothing
+from bkctl.scan.directory import COOKIE_NAME, current
+from bkctl.vfs import FileSystem
+
+_PLACES = (
+    "no command moves directories: mount them where the cookie says, or name them in the configuration as "
+    "the cookie does, in its order; a ledger is found by the place of its directory in that order"
+)
+
+#: What ends a difference in a field, for people: no command knows which of the two cookies is right.
+INSTEAD = {
+    "bookie_host": (
+        "where the directories are this bookie's, give it its name back (bookieId, or the address, interface "
+        "and port that made it); where they are another bookie's, mount the right disk"
+    ),
+    "journal_dirs": _PLACES,
+    "ledger_dirs": _PLACES,
+    "index_dirs": _PLACES,
+    "instance_id": (
+        "correct metadataServiceUri, where it names another cluster; where the cluster was formatted, empty "
+        "the directories ('bkctl bookie format') and the bookie joins it as a new one: its ledgers are gone"
+    ),
+    "layout_version": "upgrade the directory with BookKeeper's own `bookkeeper upgrade --upgrade`",
+}
+
+EMPTY = (
+    "mount the right disk. A cookie in an empty directory would let a lost disk pass for one that has its "
+    "data: the bookie would answer 'no such entry' for what was on it. Where the disk is lost for good, "
+    "delete the bookie's cookie, let its ledgers be replicated elsewhere, and start it as a new bookie"
+)
+
+WITHOUT_SOURCE = (
+    "no directory has a cookie to take: make one of the configuration ('bkctl cookie generate --conf FILE "
+    "--out cookie') once it is certain that the directories and the metadata are this bookie's, and store it "
+    "with 'bkctl cookie create'"
+)
+
+NOT_STORED = (
+    "only where the cookie was removed by mistake: of a bookie that was decommissioned, empty the "
+    "directories ('bkctl bookie format') and start it as a new one"
+)
+
+
+def of_missing_file(directory: str, good: str | None, *, is_empty: bool, look: Sequence[str]) -> NextStep:
+    """Return the step for a directory without a cookie; ``good`` is a file with the right one."""
+    if is_empty:
+        return not_ended(EMPTY, *look)
+    if good is None:
+        return not_ended(WITHOUT_SOURCE, *look)
+    return ended_by(("cookie", "create", directory, "--file", good, "--yes"))
+
+
+def of_missing_node(bookie: str, good: str | None, options: Sequence[str], look: Sequence[str]) -> NextStep:
+    """Return the step for a bookie without a cookie in the metadata store."""
+    if good is None:
+        return not_ended(WITHOUT_SOURCE, *look)
+    return ended_by(("cookie", "create", bookie, "--file", good, *options, "--yes"), instead=NOT_STORED)
+
+
+def of_renamed(
+    old: str, new: str, directories: Sequence[str], options: Sequence[str], look: Sequence[str]
+) -> NextStep:
+    """Return the step for a bookie whose configuration makes another id than the one of its cookies.
+
+    Only the old id keeps its ledgers reachable, and no command writes a configuration. The commands that
+    make it a bookie of the new id are named in their order, for one whose ledgers nobody needs any more.
+    """
+    file = f"cookie-{new}"
+    flow = (
+        ("cookie", "generate", *options, "--out", file),
+        ("cookie", "update", *directories, "--file", file, "--force"),
+        ("cookie", "create", new, "--file", file, *options),
+        ("cookie", "delete", old, *options),
+    )
+    listed = " && ".join(bkctl_line(*words) for words in flow)
+    return not_ended(
+        f"say bookieId={old} in the configuration, or give the bookie the address and port of before: the "
+        f"metadata of its ledgers names {old}, and under another id no client finds what is on it. To make "
+        f"it bookie {new} all the same: {listed}",
+        *look,
+    )
+
+
+def of_difference(
+    filesystem: FileSystem, found: CookieDifference, good: str | None, options: Sequence[str]
+) -> NextStep:
+    """Return the step for a row of ``cookie diff``.
+
+    ``good`` is a file with the cookie that is expected, None where there is none; ``options`` name the
+    configuration and the metadata store.
+    """
+    look = ("cookie", "get", found.path) if found.source == "file" else ("cookie", "get", *options)
+    if found.field != "cookie":
+        return not_ended(INSTEAD[found.field], *look)
+    look = ("doctor", *options, "--only", "directories,cookies")
+    if found.source == "znode":
+        return of_missing_node(found.expected or "", good, options, look)
+    folder = dirname(found.path)
+    is_there = filesystem.status(folder) is not None
+    is_empty = not is_there or holds_nothing(filesystem.names(folder))
+    return of_missing_file(folder, good, is_empty=is_empty, look=look)
+
+
+def good_file(directories: DirectorySettings, found: Sequence[CookieDifference]) -> str | None:
+    """Return the cookie file of a configured directory in which nothing differs; None without any."""
+    differing = {one.path for one in found}
+    files = (join(current(directory), COOKIE_NAME) for directory in every_directory(directories))
+    return next((file for file in files if file not in differing), None)

@@ -1,0 +1,243 @@
+"""Databases that cannot be opened, and the index against the logs in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from posixpath import join
+
+from bkctl.admin.doctor.checks.lost_indexes import check_lost_indexes
+from bkctl.admin.doctor.examination import Examination
+from bkctl.admin.doctor.finding import Finding, Severity
+from bkctl.admin.doctor.finding import Kind as DoctorKind
+from bkctl.admin.index.check.check import CheckOptions, check_spaces
+from bkctl.admin.index.check.finding import Finding as IndexFinding
+from bkctl.admin.index.check.finding import Kind
+from bkctl.admin.index.check.finding import Severity as IndexSeverity
+from bkctl.admin.index.check.next_steps import next_step
+from bkctl.admin.index.rebuild.options import MEMORY_BYTES_DEFAULT
+from bkctl.admin.logs.digests import digest_book
+from bkctl.admin.next_step import NextStep, ended_by, not_ended
+from bkctl.codec.entrylog import log_name
+from bkctl.directories.index_spaces import index_spaces
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.reporting import counted
+from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
+
+#: Different groups of findings (kind, directory, log or ledger) that are kept; more are counted together.
+GROUPS_MAX = 500
+
+_BY_LOG = frozenset({Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LOG, Kind.MISSING_LOCATION})
+_BY_DIRECTORY = frozenset(
+    {
+        Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
+        Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
+    }
+)  # fmt: skip
+#: Natural, and of no use without the rest of ``index check``.
+_UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
+
+_EXPECTED = {
+    Kind.DANGLING_LOCATION: "the entry at the place where its row in the index says",
+    Kind.FOREIGN_ENTRY: "the entry at the place where its row in the index says",
+    Kind.WRONG_LOG_ID_SPACE: "an index beside the logs that it was made for",
+    Kind.WRONG_DIRECTORY: "the ledgers whose id modulo the number of directories is this directory's place",
+    Kind.MISSING_LOCATION: "a row in the index for every entry of a living ledger",
+    Kind.DAMAGED_LOG: "records one behind the other",
+    Kind.ONLY_IN_JOURNAL: "the entries of every journal in front of the last mark in some log",
+    Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
+    Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
+    Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",
+    Kind.UNDECODABLE_ROW: "rows that decode",
+    Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",
+    Kind.DUPLICATE_IDX: "one .idx file for each ledger",
+    Kind.UNREADABLE_INDEX: "an index that can be read to its end",
+    Kind.LOST_INDEX: "an index of what is in the logs",
+    Kind.PENDING_REPLAY: "an index that is complete; the next start completes it",
+    Kind.LIMBO: "no ledger in limbo: what was lost is back, or known to be nowhere",
+    Kind.INTEGRITY_FLAG: "no data integrity check that is due",
+    Kind.LEAKED_LOCATION: "no rows of deleted ledgers",
+    Kind.POSITION_UNKNOWN: "a cookie that fits the directories' paths",
+    Kind.NO_JOURNAL: "the bookie's journal directory, too",
+    Kind.NO_INDEX: "an index, after the first flush",
+}
+
+
+def check_databases(exam: Examination) -> Iterator[Finding]:
+    """Whether RocksDB opens ``locations`` and ``ledgers``, and both are there and are no empty ones."""
+    empty: dict[str, set[str]] = {}
+    for place in exam.subject.indexes:
+        present = set(place.found.indexes) if place.found is not None else set()
+        if not present & {LOCATIONS, LEDGERS}:
+            continue
+        for name in (LOCATIONS, LEDGERS):
+            path = join(place.path, name)
+            problem: str | None = "is not there, while the other database is"
+            never_written = False
+            if name in present:
+                problem, never_written = _opened(path)
+            if never_written:
+                empty.setdefault(place.path, set()).add(name)
+            if problem is None:
+                continue
+            exam.unreadable.add(place.path)
+            yield Finding(
+                "databases",
+                DoctorKind.UNREADABLE_DATABASE,
+                Severity.ERROR,
+                f"{name}: {problem}",
+                "a RocksDB database that opens",
+                ended_by(("index", "rebuild", place.path, f"--{name}", "--yes")),
+                dir=place.path,
+                path=path,
+            )
+    yield from check_lost_indexes(exam, empty)
+
+
+def _opened(path: str) -> tuple[str | None, bool]:
+    """What is wrong with a database, None when nothing is; and whether nothing was ever written to it."""
+    try:
+        store = open_store(path)
+    except (CorruptionError, NotFoundError, StorageError) as error:
+        return str(error), False
+    try:
+        if store.damage is not None:
+            return store.damage, False
+        for _ in store.batches(rows_max=1):
+            return None, False
+        return None, store.never_written
+    except (CorruptionError, StorageError) as error:
+        return str(error), False
+    finally:
+        store.close()
+
+
+def check_index(exam: Examination) -> Iterator[Finding]:
+    """``index check``, with findings that have one cause told as one."""
+    found = [
+        place.found
+        for place in exam.subject.places
+        if place.found is not None and place.path not in exam.unreadable
+    ]
+    if not any(one.indexes or one.holds_logs for one in found):
+        return
+    try:
+        spaces = index_spaces(exam.filesystem, found)
+    except UsageError as error:
+        yield Finding(
+            "index",
+            DoctorKind.INDEX_WITHOUT_PLACE,
+            Severity.WARNING,
+            str(error),
+            "an index for every ledger directory",
+            not_ended("name the directories of one bookie, all of them", "index", "check", found[0].path),
+        )
+        return
+    spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
+    book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
+    options = CheckOptions(book, exam.ledgers, MEMORY_BYTES_DEFAULT)
+    groups = _Groups(exam)
+    for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
+        groups.add(finding)
+    yield from groups.findings()
+
+
+@dataclass(slots=True)
+class _Group:
+    first: IndexFinding
+    count: int
+
+
+class _Groups:
+    """One cause mostly shows in many rows: one finding for each kind and log, directory or ledger.
+
+    A directory's where one command mends all of its ledgers.
+    """
+
+    def __init__(self, exam: Examination) -> None:
+        self._exam = exam
+        self._groups: dict[tuple[Kind, str, int | None], _Group] = {}
+
+    def add(self, finding: IndexFinding) -> None:
+        kind = finding.kind
+        if kind in _UNTOLD or self._is_told(finding):
+            return
+        which = finding.log_id if kind in _BY_LOG else None if kind in _BY_DIRECTORY else finding.ledger
+        key = (kind, finding.dir, which)
+        if key not in self._groups and len(self._groups) >= GROUPS_MAX:
+            key = (kind, finding.dir, None)
+        group = self._groups.setdefault(key, _Group(finding, 0))
+        group.count += 1
+
+    def _is_told(self, finding: IndexFinding) -> bool:
+        if finding.kind is not Kind.DAMAGED_LOG or finding.log_id is None:
+            return False
+        return join(finding.dir, log_name(finding.log_id)) in self._exam.damaged_logs
+
+    def findings(self) -> Iterator[Finding]:
+        for group in self._groups.values():
+            yield _told(self._exam, group.first, group.count)
+
+
+def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
+    kind = first.kind
+    expected, found = _EXPECTED[kind], first.detail
+    path = join(first.dir, log_name(first.log_id)) if first.log_id is not None else None
+    if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
+        rows = counted(count, "row")
+        found = f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone, and the index has {rows} of it"
+        expected = "every log that the index names: bring it back, or let the entries be replicated again"
+    elif count > 1:
+        found = f"{count} times, the first: {_entry(first)}{found}"
+    else:
+        found = f"{_entry(first)}{found}"
+    finding = Finding(
+        "index",
+        kind.value,
+        _severity(first),
+        f"{kind.value}: {found}",
+        expected,
+        _next(exam, first),
+        dir=first.dir,
+        path=path,
+        ledger=first.ledger,
+        log_id=first.log_id,
+        offset=first.offset,
+        count=count,
+    )
+    return replace(finding, ledger=None) if count > 1 and kind in _BY_DIRECTORY | _BY_LOG else finding
+
+
+def _entry(first: IndexFinding) -> str:
+    if first.ledger is None:
+        return ""
+    entry = "" if first.entry is None else f" entry {first.entry}"
+    return f"ledger {first.ledger}{entry}: "
+
+
+def _is_there(exam: Examination, first: IndexFinding) -> bool:
+    return any(
+        log.log_id == first.log_id
+        for place in exam.subject.places
+        if place.found is not None and place in exam.subject.ledgers
+        for log in place.found.logs
+    )
+
+
+def _severity(first: IndexFinding) -> Severity:
+    if first.severity is IndexSeverity.DAMAGE:
+        return Severity.ERROR
+    return Severity.WARNING if first.kind in (Kind.LIMBO, Kind.INTEGRITY_FLAG) else Severity.NOTE
+
+
+def _next(exam: Examination, first: IndexFinding) -> NextStep:
+    """The step of ``index check``, with what the doctor can show besides."""
+    metadata = () if exam.metadata_file is None else ("--ledger-metadata", exam.metadata_file)
+    step = next_step(first, metadata)
+    if first.kind is Kind.LOST_INDEX and exam.config is not None and not exam.other_storage:
+        return ended_by(("index", "rebuild", first.dir, "--storage", "db", "--yes"))
+    if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
+        places = [place.path for place in exam.subject.places if place.found]
+        look = ("cookie", "diff", *exam.command_options) if exam.config else ("cookie", "get", *places)
+        return replace(step, look=look)
+    return step if step.line is not None else replace(step, look=("index", "check", first.dir))

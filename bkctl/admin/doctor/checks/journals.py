@@ -1,0 +1,350 @@
+"""Last marks against journals, and the journals themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from posixpath import join
+
+from bkctl.admin.cookies.in_directories import FoundMark, find_marks
+from bkctl.admin.doctor.examination import Examination
+from bkctl.admin.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.doctor.subject import Place
+from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
+from bkctl.admin.logs import file_steps
+from bkctl.admin.logs.unchecked import UncheckedEntries
+from bkctl.admin.next_step import NextStep, not_ended
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import journal_name
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
+from bkctl.engine.journal_replay import missing_journals
+from bkctl.engine.lost_index import JournalPlace
+from bkctl.errors import NotFoundError
+from bkctl.reporting import counted
+from bkctl.scan.damage import Damage, Verdict
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.files.journals import verify_journals
+from bkctl.scan.files.verdicts import FileVerdict
+from bkctl.scan.journal import JournalScan
+from bkctl.scan.steady_file import SteadyFile
+
+#: Damages of one file that are told one by one.
+DAMAGES_TOLD = 20
+#: A mark may stand on padding, which is zeros: this much behind the last byte that is none is not suspicious.
+_PADDING_BYTES_MAX = 1 << 16
+#: Java's mark is that much behind the last record where it stopped at a zero length word.
+_STOP_WORD_BYTES = 4
+_MARK_INSTEAD = (
+    "no command writes a mark: the next clean stop of the bookie writes it into every ledger directory. "
+    "Until then the highest of the others counts, or without any every journal that is kept is replayed"
+)
+_JOURNAL_INSTEAD = (
+    "no command brings a journal back: put it in its place again, from where it was moved or from a copy. "
+    "Only if it is lost for good, 'bkctl bookie start --accept-loss' starts without it and sets limbo"
+)
+
+
+def check_marks(exam: Examination) -> Iterator[Finding]:
+    """Marks that cannot be read, and marks that do not fit the journals that are there."""
+    marks = _marks(exam)
+    for place_marks in marks.values():
+        yield from (_unreadable(mark) for mark in place_marks if mark.error is not None)
+    yield from _without_marks(exam, marks)
+    journals = [place for place in exam.subject.journals if place.found is not None]
+    for number, place in enumerate(exam.subject.journals):
+        if place.found is None:
+            continue
+        mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1)
+        if mark is not None:
+            yield from _against_journals(exam, place, mark, journals)
+        yield from _gaps(place, mark or ZERO_MARK)
+
+
+def journal_places(exam: Examination) -> list[JournalPlace]:
+    """The journal directories that are there, and the marks that count for them."""
+    marks, alone = _marks(exam), len(exam.subject.journals) == 1
+    return [
+        JournalPlace(place.path, _counting(marks, number, place, alone=alone) or ZERO_MARK)
+        for number, place in enumerate(exam.subject.journals)
+        if place.found is not None
+    ]
+
+
+def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
+    """Journals that are missing between others, at the mark or behind it: what refuses a start."""
+    assert place.found is not None, "only directories that are there have journals"
+    ids = [each.journal_id for each in place.found.journals if each.journal_id >= mark.journal_id]
+    for behind, found in missing_journals(ids):
+        yield Finding(
+            "marks",
+            Kind.MISSING_JOURNAL,
+            Severity.ERROR,
+            f"{found}; entries acknowledged in between may be lost, and a start is refused",
+            "journals whose ids follow each other, from the last mark on",
+            not_ended(_JOURNAL_INSTEAD, "journal", "list", place.path),
+            dir=place.path,
+            path=join(place.path, journal_name(behind)),
+            journal_id=behind,
+        )
+
+
+def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
+    """The marks of each ledger directory."""
+    found: dict[str, list[FoundMark]] = {}
+    for place in exam.subject.ledgers:
+        if place.found is not None:
+            paths = [join(place.path, name) for name in place.found.last_marks]
+            found[place.path] = find_marks(exam.filesystem, paths) if paths else []
+    return found
+
+
+def _unreadable(mark: FoundMark) -> Finding:
+    return Finding(
+        "marks",
+        Kind.UNREADABLE_MARK,
+        Severity.WARNING,
+        f"{mark.error}; it does not count",
+        "16 bytes: journal id and offset",
+        not_ended(_MARK_INSTEAD, "lastmark", "show", mark.path.rpartition("/")[0]),
+        dir=mark.path.rpartition("/")[0],
+        path=mark.path,
+    )
+
+
+def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iterator[Finding]:
+    """Directories with entries and no mark: replay starts further back, as far as journals are kept."""
+    for place in exam.subject.ledgers:
+        if place.found is None or marks.get(place.path) or not place.found.logs:
+            continue
+        others = any(marks.values())
+        yield Finding(
+            "marks",
+            Kind.NO_MARK,
+            Severity.NOTE if others else Severity.WARNING,
+            "no lastMark in a directory that has entry logs; "
+            + ("another directory's counts" if others else "the next start replays every journal"),
+            "a lastMark in every ledger directory",
+            not_ended(
+                _MARK_INSTEAD, "lastmark", "show", *[one.path for one in exam.subject.ledgers if one.found]
+            ),
+            dir=place.path,
+        )
+
+
+def _counting(
+    marks: dict[str, list[FoundMark]], number: int, place: Place, *, alone: bool
+) -> LastMark | None:
+    """The mark from which this journal directory is replayed: the highest over all ledger directories."""
+    name = last_mark_name(number, 1 if alone else 2)
+    every = [mark for found in marks.values() for mark in found if mark.error is None]
+    named = [mark for mark in every if mark.path.rpartition("/")[2] == name]
+    if not named and alone:
+        # One journal directory out of several: the mark is the one that names a file of it.
+        assert place.found is not None, "only directories that are there have marks"
+        ids = {journal.journal_id for journal in place.found.journals}
+        named = [mark for mark in every if mark.journal_id in ids]
+    best = max(named, key=lambda mark: mark.place, default=None)
+    return None if best is None else LastMark(*best.place)
+
+
+def _against_journals(
+    exam: Examination, place: Place, mark: LastMark, journals: list[Place]
+) -> Iterator[Finding]:
+    assert place.found is not None, "only directories that are there have marks"
+    by_id = {journal.journal_id: journal for journal in place.found.journals}
+    if mark.journal_id <= 0:
+        return
+    journal = by_id.get(mark.journal_id)
+    if journal is None:
+        yield _missing_journal(exam, place, mark, sorted(by_id), journals)
+        return
+    end = _end_of_data(exam, journal, mark)
+    if end is not None and mark.offset > end + _STOP_WORD_BYTES:
+        yield Finding(
+            "marks",
+            Kind.MARK_BEYOND_JOURNAL,
+            Severity.ERROR,
+            f"the last mark is at {mark.offset}, the journal's records end at {end}: the journal was cut or "
+            "replaced, or the mark is another bookie's",
+            "a mark at or before the end of the journal's records",
+            not_ended(
+                "no command brings back what was cut off: put the journal of before in its place, from a "
+                "copy. Where there is none, what stood behind its end is lost",
+                "journal",
+                "verify",
+                journal.path,
+            ),
+            dir=place.path,
+            path=journal.path,
+            journal_id=mark.journal_id,
+            offset=mark.offset,
+        )
+
+
+def _missing_journal(
+    exam: Examination, place: Place, mark: LastMark, ids: list[int], journals: list[Place]
+) -> Finding:
+    newer = [journal for journal in ids if journal > mark.journal_id]
+    elsewhere = [
+        one.path
+        for one in journals
+        if one.found is not None
+        and any(journal.journal_id == mark.journal_id for journal in one.found.journals)
+    ]
+    name = journal_name(mark.journal_id)
+    if elsewhere:
+        found = f"{name}, which the last mark names, is in {elsewhere[0]}: journal directories were swapped"
+    elif newer:
+        found = (
+            f"{name}, which the last mark names, is gone, and there {_are(len(newer))}: entries "
+            "acknowledged between the two may be lost"
+        )
+    elif ids:
+        found = (
+            f"{name}, which the last mark names, is not there, and {_older(len(ids))}: the "
+            "mark is beyond the journals, or the newest ones were removed"
+        )
+    else:
+        found = f"{name}, which the last mark names, is gone; there is no journal at all"
+    if exam.config is not None and not elsewhere:
+        following = not_ended(_JOURNAL_INSTEAD, "bookie", "start", *exam.command_options, "--accept-loss")
+        expected = "that journal: bring it back. Only if it is lost for good, start with --accept-loss"
+    else:
+        marks = [one.path for one in exam.subject.ledgers if one.found is not None]
+        following = not_ended(_JOURNAL_INSTEAD, "lastmark", "show", *marks)
+        expected = "the journal that the mark names, with the entries behind the mark"
+    return Finding(
+        "marks",
+        Kind.MISSING_JOURNAL,
+        Severity.ERROR,
+        found,
+        expected,
+        following,
+        dir=place.path,
+        path=join(place.path, name),
+        journal_id=mark.journal_id,
+        offset=mark.offset,
+    )
+
+
+def _are(newer: int) -> str:
+    return f"{'is' if newer == 1 else 'are'} {counted(newer, 'newer journal')}"
+
+
+def _older(count: int) -> str:
+    return "the only journal is older" if count == 1 else f"all {count} journals are older"
+
+
+def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int | None:
+    """Where the records end, None where the mark needs no closer look (or the file has gone meanwhile)."""
+    try:
+        file = SteadyFile(exam.filesystem.open(journal.path))
+    except NotFoundError:
+        return None
+    try:
+        if mark.offset > file.size_bytes:
+            return file.size_bytes
+        last_byte = file.end_of_data(0)
+    finally:
+        file.close()
+    if mark.offset <= last_byte + _PADDING_BYTES_MAX:
+        return None
+    end = last_byte
+    with JournalScan(exam.filesystem, journal.path) as scan:
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                last = len(item) - 1
+                end = max(end, item.offset(last) + 4 + item.sizes[last])
+            elif isinstance(item, MarkedRecord | Damage):
+                end = max(end, item.end)
+    return end
+
+
+def check_journals(exam: Examination) -> Iterator[Finding]:
+    """Every record of every journal, with the digests that can be checked; those that cannot are reported.
+
+    Damage in front of the last mark is a warning: nothing there is replayed.
+    """
+    marks = _marks(exam)
+    for number, place in enumerate(exam.subject.journals):
+        if place.found is None:
+            continue
+        mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1) or ZERO_MARK
+        ids = {journal.path: journal.journal_id for journal in place.found.journals}
+        journals = list(place.found.journals)
+        # A book of its own: what one directory's entries teach of digest types is settled before the next.
+        book = book_of(exam)
+        unchecked = UncheckedEntries()
+        for verdict in verify_journals(exam.filesystem, journals, book, advance=exam.advance):
+            unchecked.add(verdict)
+            yield from _judged(verdict, ids[verdict.path], mark)
+        yield from unchecked_finding(exam, "journals", "journal", [place.path], unchecked, book)
+
+
+def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[Finding]:
+    following = replace(
+        file_steps.of_journal(verdict) or NextStep(), look=("journal", "verify", verdict.path)
+    )
+    if verdict.tail is Verdict.UNSYNCED_TAIL and verdict.verdict is not Verdict.DAMAGED:
+        yield Finding(
+            "journals",
+            Kind.UNSYNCED_TAIL,
+            Severity.NOTE,
+            "holes behind the last mark, in front of good records: what a power cut leaves; they were never "
+            "acknowledged, and the next start replays what is there",
+            "records up to the end",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            journal_id=journal_id,
+            offset=verdict.first_bad_offset,
+            count=max(1, verdict.damages),
+        )
+    if verdict.verdict is not Verdict.DAMAGED:
+        return
+    ends = {damage.offset: LastMark(journal_id, damage.end) for damage in verdict.damage}
+    for finding in damages("journals", Kind.DAMAGED_JOURNAL, verdict, following):
+        numbered = replace(finding, journal_id=journal_id)
+        if finding.offset is not None and ends[finding.offset] <= mark:
+            text = "it is in front of the last mark: what was there is in the entry logs already"
+            numbered = replace(numbered, severity=Severity.WARNING, found=f"{finding.found}; {text}")
+        yield numbered
+
+
+def damages(
+    check: str, kind: Kind, verdict: FileVerdict, following: NextStep, log_id: int | None = None
+) -> Iterator[Finding]:
+    """The damages of a file, the first of them one by one, the others counted."""
+    real = [damage for damage in verdict.damage if not damage.unsynced]
+    for damage in real[:DAMAGES_TOLD]:
+        lost = {gap.ledger for gap in damage.missing}
+        yield Finding(
+            check,
+            kind,
+            Severity.ERROR,
+            f"{damage.size_bytes} bytes that cannot be read as records: {damage.reason}"
+            + (f", found {damage.found}" if damage.found else "")
+            + (f"; entries of {len(lost)} ledgers are lost" if len(lost) > 1 else "")
+            + (f"; entries of ledger {next(iter(lost))} are lost" if len(lost) == 1 else ""),
+            damage.expected or "records one behind the other",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            ledger=next(iter(lost)) if len(lost) == 1 else None,
+            log_id=log_id,
+            offset=damage.offset,
+        )
+    if verdict.damages > DAMAGES_TOLD and real:
+        yield Finding(
+            check,
+            kind,
+            Severity.ERROR,
+            f"{counted(verdict.damages - DAMAGES_TOLD, 'more damaged range')}",
+            "records one behind the other",
+            following,
+            dir=verdict.path.rpartition("/")[0],
+            path=verdict.path,
+            log_id=log_id,
+            count=verdict.damages - DAMAGES_TOLD,
+        )

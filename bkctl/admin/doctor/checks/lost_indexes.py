@@ -1,0 +1,59 @@
+"""Databases that are gone or empty while entry logs hold records: no start (``engine.lost_index``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from bkctl.admin.doctor.checks.journals import journal_places
+from bkctl.admin.doctor.examination import Examination
+from bkctl.admin.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.doctor.subject import Place
+from bkctl.admin.next_step import ended_by
+from bkctl.engine.lost_index import IndexPlace, find_lost_indexes
+
+
+def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+    """Ledger directories whose index is lost; ``empty`` are databases that nothing was ever written to."""
+    journals = journal_places(exam)
+    if not journals:
+        return  # whether they have what the logs hold cannot be told
+    pairs = [pair for pair in _pairs(exam) if pair[1].path not in exam.unreadable]
+
+    def state(number: int, name: str) -> str | None:
+        place = pairs[number][1]
+        assert place.found is not None, "only such are paired"
+        if name not in place.found.indexes:
+            return "gone"
+        return "empty" if name in empty.get(place.path, ()) else None
+
+    places = [IndexPlace(logs.path, index.path) for logs, index in pairs]
+    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, state):
+        exam.unreadable |= {lost.place.logs, lost.place.databases}
+        yield Finding(
+            "databases",
+            Kind.LOST_INDEX,
+            Severity.ERROR,
+            f"{lost.found}, and a start is refused",
+            "an index of what the logs hold",
+            ended_by((*lost.rebuild(exam.filesystem), "--yes")),
+            dir=lost.place.databases,
+            path=lost.log,
+            ledger=lost.ledger,
+        )
+
+
+def _pairs(exam: Examination) -> list[tuple[Place, Place]]:
+    """Ledger directories and those of their indexes, as far as it is known which belong together."""
+    ledgers, indexes = exam.subject.ledgers, exam.subject.indexes
+    if len(ledgers) == len(indexes):
+        pairs = list(zip(ledgers, indexes, strict=True))
+    elif {place.path for place in indexes} <= {place.path for place in ledgers}:
+        pairs = [(place, place) for place in ledgers]
+    else:
+        return []
+    # A bookie of .idx files has no databases.
+    return [
+        (logs, index)
+        for logs, index in pairs
+        if logs.found is not None and index.found is not None and "idx" not in index.found.indexes
+    ]

@@ -1,0 +1,465 @@
+"""``gc run``: collection on the directory of a bookie that is stopped.
+
+Order: rows of deleted ledgers go first, locations before ledger rows, each synced; then logs without a live
+ledger are unlinked and the directory synced; then logs are compacted one by one, by the bookie's own
+compactor: copies forced, new locations synced, and only then the old log unlinked and the directory synced.
+A kill anywhere leaves every live entry where the index says it is.
+
+Nothing is done where the index may be incomplete: an entry that no row speaks for would look dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from posixpath import join
+
+from bkctl.admin.gc.index_reader import IndexReader
+from bkctl.admin.gc.plan import COMPACT, REMOVE, Candidates, Step, candidates, is_scarce
+from bkctl.admin.gc.survey import Survey, read_logs, survey
+from bkctl.admin.ledgers.known_ledgers import Cluster
+from bkctl.clock import Clock
+from bkctl.directories.holders import DirectoryLock
+from bkctl.directories.index_spaces import IndexSpace
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.gc import policy
+from bkctl.engine.gc.compactor import Compactor
+from bkctl.engine.gc.log_usage import LogUsages
+from bkctl.engine.gc.scratch_compactor import ScratchCompactor
+from bkctl.engine.gc.settings import GcSettings
+from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
+from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.index.ledgers import LedgerIndex
+from bkctl.engine.ledger_storage import LedgerStorage, StorageSettings
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, RefusedError
+from bkctl.reporting import Advance, nobody
+from bkctl.scan.directory import LogFile, is_key_value_store
+from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE
+from bkctl.vfs import WritableFileSystem
+
+DELETE_LEDGERS = "delete_ledgers"
+FINISH = "finish"
+LEFT = "left"
+SET_ASIDE = "set_aside"
+
+_SETTINGS = GcSettings(entries_per_s=None)
+_STORAGE = StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=0)
+_SIZE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """``threshold`` None compacts nothing. ``delete_ledgers`` also deletes what the cluster does not have any
+    more; ``confirmed`` lets it be surprisingly many. Where the disk has no room for the copy of a log,
+    ``scratch``, a directory on another disk, takes it until the log is gone."""
+
+    threshold: float | None = None
+    delete_ledgers: bool = False
+    confirmed: bool = False
+    scratch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """What was done, or would be. ``action``: ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a
+    compaction that a crash had cut off), ``remove``, ``compact``, ``left`` or ``set_aside`` (``detail`` says
+    why)."""
+
+    dir: str
+    action: str
+    log_id: int | None
+    path: str | None
+    bytes: int
+    copied_bytes: int
+    freed_bytes: int
+    ledgers: int
+    detail: str
+    done: bool
+
+
+@dataclass(slots=True)
+class Work:
+    """What is to be done in one space, decided on the files as ``fingerprint`` remembers them."""
+
+    space: IndexSpace
+    gone: list[int]
+    dead: frozenset[int]
+    steps: list[Step]
+    sorted_out: Candidates
+    unfinished: bool
+    fingerprint: tuple[object, ...]
+    scratch: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be written."""
+        return not (self.gone or self.unfinished or any(step.fits for step in self.steps))
+
+    def rows(self) -> list[RunRow]:
+        """All of it as rows that are not done."""
+        rows = [_deletion(self, done=False)] if self.gone else []
+        rows += [
+            _row(step, done=False) if step.fits else _left(step, "no room for its copy")
+            for step in self.steps
+        ]
+        return rows + self.set_aside()
+
+    def set_aside(self) -> list[RunRow]:
+        """Logs that stay because of what they are."""
+        rows = [_staying(log, SET_ASIDE, why) for log, why in self.sorted_out.damaged]
+        return rows + [_staying(log, LEFT, why) for log, why in self.sorted_out.held]
+
+
+def prepare(
+    filesystem: WritableFileSystem,
+    space: IndexSpace,
+    cluster: Cluster,
+    clock: Clock,
+    options: RunOptions,
+    *,
+    advance: Advance = nobody,
+) -> Work:
+    """Decide what to do in a space; writes nothing.
+
+    Raises RefusedError when it would not be safe, BkctlError when something cannot be read.
+    """
+    before = _fingerprint(filesystem, space)
+    if space.kind != "db":
+        raise RefusedError(
+            f"{space.dir}: its index is .idx files (Sorted- or InterleavedLedgerStorage), which only a bookie"
+            " collects; 'bkctl gc explain' and 'bkctl gc plan' tell what there is to win"
+        )
+    with _index(filesystem, space) as index:
+        found = survey(
+            filesystem, space, index, cluster, judged_dead=options.delete_ledgers, confirmed=options.confirmed
+        )
+        _check_index(found)
+        if options.delete_ledgers:
+            # These would come back by the next replay, and are deleted after it.
+            found.gone -= found.unreplayed.ledgers
+        sorted_out = candidates(found, read_logs(filesystem, found, clock, advance=advance))
+        gone = sorted(found.gone | _leftovers(found)) if options.delete_ledgers else []
+        if options.delete_ledgers:
+            _check_proof(found)
+        _check_many(found, gone, options)
+        free_bytes, scarce = is_scarce(filesystem, space.log_dirs[0])
+        return Work(
+            space,
+            gone,
+            frozenset(found.dead),
+            _with_scratch(
+                filesystem, options, sorted_out.steps(options.threshold, free_bytes, scarce=scarce)
+            ),
+            sorted_out,
+            bool(found.unfinished or found.half_copies),
+            before,
+            options.scratch,
+        )
+
+
+def _with_scratch(filesystem: WritableFileSystem, options: RunOptions, steps: list[Step]) -> list[Step]:
+    """Also steps that have no room, if there is enough for their copies in the scratch directory."""
+    if options.scratch is None:
+        return steps
+    free_bytes = filesystem.disk_space(options.scratch).free_bytes
+    return [
+        replace(step, fits=step.fits or policy.fits(step.copied_bytes, free_bytes, _SETTINGS))
+        for step in steps
+    ]
+
+
+def perform(
+    filesystem: WritableFileSystem,
+    work: Work,
+    clock: Clock,
+    lock: DirectoryLock,
+    *,
+    advance: Advance = nobody,
+) -> Iterator[RunRow]:
+    """Do it, in a space that ``lock`` holds; rows as they are done, then those that stay.
+
+    Raises RefusedError when the directory has changed since :func:`prepare` or a bookie has started,
+    SyncError when something could not be made durable: nothing more is done then.
+    """
+    space = work.space
+    with _opened(filesystem, space, clock) as storage:
+        # Its databases are ours from here on: no bookie can start.
+        lock.recheck()
+        if _fingerprint(filesystem, space) != work.fingerprint:
+            raise RefusedError(f"{space.dir}: changed while this was decided; nothing was done, run it again")
+        if work.unfinished or work.scratch is not None:
+            yield from _finish(filesystem, storage, work)
+        if work.gone:
+            # Both synced when they return: no row of a deleted ledger comes back after its log is gone.
+            storage.locations.delete_ledgers(work.gone)
+            for ledger in work.gone:
+                storage.ledgers.delete(ledger)
+            storage.ledgers.flush()
+            yield _deletion(work, done=True)
+        removed: list[int] = []
+        yield from _remove(storage, work, removed)
+        yield from _compact(filesystem, storage, work, removed, advance)
+        _forget(filesystem, space, removed)
+    yield from work.set_aside()
+
+
+def _leftovers(found: Survey) -> set[int]:
+    """Ledgers without a row that are proven to be gone and still have locations."""
+    return {ledger for ledger in found.dead - found.index.ledgers if found.index.has_locations(ledger)}
+
+
+def _index(filesystem: WritableFileSystem, space: IndexSpace) -> IndexReader:
+    try:
+        return IndexReader(filesystem, space)
+    except CorruptionError as error:
+        raise RefusedError(
+            f"{error}; nothing was removed. Make the index again: bkctl index rebuild"
+        ) from error
+
+
+# --- may it be done -------------------------------------------------------------------------------------
+
+
+def _check_index(found: Survey) -> None:
+    where, way_out = found.space.dir, "nothing was removed"
+    has_logs = any(log.size_bytes for log in found.space.logs)
+    if has_logs and (found.index_is_lost or not found.space.index_dirs):
+        raise RefusedError(
+            f"{where}: the ledger index has no row, so every entry in {len(found.space.logs)} logs would look"
+            f" dead; {way_out}. Make the index again ('bkctl index rebuild --all') or, if these ledgers were"
+            " deleted, prove it with --metadata-uri"
+        )
+    if found.rebuilds:
+        raise RefusedError(
+            f"{found.rebuilds[0]}: a rebuild of the index was begun and has not ended; {way_out}. Run it to"
+            " its end, or move that away"
+        )
+    if found.index.damage:
+        damage = found.index.damage[0]
+        raise RefusedError(
+            f"{damage.path}: row {damage.key_hex}: {damage.reason}; {way_out}. bkctl index rebuild --ledgers"
+        )
+    if found.index.needs_integrity_check:
+        raise RefusedError(
+            f"{where}: marked for a data integrity check, so its index is not complete; {way_out}. Start the"
+            " bookie once"
+        )
+    if found.unreplayed.damage:
+        damage_place = found.unreplayed.damage[0]
+        raise RefusedError(
+            f"{damage_place.path}: damage at {damage_place.offset}, behind the last mark: which ledgers the"
+            f" journals bring back is not known; {way_out}. bkctl journal verify"
+        )
+    if found.dirty and not found.unreplayed.journals_found:
+        raise RefusedError(
+            f"{where}: its bookie did not shut down cleanly, and its journals are not found; {way_out}. Name"
+            " the journal directory as well, or start the bookie once"
+        )
+
+
+def _check_proof(found: Survey) -> None:
+    """Raise RefusedError when the metadata that are to prove ledgers gone prove nothing."""
+    known = found.known
+    if known.unproved is not None:
+        raise RefusedError(f"{found.space.dir}: {known.unproved}; nothing was removed")
+    if known.rolled_back is not None:
+        raise RefusedError(
+            f"{found.space.dir}: {known.rolled_back}; nothing was removed. If such ledgers were really"
+            " deleted, add --confirm-deletions"
+        )
+
+
+def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
+    if options.confirmed:
+        return
+    rows = len(found.index.ledgers)
+    if policy.too_many(len(gone), rows, _SETTINGS):
+        raise RefusedError(
+            f"{found.space.dir}: {len(gone)} of {rows} ledgers are missing from the metadata; if they really"
+            " were deleted, add --confirm-deletions. If not, these are another cluster's metadata, or were"
+            " emptied"
+        )
+    unknown = len(found.dead.difference(found.index.ledgers))
+    if not found.known.tells_all and policy.too_many(unknown, rows + unknown, _SETTINGS):
+        raise RefusedError(
+            f"{found.space.dir}: the logs hold {unknown} ledgers that the index does not know, and it knows"
+            f" {rows}; give --metadata-uri, so that nothing goes because of a lost index, or"
+            " --confirm-deletions"
+        )
+
+
+def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[object, ...]:
+    """Logs and last marks: whatever a bookie changes when it runs, and an earlier run of ours."""
+    found: list[object] = []
+    for directory in space.log_dirs:
+        for name in filesystem.names(directory):
+            if ".log" in name or name.startswith("lastMark"):
+                status = filesystem.status(join(directory, name))
+                found.append((directory, name, status and (status.size_bytes, status.mtime_s)))
+    return tuple(found)
+
+
+# --- doing it -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> Iterator[LedgerStorage]:
+    """The space as a storage without a flush thread; nothing is ever put into it."""
+    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+    from bkctl.kvstore.rocksdb_store import open_store
+
+    failures: list[BkctlError] = []
+    with ExitStack() as stack:
+        index = space.index_dirs[0]
+        locations = open_store(join(index, LOCATIONS), LOCATIONS_PROFILE, create=False)
+        stack.callback(locations.close)
+        rows = open_store(join(index, LEDGERS), LEDGERS_PROFILE, create=False)
+        stack.callback(rows.close)
+        logs = EntryLogger(space.log_dirs[0], filesystem, EntryLogSettings())
+        storage = LedgerStorage(
+            space.log_dirs[0],
+            lock=threading.Lock(),
+            entry_logger=logs,
+            locations=EntryLocationIndex(locations),
+            ledgers=LedgerIndex(rows),
+            clock=clock,
+            settings=_STORAGE,
+            on_failure=failures.append,
+        )
+        stack.callback(storage.stop)
+        logs.open()
+        yield storage
+
+
+def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) -> Iterator[RunRow]:
+    compactor = TransactionalCompactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: None)
+    recovered = compactor.recover()
+    by_scratch = _by_scratch(filesystem, storage, work.scratch).recover()
+    recovered.finished += by_scratch.finished
+    recovered.unresolved |= by_scratch.unresolved
+    directory = work.space.log_dirs[0]
+    for name in recovered.removed:
+        path = join(directory, name)
+        yield RunRow(directory, FINISH, None, path, 0, 0, 0, 0, "the copy that was cut off is removed", True)
+    for log_id in recovered.finished:
+        path = storage.entry_logger.path(log_id)
+        yield RunRow(directory, FINISH, log_id, path, 0, 0, 0, 0, "its source is removed", True)
+    for log_id, reason in recovered.unresolved.items():
+        path = storage.entry_logger.path(log_id)
+        yield RunRow(directory, LEFT, log_id, path, 0, 0, 0, 0, reason, False)
+
+
+def _remove(storage: LedgerStorage, work: Work, removed: list[int]) -> Iterator[RunRow]:
+    steps = [step for step in work.steps if step.action == REMOVE]
+    for step in steps:
+        storage.entry_logger.remove(step.log_id)
+        removed.append(step.log_id)
+        yield _row(step, done=True)
+    if steps:
+        # The room is won for good: no removed log comes back after a power cut.
+        storage.entry_logger.sync_names()
+
+
+def _compact(
+    filesystem: WritableFileSystem, storage: LedgerStorage, work: Work, removed: list[int], advance: Advance
+) -> Iterator[RunRow]:
+    compactor = Compactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
+    by_scratch = _by_scratch(filesystem, storage, work.scratch, advance)
+    for step in work.steps:
+        if step.action != COMPACT:
+            continue
+        free_bytes = filesystem.disk_space(step.dir).free_bytes
+        fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
+        scratch = None if fits else by_scratch.roomy(step.copied_bytes)
+        if not fits and scratch is None:
+            yield _left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
+            continue
+        try:
+            if scratch is None:
+                copied = compactor.compact(step.log_id, work.dead)
+            else:
+                copied = by_scratch.compact(step.log_id, work.dead, scratch=scratch)
+        except CorruptionError as error:
+            yield _left(step, str(error), SET_ASIDE)
+            continue
+        except NoSpaceError as error:
+            yield _left(step, str(error))
+            continue
+        removed.append(step.log_id)
+        size_bytes = copied.bytes + _SIZE_BYTES * copied.entries
+        yield RunRow(
+            step.dir,
+            COMPACT,
+            step.log_id,
+            step.path,
+            step.bytes,
+            size_bytes,
+            step.bytes - size_bytes,
+            0,
+            f"{copied.entries} entries copied" + (f" by way of {scratch}" if scratch else ""),
+            True,
+        )
+
+
+def _by_scratch(
+    filesystem: WritableFileSystem, storage: LedgerStorage, scratch: str | None, advance: Advance = nobody
+) -> ScratchCompactor:
+    places = () if scratch is None else (scratch,)
+    return ScratchCompactor(
+        storage,
+        filesystem,
+        _SETTINGS,
+        lambda entries, size_bytes: advance(size_bytes if entries else 0),
+        places,
+    )
+
+
+def _forget(filesystem: WritableFileSystem, space: IndexSpace, removed: list[int]) -> None:
+    """Drop what a bookie has remembered of logs that are gone."""
+    from bkctl.kvstore.profile import LEDGERS_PROFILE
+    from bkctl.kvstore.rocksdb_store import open_store
+
+    path = join(space.log_dirs[0], METADATA_CACHE)
+    if not removed or not is_key_value_store(filesystem, path):
+        return
+    try:
+        usages = LogUsages(0, open_store(path, LEDGERS_PROFILE, create=False))
+    except (CorruptionError, NotFoundError):
+        return  # a cache; the bookie makes it anew
+    for log_id in removed:
+        usages.drop(log_id)
+    usages.close()
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+def _row(step: Step, *, done: bool) -> RunRow:
+    return RunRow(
+        step.dir,
+        step.action,
+        step.log_id,
+        step.path,
+        step.bytes,
+        step.copied_bytes,
+        step.freed_bytes,
+        0,
+        "no ledger of it is alive" if step.action == REMOVE else "",
+        done,
+    )
+
+
+def _staying(log: LogFile, action: str, why: str) -> RunRow:
+    return RunRow(log.directory, action, log.log_id, log.path, log.size_bytes, 0, 0, 0, why, False)
+
+
+def _left(step: Step, why: str, action: str = LEFT) -> RunRow:
+    return RunRow(step.dir, action, step.log_id, step.path, step.bytes, 0, 0, 0, why, False)
+
+
+def _deletion(work: Work, *, done: bool) -> RunRow:
+    detail = "not in the metadata any more; their rows"
+    return RunRow(work.space.dir, DELETE_LEDGERS, None, None, 0, 0, 0, len(work.gone), detail, done)

@@ -1,0 +1,349 @@
+"""``index check``: one space after the other, findings as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
+
+import numpy as np
+
+from bkctl.admin.index.check.finding import (
+    Finding,
+    Kind,
+    about_directory,
+    about_ledger,
+)
+from bkctl.admin.index.check.index_rows import IndexRows
+from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, read_ledgers
+from bkctl.admin.index.check.log_entries import LogEntryReader
+from bkctl.admin.index.check.places import LogPlaces
+from bkctl.admin.index.check.replay import Replay
+from bkctl.admin.index.check.strange_ledgers import StrangeLedgers
+from bkctl.admin.index.rows.comparison import (
+    JOURNALED,
+    NO_COPY,
+    Comparison,
+    compare,
+    side_by_side,
+)
+from bkctl.admin.index.rows.journal_entries import kept_entries
+from bkctl.admin.index.rows.location_runs import Rows, no_rows
+from bkctl.admin.index.rows.lost_entries import LostEntries, note_lost
+from bkctl.admin.index.rows.row_sort import RowSorter, block_rows
+from bkctl.admin.ledgers.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in, names
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.codec.location import ID_MAX, OFFSET_MAX
+from bkctl.directories.index_spaces import IndexSpace
+from bkctl.errors import CorruptionError
+from bkctl.reporting import Advance
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.files.journals import journals_before_mark
+from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.vfs import FileSystem
+
+#: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
+_Judged = tuple[int, int, "Finding | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """``cluster`` says which ledgers there are; where nobody was asked ``metadata`` does, ledger id to
+    metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
+
+    book: DigestBook
+    metadata: Mapping[int, LedgerMetadata] | None
+    memory_bytes: int
+    cluster: Cluster = field(default_factory=NoCluster)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody says which ledgers there are."""
+        return self.metadata is not None or self.cluster.is_asked
+
+
+def check_spaces(
+    filesystem: FileSystem, spaces: Sequence[IndexSpace], options: CheckOptions, advance: Advance
+) -> Iterator[Finding]:
+    """Findings of every space. An index that cannot be read any further is a finding, too.
+
+    Raises StorageError when a directory, a journal or the temporary directory fails, RefusedError when the
+    metadata are another cluster's.
+    """
+    known = [_known(filesystem, space, options) for space in spaces]
+    for space, ledgers in zip(spaces, known, strict=True):
+        try:
+            yield from _SpaceCheck(filesystem, space, options, ledgers).findings(advance)
+        except CorruptionError as error:
+            yield about_directory(Kind.UNREADABLE_INDEX, space.dir, f"{error}; the rest was not checked")
+
+
+class _SpaceCheck:
+    """One index, or the ``.idx`` files of one bookie."""
+
+    def __init__(
+        self, filesystem: FileSystem, space: IndexSpace, options: CheckOptions, known: KnownLedgers
+    ) -> None:
+        self._in_cluster = known
+        self._filesystem = filesystem
+        self._space = space
+        self._options = options
+        self._pending = _PendingReplay(space.dir)
+        self._only_kept: dict[int, LostEntries] = {}
+        self._places: LogPlaces
+        self._other_places: LogPlaces
+
+    def findings(self, advance: Advance) -> Iterator[Finding]:
+        space = self._space
+        yield from self._premises()
+        if not space.index_dirs:
+            yield self._without_index(advance)
+            return
+        # In front of everything else: the logs as read here lack what a running bookie flushes meanwhile.
+        kept = journals_before_mark(self._filesystem, space.journal_dirs, space.mark_dirs)
+        with ExitStack() as stack:
+            indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
+            known = yield from read_ledgers(self._filesystem, space, indexes)
+            sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
+            reader = LogEntryReader(self._filesystem, space, self._options.book)
+            yield from reader.read(sorter, advance)
+            replay = Replay()
+            replay.read(self._filesystem, space, sorter)
+            for rows in kept_entries(self._filesystem, kept, known.ids):
+                sorter.add(rows)
+            self._places = stack.enter_context(LogPlaces(self._filesystem, space.logs, reader.damage))
+            self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}))
+            journaled = yield from self._compared(indexes, known, sorter, replay)
+            yield from self._without_entries(known, journaled)
+            yield from self._only_in_journals(known)
+
+    def _premises(self) -> Iterator[Finding]:
+        """What keeps some of the questions from being asked."""
+        space = self._space
+        if space.kind == "db" and space.position is None:
+            detail = (
+                f"{space.directories} index directories, but no cookie that fits their paths: whether "
+                "ledgers are in the right one was not checked"
+            )
+            yield about_directory(Kind.POSITION_UNKNOWN, space.dir, detail)
+        if not space.journal_dirs:
+            detail = "no journal of this bookie was found: what a replay would repair counts as damage"
+            yield about_directory(Kind.NO_JOURNAL, space.dir, detail)
+        if self._options.is_told and space.bookie is None:
+            detail = "no cookie: which ledgers of the metadata are this bookie's is not known"
+            yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)
+
+    def _without_index(self, advance: Advance) -> Finding:
+        """A bookie that has not flushed yet has no index; nor has one whose index was lost."""
+        with RowSorter(self._options.memory_bytes) as sorter:
+            reader = LogEntryReader(self._filesystem, self._space, self._options.book)
+            damaged = any(reader.read(sorter, advance))
+            Replay().read(self._filesystem, self._space, sorter)
+            for _, rows in side_by_side(iter(()), sorter.blocks()):
+                compared = compare(no_rows(), rows)
+                damaged |= not bool(compared.unindexed_journaled.all())
+        if damaged or self._space.directories > 1:
+            detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
+            return about_directory(Kind.LOST_INDEX, self._space.dir, detail)
+        detail = "there is no index yet: whatever is in the logs is in the journal past the last mark, too"
+        return about_directory(Kind.NO_INDEX, self._space.dir, detail)
+
+    def _opened(self, directory: str) -> DirectoryIndex:
+        index = open_index(self._filesystem, directory)
+        if index is None:
+            raise CorruptionError("index", expected="locations/ and ledgers/, or .idx files", path=directory)
+        return index
+
+    def _expected(self) -> Container[int]:
+        """Ledgers whose metadata have this bookie in an ensemble."""
+        bookie = self._space.bookie
+        if bookie is None:
+            return ()
+        if self._options.cluster.is_asked:
+            return _KeptHere(self._in_cluster)
+        metadata = self._options.metadata or {}
+        return {ledger for ledger, facts in metadata.items() if names(facts, bookie)}
+
+    def _compared(
+        self, indexes: Sequence[DirectoryIndex], known: IndexedLedgers, sorter: RowSorter, replay: Replay
+    ) -> Generator[Finding, None, set[int]]:
+        """Findings in order of ledgers; the known ledgers with entries in the journal alone."""
+        index = IndexRows(indexes, known)
+        strange = StrangeLedgers(self._space, self._expected(), replay.master_keys)
+        journaled: set[int] = set()
+        blocks = index.blocks(block_rows(self._options.memory_bytes))
+        for index_rows, other_rows in side_by_side(blocks, sorter.blocks()):
+            yield from index.take_findings()
+            yield from self._odd_rows(index.take_odd(), known, strange)
+            compared = compare(index_rows, other_rows)
+            at, is_known = known.find(compared.rows.ledgers)
+            known.seen[at[is_known & ~compared.from_journal]] = True
+            self._note_kept(compared.only_kept, known)
+            is_replayed = compared.rows.locations == JOURNALED
+            journaled.update(np.unique(compared.rows.ledgers[is_known & is_replayed]).tolist())
+            yield from strange.add(compared, ~is_known)
+            yield from self._judged(compared, known, replay)
+        yield from index.take_findings()
+        yield from self._odd_rows(index.take_odd(), known, strange)
+        yield from self._pending.close()
+        yield from strange.end()
+        return journaled
+
+    def _note_kept(self, rows: Rows, known: IndexedLedgers) -> None:
+        """Note entries that only journals in front of the mark have."""
+        if len(rows):
+            unsaid = np.array(sorted(known.hidden), np.int64)
+            note_lost(self._only_kept, rows.select(~np.isin(rows.ledgers, unsaid)))
+
+    def _only_in_journals(self, known: IndexedLedgers) -> Iterator[Finding]:
+        where = "only in a journal in front of the last mark, which no start replays, in no log or index"
+        for ledger, lost in sorted(self._only_kept.items()):
+            in_limbo = ledger in known.limbo
+            answer = (
+                "to clear the limbo would hide that they are lost here"
+                if in_limbo
+                else "a reader is told that there is no such entry"
+            )
+            kind = Kind.LIMBO if in_limbo else Kind.ONLY_IN_JOURNAL
+            yield about_ledger(kind, self._space.dir, ledger, f"{lost}: {where}: {answer}")
+
+    def _odd_rows(self, rows: Rows, known: IndexedLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
+        """Locations of negative entry ids, which no log reader takes for entries."""
+        if not len(rows):
+            return
+        at, is_known = known.find(rows.ledgers)
+        known.seen[at[is_known]] = True
+        for ledger, entry, packed, there in _lines(rows, is_known):
+            if not there:
+                strange.add_negative(ledger, 1)
+            elif (judged := self._unproved(ledger, entry, packed, False, NO_COPY)) is not None:
+                assert isinstance(judged, Finding), "what is not journaled is a finding"
+                yield judged
+
+    def _judged(self, compared: Comparison, known: IndexedLedgers, replay: Replay) -> Iterator[Finding]:
+        unproved = self._unproved_rows(compared, known, replay)
+        unindexed = self._unindexed(compared, known)
+        for ledger, _, finding in merge(unproved, unindexed, key=itemgetter(0, 1)):
+            if isinstance(finding, str):
+                yield from self._pending.add(ledger, finding)
+            else:
+                yield finding
+
+    def _unproved_rows(self, compared: Comparison, known: IndexedLedgers, replay: Replay) -> list[_Judged]:
+        """Looks at the places in order of logs and offsets, and puts what is wrong back in order of keys."""
+        rows = compared.unproved
+        _, is_known = known.find(rows.ledgers)
+        order = np.argsort(rows.locations, kind="stable")
+        judged: list[_Judged] = []
+        columns = (is_known, compared.unproved_journaled, compared.copies)
+        chosen = (column[order] for column in columns)
+        for ledger, entry, packed, there, journaled, copy in _lines(rows.select(order), *chosen):
+            if entry == ID_MAX and not there:
+                continue  # leaked by a deletion; its log may well be gone
+            comes_back = journaled and (there or ledger in replay.master_keys)
+            finding = self._unproved(ledger, entry, packed, bool(comes_back), copy)
+            if finding is not None:
+                judged.append((ledger, entry, finding))
+        judged.sort(key=itemgetter(0, 1))
+        return judged
+
+    def _unproved(
+        self, ledger: int, entry: int, packed: int, journaled: bool, copy: int
+    ) -> Finding | str | None:
+        """What a row of the index says that no entry of the logs confirms."""
+        fault = self._places.fault(ledger, entry, packed)
+        if fault is None:
+            return None
+        kind, detail = fault.kind, fault.detail
+        other = self._other_places.log_of(packed)
+        if other is not None and self._other_places.fault(ledger, entry, packed) is None:
+            if self._space.is_elsewhere(ledger):
+                return None  # wrong_directory says it for the whole ledger
+            kind = Kind.WRONG_LOG_ID_SPACE
+            detail = f"the entry stands there in {other.path}, the log of another ledger directory; {detail}"
+        if journaled:
+            return "a location that is wrong"
+        if copy != NO_COPY:
+            detail += f"; the entry stands in log {copy >> 32} at {copy & OFFSET_MAX}"
+        return Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
+
+    def _unindexed(self, compared: Comparison, known: IndexedLedgers) -> Iterator[_Judged]:
+        """Entries of known ledgers without a row."""
+        rows = compared.unindexed
+        _, is_known = known.find(rows.ledgers)
+        if not is_known.any():
+            return
+        chosen = rows.select(is_known)
+        for ledger, entry, packed, journaled in _lines(chosen, compared.unindexed_journaled[is_known]):
+            if ledger in known.hidden:
+                continue
+            if journaled:
+                yield ledger, entry, "no location"
+                continue
+            detail = "the entry stands in the log, and the index has no row of it"
+            log_id, offset = packed >> 32, packed & OFFSET_MAX
+            finding = Finding(Kind.MISSING_LOCATION, self._space.dir, ledger, entry, log_id, offset, detail)
+            yield ledger, entry, finding
+
+    def _without_entries(self, known: IndexedLedgers, journaled: set[int]) -> Iterator[Finding]:
+        for ledger in known.ids[~known.seen].tolist():
+            if ledger in known.hidden:
+                continue
+            detail = "no entry in the index or the logs; natural for a ledger that is empty or only fenced"
+            if ledger in journaled:
+                detail = "its entries are in the journal alone so far"
+            yield about_ledger(Kind.LEDGER_WITHOUT_ENTRIES, self._space.dir, ledger, detail)
+
+
+class _KeptHere(Container[int]):
+    """The ledgers that a cluster keeps on a bookie; it is asked about each one that somebody asks for."""
+
+    def __init__(self, known: KnownLedgers) -> None:
+        self._known = known
+
+    def __contains__(self, ledger: object) -> bool:
+        return isinstance(ledger, int) and self._known.keeps(ledger) is True
+
+
+def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> KnownLedgers:
+    """What the cluster says to the bookie of a space. Raises RefusedError."""
+    try:
+        return known_in(filesystem, options.cluster, (*space.log_dirs, *space.index_dirs))
+    except CorruptionError:
+        # Whose directory it is cannot be told then, and nothing is taken for gone here anyway.
+        return KnownLedgers.of(options.cluster, None, space.bookie)
+
+
+class _PendingReplay:
+    """One note for each ledger of which replay repairs something; ledgers come in order."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._ledger: int | None = None
+        self._counts: dict[str, int] = {}
+
+    def add(self, ledger: int, what: str) -> Iterator[Finding]:
+        """Count one entry; the note about the ledger before."""
+        if ledger != self._ledger:
+            yield from self.close()
+            self._ledger = ledger
+        self._counts[what] = self._counts.get(what, 0) + 1
+
+    def close(self) -> Iterator[Finding]:
+        """The note about the last ledger."""
+        if self._ledger is not None:
+            listed = ", ".join(f"{count} with {what}" for what, count in sorted(self._counts.items()))
+            detail = (
+                f"entries: {listed}; all are in the journal past the last mark and come at the next start"
+            )
+            yield about_ledger(Kind.PENDING_REPLAY, self._directory, self._ledger, detail)
+        self._ledger = None
+        self._counts = {}
+
+
+def _lines(rows: Rows, *columns: np.ndarray) -> Iterator[tuple[int, ...]]:
+    """Rows and further columns as tuples of Python's integers."""
+    listed = [column.tolist() for column in (rows.ledgers, rows.entries, rows.locations, *columns)]
+    return zip(*listed, strict=True)

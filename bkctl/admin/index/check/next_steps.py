@@ -1,0 +1,72 @@
+"""The next step after each kind of finding of ``index check``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from posixpath import join
+
+from bkctl.admin.index.check.finding import Finding, Kind
+from bkctl.admin.logs.file_steps import LOG_INSTEAD
+from bkctl.admin.next_step import NextStep, ended_by, not_ended
+from bkctl.codec.entrylog import log_name
+
+_REBUILT = (
+    "where a log is damaged or gone the rebuild is refused: bring the log back; only if it is lost for good, "
+    "--accept-loss goes on and sets limbo"
+)
+_PLACES = (
+    "no command moves directories: name them in the configuration, or mount them, in the order of the cookie"
+)
+
+#: Kinds that no command ends, and what to do instead.
+INSTEAD = {
+    Kind.WRONG_DIRECTORY: _PLACES,
+    Kind.WRONG_LOG_ID_SPACE: _PLACES,
+    Kind.POSITION_UNKNOWN: "name all directories of the bookie, with their cookies: then it can be checked",
+    Kind.DAMAGED_LOG: LOG_INSTEAD,
+    Kind.LOST_INDEX: (
+        "build it anew, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
+        "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
+    ),
+    Kind.LIMBO: (
+        "clear it ('bkctl index limbo LEDGER DIR --clear') only when the entries are back, or are known to "
+        "be nowhere: without the flag a missing entry is answered with 'no such entry'"
+    ),
+    Kind.PENDING_REPLAY: "nothing to do: the next start of the bookie replays its journals and completes it",
+    Kind.LEDGER_WITHOUT_ENTRIES: "nothing to do: a ledger that is empty or only fenced has none",
+    Kind.INTEGRITY_FLAG: "nothing to do: Java's next start checks its data and removes the flag",
+    Kind.LEAKED_LOCATION: (
+        "nothing to do: the rows name a ledger that was deleted, and a rebuild leaves them out"
+    ),
+    Kind.BOOKIE_UNKNOWN: (
+        "bring the cookie back ('bkctl cookie create DIR --file FILE'): it says which bookie this is"
+    ),
+    Kind.NO_JOURNAL: "name the bookie's journal directory, too: then what a replay repairs is known",
+    Kind.NO_INDEX: "nothing to do: the next start of the bookie replays its journals and makes the index",
+}
+
+_REBUILD = ("index", "rebuild")
+
+
+def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
+    """Return what to do about a finding; ``metadata`` are the options that say who was asked."""
+    kind, directory = finding.kind, finding.dir
+    if kind in INSTEAD:
+        return not_ended(INSTEAD[kind], *_look(finding))
+    if kind is Kind.WIDE_KEY:
+        return ended_by(("index", "repair", directory, *metadata, "--yes"))
+    if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
+        # The rows alone: no damage of a log stands in their way.
+        return ended_by((*_REBUILD, directory, "--ledgers", *metadata, "--yes"))
+    return ended_by((*_REBUILD, directory, *metadata, "--yes"), instead=_REBUILT)
+
+
+def _look(finding: Finding) -> tuple[str, ...]:
+    kind, directory = finding.kind, finding.dir
+    if kind is Kind.DAMAGED_LOG and finding.log_id is not None:
+        return ("entrylog", "verify", join(directory, log_name(finding.log_id)))
+    if kind is Kind.LIMBO:
+        return ("index", "limbo", str(finding.ledger), directory, "--clear", "--dry-run")
+    if kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
+        return ("inspect", directory)
+    return ()

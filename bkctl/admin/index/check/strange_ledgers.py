@@ -1,0 +1,126 @@
+"""Findings about ledgers of which the index has no ledger row.
+
+Entries of such a ledger in the logs are the garbage of a deletion, unless the index still has locations of
+it or the ledgers' metadata says that this bookie holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bkctl.admin.index.check.finding import Finding, Kind, about_ledger
+from bkctl.admin.index.check.indexed_ledgers import wrong_directory
+from bkctl.admin.index.rows.comparison import Comparison, Flags
+from bkctl.codec.location import ID_MAX, OFFSET_MAX
+from bkctl.directories.index_spaces import IndexSpace
+
+
+@dataclass(slots=True)
+class _Tally:
+    ledger: int
+    locations: int = 0
+    first_entry: int = 0
+    last_entry: int = 0
+    leaked: int = 0
+    copies: int = 0
+    first_copy: tuple[int, int] | None = None
+
+
+class StrangeLedgers:
+    """Fed with comparisons in key order; ``expected`` are ledgers that the metadata places here."""
+
+    def __init__(self, space: IndexSpace, expected: Container[int], master_keys: Collection[int]) -> None:
+        self._space = space
+        self._expected = expected
+        self._master_keys = master_keys
+        self._unreplayed: set[int] = set()
+        self._tally: _Tally | None = None
+        self._negative: dict[int, int] = {}
+
+    def add_negative(self, ledger: int, count: int) -> None:
+        """Locations with negative entry ids, which come at any time."""
+        self._negative[ledger] = self._negative.get(ledger, 0) + count
+
+    def add(self, compared: Comparison, strange: Flags) -> Iterator[Finding]:
+        """Findings about ledgers that are behind us; ``strange`` marks rows of ledgers without a row."""
+        unreplayed = np.unique(compared.unindexed.ledgers[~compared.unindexed_journaled]).tolist()
+        self._unreplayed.update(ledger for ledger in unreplayed if ledger in self._master_keys)
+        at = np.flatnonzero(strange & ~compared.from_journal)
+        if not len(at):
+            return
+        rows = compared.rows.select(at)
+        from_index = compared.from_index[at]
+        starts = np.flatnonzero(np.concatenate(([True], rows.ledgers[1:] != rows.ledgers[:-1])))
+        stops = [*starts[1:].tolist(), len(rows)]
+        for start, stop in zip(starts.tolist(), stops, strict=True):
+            ledger = int(rows.ledgers[start])
+            if self._tally is None or self._tally.ledger != ledger:
+                yield from self.close()
+                self._tally = _Tally(ledger)
+            part = slice(start, stop)
+            indexed = rows.entries[part][from_index[part]]
+            _count(self._tally, indexed.tolist() if len(indexed) <= 1 else [indexed[0], indexed[-1]])
+            self._tally.locations += len(indexed)
+            self._tally.leaked += int((indexed == ID_MAX).sum())
+            copies = np.flatnonzero(~from_index[part])
+            self._tally.copies += len(copies)
+            if len(copies) and self._tally.first_copy is None:
+                first = start + int(copies[0])
+                self._tally.first_copy = int(rows.entries[first]), int(rows.locations[first])
+
+    def close(self) -> Iterator[Finding]:
+        """What is left to say of the ledger that was read last."""
+        tally, self._tally = self._tally, None
+        if tally is not None:
+            tally.leaked += self._negative.pop(tally.ledger, 0)
+            finding = self._judge(tally)
+            if finding is not None:
+                yield finding
+
+    def end(self) -> Iterator[Finding]:
+        """Ledgers that have nothing but negative entry ids."""
+        yield from self.close()
+        for ledger, count in sorted(self._negative.items()):
+            yield self._leaked(ledger, count)
+
+    def _judge(self, tally: _Tally) -> Finding | None:
+        directory, ledger = self._space.dir, tally.ledger
+        elsewhere = self._space.is_elsewhere(ledger)
+        deletable = tally.locations - tally.leaked
+        if tally.locations and deletable <= 0:
+            return self._leaked(ledger, tally.leaked)
+        if tally.locations:
+            if elsewhere:
+                return wrong_directory(self._space, directory, ledger)
+            what = f"{deletable} locations (entries {tally.first_entry} to {tally.last_entry})"
+        elif ledger in self._expected and tally.first_copy is not None and not elsewhere:
+            entry, packed = tally.first_copy
+            what = (
+                f"{tally.copies} entries in the logs (the first: entry {entry} in log {packed >> 32} at "
+                f"{packed & OFFSET_MAX}), and the metadata places it on this bookie"
+            )
+        else:
+            return None
+        # A replay that brings the row, but not all entries of the logs, would have the others be never there.
+        if ledger in self._master_keys and ledger not in self._unreplayed:
+            detail = (
+                f"{what}, but no ledger row yet: its master key in the journal brings that at the next start"
+            )
+            return about_ledger(Kind.PENDING_REPLAY, directory, ledger, detail)
+        kind = Kind.LOCATIONS_WITHOUT_LEDGER if tally.locations else Kind.MISSING_LEDGER
+        detail = f"{what}, but no ledger row: reads fail, and GC deletes its logs (bkctl index rebuild --all)"
+        return about_ledger(kind, directory, ledger, detail)
+
+    def _leaked(self, ledger: int, count: int) -> Finding:
+        detail = f"{count} locations of a deleted ledger with entry ids that Java's deletion does not reach"
+        return about_ledger(Kind.LEAKED_LOCATION, self._space.dir, ledger, detail)
+
+
+def _count(tally: _Tally, indexed: list[int]) -> None:
+    if indexed:
+        if not tally.locations:
+            tally.first_entry = int(indexed[0])
+        tally.last_entry = int(indexed[-1])

@@ -1,0 +1,50 @@
+"""Whose directories are rebuilt, and when their bookie wrote last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bkctl.admin.index.rebuild.log_files import find_logs
+from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.ledgers.grouped_metadata import GroupedMetadata
+from bkctl.admin.ledgers.known_ledgers import Cluster, DumpedCluster
+from bkctl.admin.logs.digests import digesters_of
+from bkctl.directories.placement import Placement, ledgers_in
+from bkctl.errors import StorageError
+from bkctl.scan.directory import JournalFile
+from bkctl.vfs import FileSystem
+
+_MARKS = ("lastMark", "lastId")
+
+
+def last_written_ms(journals: Iterable[JournalFile], *ledger_dirs: str) -> float:
+    """When a journal, an entry log or a mark was written last. Raises StorageError."""
+    paths = [journal.path for journal in journals]
+    try:
+        for directory in ledger_dirs:
+            names = os.listdir(directory)
+            paths += [os.path.join(directory, n) for n in names if n.endswith(".log") or n.startswith(_MARKS)]
+        return max((os.stat(path).st_mtime_ns for path in paths), default=0) / 1e6
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=error.filename) from error
+
+
+def with_cluster(
+    filesystem: FileSystem, options: RebuildOptions, cluster: Cluster, placements: Sequence[Placement]
+) -> RebuildOptions:
+    """Add what is known of the cluster, and how the entries of its ledgers are checked.
+
+    Of a live store only the ledgers of these directories are read: those in the ledgers maps, or in the first
+    part of a log without one. How others are checked is learnt from their entries. Raises BkctlError.
+    """
+    if isinstance(cluster, DumpedCluster):
+        return replace(options, cluster=cluster, digesters=digesters_of(cluster.ledgers))
+    ledgers: set[int] = set()
+    if cluster.is_live:
+        for placement in placements:
+            folders = sorted({directory.ledger_dir for directory in placement.directories})
+            ledgers |= ledgers_in(filesystem, find_logs(filesystem, folders))
+    digesters = digesters_of(GroupedMetadata(cluster.metadata_of, ledgers))
+    return replace(options, cluster=cluster, digesters=digesters)

@@ -1,0 +1,283 @@
+"""Rebuilding the two databases of one directory of DbLedgerStorage.
+
+Order: the logs are read first, so that damage is known before anything is changed. Ledger rows are put in
+place before locations: they carry fences and limbo, and whoever sees an index without lost entries must see
+those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Set
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
+from bkctl.admin.index.rebuild.census import take_census
+from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.entry_search import EntrySearch
+from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.index.rebuild.ledger_build import build_ledgers
+from bkctl.admin.index.rebuild.ledger_rows import (
+    LedgerPlan,
+    LedgerSources,
+    plan_ledgers,
+    put_into_limbo,
+)
+from bkctl.admin.index.rebuild.location_build import build_locations
+from bkctl.admin.index.rebuild.log_files import find_logs
+from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
+from bkctl.admin.index.rebuild.old_locations import (
+    NO_LOCATIONS,
+    OldLocations,
+    old_ledgers,
+)
+from bkctl.admin.index.rebuild.old_rows import OldRows, read_old_rows
+from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
+from bkctl.admin.index.rebuild.state import WorkDirectory, drop_whole, sync_directory
+from bkctl.admin.index.rebuild.swap import (
+    Swap,
+    announce,
+    backup_stamp,
+    earlier_result,
+    exchange,
+    finish_drops,
+)
+from bkctl.admin.index.rebuild.verification import holds_rows, verify_locations
+from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
+from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
+from bkctl.directories.placement import LedgerDirectory, Placement
+from bkctl.errors import RefusedError
+from bkctl.scan.directory import REBUILD_SUFFIX
+from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.vfs import PosixFileSystem
+from bkctl.workers import Workers
+
+#: Differences that want new ledger rows, though only locations were asked for.
+_NEW_ROWS = ("limbo_set", "ledger_added")
+
+
+class DbRebuild:
+    """One directory of a bookie's."""
+
+    def __init__(
+        self,
+        directory: LedgerDirectory,
+        placement: Placement,
+        options: RebuildOptions,
+        workers: Workers,
+    ) -> None:
+        self._directory = directory
+        self._placement = placement
+        self._journals = placement.journals
+        self._options = options
+        self._workers = workers
+        self._fs = PosixFileSystem()
+        current = directory.index_dir
+        self._locations = Swap(current, LOCATIONS, WorkDirectory(f"{current}/{LOCATIONS}{REBUILD_SUFFIX}"))
+        self._ledgers = Swap(current, LEDGERS, WorkDirectory(f"{current}/{LEDGERS}{REBUILD_SUFFIX}"))
+        self._stamp = backup_stamp()
+        self._backups: list[str] = []
+        self._lost: list[int] = []
+        self._merged: list[Run] | None = None
+        self._search = EntrySearch(self._fs, "db", [directory.index_dir], placement, options, self._few_runs)
+        self._known: KnownLedgers = known_in(self._fs, options.cluster, [directory.ledger_dir, current])
+
+    def run(self) -> RebuildResult:
+        """Rebuild, verify, swap; :meth:`finish` is to follow.
+
+        Raises RefusedError, CorruptionError, StorageError.
+        """
+        if not self._options.dry_run:
+            finish_drops(self._directory.index_dir, LEDGERS, LOCATIONS)
+        old = read_old_rows(self._ledgers.live)
+        if not self._options.ledgers and old.problem is not None:
+            raise RefusedError(
+                f"{self._ledgers.live}: {old.problem}; which entries belong into locations cannot be told "
+                "without it: rebuild both with --all"
+            )
+        found = self._read_logs() if self._options.locations or old.problem is not None else None
+        plan = self._plan(old, found)
+        differences = [*plan.differences, *self._notes(old)]
+        rows: int | None = None
+        if not self._options.dry_run:
+            if self._options.ledgers or any(d.kind in _NEW_ROWS for d in plan.differences):
+                differences = self._replace_ledgers(old, plan, differences)
+            if self._options.locations and found is not None:
+                rows = self._replace_locations(found, plan)
+        lossy = found is not None and bool(found.damaged)
+        return RebuildResult(
+            self._directory.index_dir,
+            rows,
+            len(plan.rows),
+            0.0,
+            tuple(self._backups),
+            tuple(differences),
+            lossy,
+        )
+
+    def _read_logs(self) -> LogSet:
+        logs = find_logs(self._fs, [self._directory.ledger_dir])
+        if not self._options.dry_run:
+            return read_logs(logs, self._locations.work, self._options, self._workers)
+        found = rehearsed_logs(logs, self._options)
+        check_loss(found, self._options)
+        return found
+
+    def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
+        located = old_ledgers(self._directory.index_dir)
+        facts = JournalFacts()
+        if old.problem is not None or old.damaged:
+            facts = self._read_journals()
+        local: dict[Source, Set[int]] = {
+            Source.LOCATIONS: located.ledgers,
+            Source.LOGS: frozenset() if found is None else found.ledgers,
+        }
+        if old.problem is not None:
+            local[Source.JOURNALS] = facts.ledgers
+        known = self._known
+        census = take_census(
+            old, local, known, self._directory.serves, partial(self._search.replayed_ledgers, found)
+        )
+        if census.added and not facts.read:
+            facts = self._read_journals()
+        unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
+        current = known.is_newer_than(last_written_ms(self._journals, self._directory.ledger_dir))
+        plan = plan_ledgers(old, census, LedgerSources(facts, known.metadata_of(unread), current))
+        self._set_limbo(plan, old, found, located)
+        plan.differences += [
+            Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
+            for path in facts.damaged
+        ]
+        return plan
+
+    def _read_journals(self) -> JournalFacts:
+        with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
+            return read_journals(self._fs, self._journals)
+
+    def _set_limbo(self, plan: LedgerPlan, old: OldRows, found: LogSet | None, located: OldLocations) -> None:
+        """Limbo for what damage of the logs, or a log that is not there any more, may have taken."""
+        if found is None:
+            return
+        self._lost = sorted(found.lost(list(plan.rows)))
+        put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
+        if not self._options.locations:
+            return
+        if located.problem != NO_LOCATIONS:
+            if located.problem is not None:
+                text = f"old locations not compared as a whole: {located.problem}"
+                plan.differences.append(Difference("note", None, text))
+            gone = self._search.by_old_index(found, located.ledgers & plan.rows.keys())
+            plan.differences += locations_lost(gone)
+            put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
+        if self._options.dry_run and located.problem is not None:
+            text = "whether only journals have some entries is seen by the rebuild itself: it reads all logs"
+            plan.differences.append(Difference("note", None, text))
+            return
+        # Of a ledger that was in limbo before nothing is said again.
+        said = {ledger for ledger, data in old.rows.items() if data.limbo}
+        told = plan.rows.keys() - said
+        kept = self._search.by_journals(found, told)
+        plan.differences += only_in_journal(kept, rehearsed=self._options.dry_run)
+        if not self._options.dry_run:
+            put_into_limbo(plan, dict.fromkeys(kept, "a journal has entries that no log has"))
+
+    def _notes(self, old: OldRows) -> list[Difference]:
+        notes = []
+        if old.problem is not None:
+            notes.append(Difference("note", None, f"old ledger rows not relied on: {old.problem}"))
+            if not self._journals:
+                notes.append(Difference("note", None, "no journal was found"))
+        return notes
+
+    def _replace_ledgers(
+        self, old: OldRows, plan: LedgerPlan, differences: list[Difference]
+    ) -> list[Difference]:
+        """Build and swap the ledger rows; the differences, of the run that built them."""
+        options = self._options
+        known = self._known
+        # Of a live store the next id changes all the time, and so may its answers: those of the first run
+        # stand, because its rows are in place.
+        upcoming = None if known.cluster.is_live else known.next_ledger
+        asked = (known.cluster.instance_id, known.unproved, known.cluster.time_ms, upcoming)
+        fingerprint = hashlib.sha256(repr((options.accept_loss, asked, self._lost)).encode()).hexdigest()
+        # Rows that wait for their swap may be older than what a bookie has written since: made again. So are
+        # those in place when they have been damaged since.
+        sound = old.problem is None and not old.damaged and not old.collapsed
+        earlier = earlier_result(self._ledgers, fingerprint if sound else "", only_in_place=True)
+        if earlier is None:
+            build_ledgers(self._ledgers.work, plan)
+            result = {"differences": [asdict(difference) for difference in differences]}
+            announce(self._ledgers, self._stamp, fingerprint, result)
+        else:
+            differences = [Difference(**difference) for difference in earlier["differences"]]
+        options.recheck()
+        self._keep(exchange(self._ledgers))
+        return differences
+
+    def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
+        ledgers_path = self._locations.work.write_ledgers(plan.rows)
+        fingerprint = found.fingerprint(sorted(plan.rows))
+        result = earlier_result(self._locations, fingerprint)
+        if result is not None and not holds_rows(self._locations.proved, result["rows"]):
+            # Damaged since it was proved; its swap is finished all the same, for the old one's sake.
+            result = earlier_result(self._locations, "")
+        if result is None:
+            result = self._build_locations(found, ledgers_path)
+            found.check_unchanged()
+            announce(self._locations, self._stamp, fingerprint, result)
+        found.check_unchanged()
+        self._options.recheck()
+        self._keep(exchange(self._locations))
+        rows: int = result["rows"]
+        return rows
+
+    def _few_runs(self, found: LogSet) -> list[Run]:
+        """The runs of the logs, merged where they are very many; made once."""
+        if self._merged is None:
+            rows_max = self._options.rows_beside(found.held_bytes)
+            work = self._locations.work
+            self._merged = fewer_runs(work, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        return self._merged
+
+    def _build_locations(self, found: LogSet, ledgers_path: str) -> dict[str, Any]:
+        work, options = self._locations.work, self._options
+        rows_max = options.rows_beside(found.held_bytes)
+        runs = self._few_runs(found)
+        total = sum(run.rows for run in runs)
+        with options.phase("writing the index", total * ROW_BYTES) as advance:
+            tables = build_locations(
+                work, runs, ledgers_path, rows_max, self._workers, lambda rows: advance(rows * ROW_BYTES)
+            )
+        work.discard(MERGED)
+        self._merged = None
+        rows = sum(table.rows for table in tables)
+        with options.phase("verifying the index", 2 * rows * ROW_BYTES) as advance:
+            verify_locations(
+                work, tables, found.logs, rows_max, self._workers, lambda n: advance(n * ROW_BYTES)
+            )
+        return {"rows": rows}
+
+    def _keep(self, backup: str | None) -> None:
+        if backup is not None:
+            self._backups.append(backup)
+
+    def finish(self, result: RebuildResult) -> RebuildResult:
+        """Remove what a rerun would need, once every directory's indexes are in place; the result then.
+
+        The old indexes go first: a rerun after a kill goes on with them. The markers of the ledger rows go
+        last, because they hold the differences. Raises StorageError.
+        """
+        if self._options.dry_run:
+            return result
+        if self._options.drop_old:
+            for backup in self._backups:
+                drop_whole(backup)
+            self._backups.clear()
+        self._locations.work.drop()
+        self._ledgers.work.drop()
+        sync_directory(self._directory.index_dir)
+        return replace(result, backups=tuple(self._backups))

@@ -1,0 +1,67 @@
+"""What is not as it was, or not known any more, in rebuilt ledger rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bkctl.admin.index.rows.lost_entries import LostEntries
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of a ledger. ``kind``:
+
+    ===================== =======================================================================
+    kind                  meaning
+    ===================== =======================================================================
+    ledger_added          there was no readable row; it has one now
+    ledger_not_in_metadata it is proven to be deleted, so it gets no row, and loses what it had here
+    ledger_not_here       its metadata name other bookies only, so it gets no row
+    fenced                it is fenced now; the old row was not, or could not be read
+    master_key_unknown    no source has it; the first client that comes sets it
+    explicit_lac_lost     the old row could not be read, and no journal has an explicit LAC
+    explicit_lac_from_journal it was taken from a journal
+    limbo_set             entries may be lost: a missing one is answered "unknown"
+    locations_lost        the old index knew entries that stand in no log
+    only_in_journal       a journal in front of the last mark has entries that stand in no log
+    entries_lost          entries may be lost, and the storage has no way to say so
+    rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
+    note                  about the directory; no ledger
+    ===================== =======================================================================
+    """
+
+    kind: str
+    ledger: int | None
+    detail: str
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether something is not as it was, or not known any more, so that the exit code says so."""
+        return self.kind not in _HARMLESS
+
+
+def locations_lost(gone: Mapping[int, LostEntries]) -> list[Difference]:
+    """Return the differences of ledgers that the old index located entries of which no log has."""
+    return [
+        Difference("locations_lost", ledger, f"{lost}: located by the old index, and in no log")
+        for ledger, lost in sorted(gone.items())
+    ]
+
+
+def only_in_journal(kept: Mapping[int, LostEntries], *, rehearsed: bool) -> list[Difference]:
+    """Return the differences of ledgers that journals in front of the last mark have entries of and no log.
+
+    A rehearsal (a dry run) has not looked for them in the logs, so it only notes them.
+    """
+    where = "only in a journal in front of the last mark, which no start replays, and in no log"
+    if rehearsed:
+        where = (
+            "in a journal in front of the last mark, without a location in a log that is there; the rebuild "
+            "itself looks for it in the logs"
+        )
+    kind = "note" if rehearsed else "only_in_journal"
+    return [Difference(kind, ledger, f"{lost}: {where}") for ledger, lost in sorted(kept.items())]
+
+
+_HARMLESS = frozenset({"rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})

@@ -1,0 +1,390 @@
+"""Rebuilding the ``.idx`` files of Sorted- and InterleavedLedgerStorage.
+
+The swap is file by file: the old file gets a second name in the backup tree, then the new one is renamed over
+it. Each file is old or new and whole at every moment, and no file depends on another, so a mixture after a
+kill is a correct index; the rerun replaces the rest.
+
+There is no limbo flag here. With ``--accept-loss`` a ledger that may have lost entries is fenced, and the
+bookie will answer "no such entry" for what is lost: its entries must be replicated again before clients read
+from it. The result says so for each ledger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Set
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+
+from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
+from bkctl.admin.index.rebuild.census import take_census
+from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.entry_search import EntrySearch
+from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
+from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
+from bkctl.admin.index.rebuild.log_files import find_logs
+from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
+from bkctl.admin.index.rebuild.old_rows import OldRows
+from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
+from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
+from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
+from bkctl.admin.index.rebuild.state import (
+    WorkDirectory,
+    drop_whole,
+    read_json,
+    remove_tree,
+    sync_directory,
+    write_json,
+)
+from bkctl.admin.index.rebuild.swap import BACKUP, backup_stamp, finish_drops
+from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
+from bkctl.admin.index.rows.lost_entries import no_limbo
+from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
+from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.directories.placement import Placement
+from bkctl.errors import CorruptionError, StorageError
+from bkctl.reporting import nobody
+from bkctl.scan.directory import REBUILD_SUFFIX
+from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.index_rows import IndexDamage
+from bkctl.vfs import PosixFileSystem
+from bkctl.workers import Workers
+
+_MARKER = "swap.json"
+_TREE = "tree"
+
+
+@dataclass(slots=True)
+class _OldTree:
+    """Old files: ledger to index directory and header; None for a header that does not decode.
+
+    ``others`` are directories with one more file of a ledger: the one at home takes over what it says.
+    """
+
+    homes: dict[int, str]
+    headers: dict[int, FileInfoHeader | None]
+    others: list[tuple[int, str]] = field(default_factory=list)
+
+    def take(self, ledger: int, directory: str, header: FileInfoHeader | None) -> None:
+        """Note a file; of several the first is at home, as Java finds it."""
+        if ledger not in self.homes:
+            self.homes[ledger], self.headers[ledger] = directory, header
+            return
+        self.others.append((ledger, directory))
+        mine = self.headers[ledger]
+        if mine is None or header is None:
+            self.headers[ledger] = mine or header
+            return
+        self.headers[ledger] = replace(
+            mine,
+            master_key=mine.master_key or header.master_key,
+            state=mine.state | header.state,
+            explicit_lac=mine.explicit_lac or header.explicit_lac,
+        )
+
+
+class IdxRebuild:
+    """All ledger and index directories of one bookie."""
+
+    def __init__(self, placement: Placement, options: RebuildOptions, workers: Workers) -> None:
+        self._placement = placement
+        self._options = options
+        self._workers = workers
+        self._fs = PosixFileSystem()
+        self._indexes = sorted({directory.index_dir for directory in placement.directories})
+        self._works = {path: WorkDirectory(f"{path}/idx{REBUILD_SUFFIX}") for path in self._indexes}
+        self._main = self._works[self._indexes[0]]
+        self._lost: list[int] = []
+        self._merged: list[Run] | None = None
+        self._search = EntrySearch(self._fs, "idx", self._indexes, placement, options, self._few_runs)
+        folders = [d.ledger_dir for d in placement.directories] + self._indexes
+        self._known: KnownLedgers = known_in(self._fs, options.cluster, folders)
+
+    def run(self) -> RebuildResult:
+        """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
+        logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
+        if not self._options.dry_run:
+            for path in self._indexes:
+                finish_drops(path, "idx")
+        if self._options.dry_run:
+            found = rehearsed_logs(logs, self._options)
+            check_loss(found, self._options)
+        else:
+            found = read_logs(logs, self._main, self._options, self._workers)
+        old = self._old_tree()
+        headers, differences = self._headers(old, found)
+        slots = None
+        backups: list[str] = []
+        if not self._options.dry_run:
+            slots, differences = self._replace(old, found, headers, differences, backups)
+        return RebuildResult(
+            self._indexes[0],
+            slots,
+            len(headers),
+            0.0,
+            tuple(backups),
+            tuple(differences),
+            bool(found.damaged),
+        )
+
+    def _old_tree(self) -> _OldTree:
+        old = _OldTree({}, {})
+        for path in self._indexes:
+            tree = IdxTree(self._fs, path)
+            for ledger, name in _files(tree, path):
+                old.take(ledger, path, _header(name))
+        return old
+
+    def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
+        """The header of every new file, and how ledgers differ from before."""
+        rows = OldRows(problem=None if old.homes else "there is no .idx file")
+        for ledger, header in old.headers.items():
+            if header is None:
+                rows.damaged.add(ledger)
+            else:
+                rows.rows[ledger] = LedgerData(header.fenced, header.master_key, header.explicit_lac)
+        facts = JournalFacts()
+        if rows.problem is not None or rows.damaged:
+            facts = self._read_journals()
+        local: dict[Source, Set[int]] = {Source.LOGS: found.ledgers}
+        if rows.problem is not None:
+            local[Source.JOURNALS] = facts.ledgers
+        known = self._known
+        census = take_census(
+            rows, local, known, lambda _: True, partial(self._search.replayed_ledgers, found)
+        )
+        if census.added and not facts.read:
+            facts = self._read_journals()
+        unread = [ledger for ledger in census.ledgers if not rows.trusts(ledger)]
+        ledger_dirs = {directory.ledger_dir for directory in self._placement.directories}
+        current = known.is_newer_than(last_written_ms(self._placement.journals, *ledger_dirs))
+        metadata = known.metadata_of(unread)
+        plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
+        headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
+        gone = self._gone(old, found, headers, plan)
+        self._lost = sorted((found.lost(list(headers)) | gone) & headers.keys())
+        joined = [
+            Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
+            for ledger, path in old.others
+        ]
+        return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
+
+    def _read_journals(self) -> JournalFacts:
+        with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
+            return read_journals(self._fs, self._placement.journals)
+
+    def _gone(
+        self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader], plan: LedgerPlan
+    ) -> set[int]:
+        """Return the ledgers with entries that the old index or a journal has and no log.
+
+        Raises RefusedError unless their loss is accepted.
+        """
+        options = self._options
+        gone = self._search.by_old_index(found, old.homes.keys() & headers.keys())
+        if gone and not options.accept_loss:
+            raise no_limbo(self._indexes[0], "have a location in the old index", gone)
+        kept = self._search.by_journals(found, headers.keys())
+        if kept and not options.accept_loss and not options.dry_run:
+            raise no_limbo(self._indexes[0], "stand in a journal in front of the last mark", kept)
+        plan.differences += locations_lost(gone)
+        plan.differences += only_in_journal(kept, rehearsed=options.dry_run)
+        return gone.keys() | (set() if options.dry_run else kept.keys())
+
+    def _fence_lost(self, headers: dict[int, FileInfoHeader]) -> list[Difference]:
+        differences = []
+        for ledger in self._lost:
+            headers[ledger] = replace(headers[ledger], state=headers[ledger].state | FENCED)
+            differences.append(
+                Difference(
+                    "entries_lost",
+                    ledger,
+                    'fenced; this storage has no limbo: a lost entry will be answered "no such entry"; '
+                    "replicate the ledger again before clients read from this bookie",
+                )
+            )
+        return differences
+
+    def _replace(
+        self,
+        old: _OldTree,
+        found: LogSet,
+        headers: dict[int, FileInfoHeader],
+        differences: list[Difference],
+        backups: list[str],
+    ) -> tuple[int, list[Difference]]:
+        marker = read_json(self._main.at(_MARKER))
+        resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
+        if marker is None or not resumed:
+            remove_tree(self._main.at(_MARKER))
+            slots = self._build(old, found, headers)
+            found.check_unchanged()
+            marker = {
+                "stamp": backup_stamp(),
+                "slots": slots,
+                "logs": found.fingerprint(),
+                "differences": [asdict(difference) for difference in differences],
+            }
+            write_json(self._main.at(_MARKER), marker)
+            sync_directory(self._indexes[0])
+        found.check_unchanged()
+        self._options.recheck()
+        for path in self._indexes:
+            backup = f"{path}/idx{BACKUP}{marker['stamp']}"
+            _swap_files(self._works[path].at(_TREE), path, backup)
+            _move_others(old, path, backup)
+            if os.path.isdir(backup):
+                backups.append(backup)
+        if resumed and not self._are_sound(marker["slots"], found):
+            remove_tree(self._main.at(_MARKER))
+            return self._replace(old, found, headers, differences, backups)
+        if self._options.drop_old:
+            for backup in backups:
+                drop_whole(backup)
+            backups.clear()
+        for path in reversed(self._indexes):  # the marker goes last
+            self._works[path].drop()
+            sync_directory(path)
+        # After a kill during the swap the old state is half gone: what the first run said counts.
+        return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
+
+    def _still_fits(
+        self, logs: str, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]
+    ) -> bool:
+        """Whether files that wait for their swap, or are in place, are those that would be made now."""
+        if logs != found.fingerprint():
+            return False
+        moved = set(headers)
+        for work in self._works.values():
+            if not work.exists(_TREE):
+                continue  # its files are in place, and an earlier run has removed it already
+            for ledger, path in _files(IdxTree(self._fs, work.at(_TREE)), work.at(_TREE)):
+                if _header(path) != headers.get(ledger):
+                    return False
+                moved.discard(ledger)
+        return all(old.headers.get(ledger) is not None for ledger in moved)
+
+    def _are_sound(self, slots: int, found: LogSet) -> bool:
+        """Whether the files in place, which an earlier run has proved, have not been damaged since."""
+        try:
+            verify_idx_files(self._indexes, found.logs, slots, self._options.rows_max, nobody)
+        except CorruptionError:
+            return False
+        return True
+
+    def _few_runs(self, found: LogSet) -> list[Run]:
+        """The runs of the logs, merged where they are very many; made once."""
+        if self._merged is None:
+            rows_max = self._options.rows_beside(found.held_bytes)
+            self._merged = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
+        return self._merged
+
+    def _build(self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:
+        trees = {path: work.at(_TREE) for path, work in self._works.items()}
+        for work in self._works.values():
+            work.discard(_TREE)
+            work.prepare(_TREE)
+        roots = {ledger: trees[old.homes.get(ledger, self._indexes[0])] for ledger in headers}
+        rows_max = self._options.rows_beside(found.held_bytes)
+        runs = self._few_runs(found)
+        total = sum(run.rows for run in runs)
+        with self._options.phase("writing the index", total * ROW_BYTES) as advance:
+            slots = write_idx_files(roots, headers, runs, rows_max, lambda n: advance(n * ROW_BYTES))
+        self._main.discard(MERGED)
+        self._merged = None
+        with self._options.phase("verifying the index", slots * ROW_BYTES) as advance:
+            verify_idx_files(
+                list(trees.values()), found.logs, slots, rows_max, lambda n: advance(n * ROW_BYTES)
+            )
+        for tree in trees.values():
+            sync_tree(tree)
+        return slots
+
+
+def _files(tree: IdxTree, path: str) -> list[tuple[int, str]]:
+    """Ledger and path of every file; the files that stand at a wrong place raise CorruptionError."""
+    found = []
+    for row in tree.ledger_rows():
+        if isinstance(row, IndexDamage):
+            name = parse_index_path(row.path)  # raises where no reader would look for it
+            found.append((name.ledger, row.path))
+        else:
+            name_of = os.path.join(path, index_path(row.ledger))
+            found.append((row.ledger, name_of if os.path.exists(name_of) else f"{name_of}.rloc"))
+    return found
+
+
+def _header(path: str) -> FileInfoHeader | None:
+    try:
+        with open(path, "rb") as file:
+            return decode_header(file.read(1024))
+    except CorruptionError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:
+    """Version and unknown state bits of the old file are kept; a new file has version 1."""
+    if old is None:
+        return FileInfoHeader(1, data.master_key, FENCED if data.fenced else 0, data.explicit_lac)
+    return replace(old, state=old.state | (FENCED if data.fenced else 0))
+
+
+def _swap_files(tree: str, current: str, backup: str) -> None:
+    """Rename every file of ``tree`` over the one in ``current``, whose old content stays in ``backup``.
+
+    May be called again after a kill. Raises StorageError.
+    """
+    try:
+        for folder, _, names in os.walk(tree):
+            for name in names:
+                below = os.path.relpath(os.path.join(folder, name), tree)
+                _keep_old(os.path.join(current, below), os.path.join(backup, below))
+        if os.path.isdir(backup):
+            # Old files are safe under both names before any of them is replaced.
+            sync_tree(backup)
+            sync_directory(current)
+        for folder, _, names in os.walk(tree):
+            for name in names:
+                source = os.path.join(folder, name)
+                target = os.path.join(current, os.path.relpath(source, tree))
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(source, target)
+                if os.path.lexists(f"{target}.rloc"):
+                    os.unlink(f"{target}.rloc")  # its content is in the backup
+                sync_directory(os.path.dirname(target))
+        sync_directory(current)
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
+
+
+def _move_others(old: _OldTree, current: str, backup: str) -> None:
+    """Move files of ledgers that are at home elsewhere into the backup; those at home are in place already.
+
+    May be called again after a kill. Raises StorageError.
+    """
+    below = [index_path(ledger) for ledger, path in old.others if path == current]
+    try:
+        for name in below:
+            _keep_old(os.path.join(current, name), os.path.join(backup, name))
+        if below:
+            sync_tree(backup)
+            sync_directory(current)
+        for name in below:
+            for live in (os.path.join(current, name), os.path.join(current, f"{name}.rloc")):
+                if os.path.lexists(live):
+                    os.unlink(live)
+            sync_directory(os.path.dirname(os.path.join(current, name)))
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
+
+
+def _keep_old(live: str, kept: str) -> None:
+    """Give the old file a second name in the backup, unless an earlier run has done so."""
+    for suffix in ("", ".rloc"):
+        if os.path.lexists(live + suffix) and not os.path.lexists(kept + suffix):
+            os.makedirs(os.path.dirname(kept), exist_ok=True)
+            os.link(live + suffix, kept + suffix)

@@ -1,0 +1,79 @@
+"""What journals know of ledgers besides their entries: master keys, fences, explicit LACs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import RecordKind
+from bkctl.errors import NotFoundError
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.files.journals import journal_directories, replayed_records
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import FileSystem
+
+_LENGTH_BYTES = 4
+_IDS_BYTES = 16
+
+
+@dataclass(slots=True)
+class JournalFacts:
+    """Facts of all journals together, the last record winning. ``damaged`` lists journals with damage."""
+
+    ledgers: set[int] = field(default_factory=set)
+    master_keys: dict[int, bytes] = field(default_factory=dict, repr=False)
+    fenced: set[int] = field(default_factory=set)
+    explicit_lacs: dict[int, bytes] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    read: int = 0
+
+
+def read_journals(fs: FileSystem, journals: Sequence[JournalFile]) -> JournalFacts:
+    """All journals, oldest first within their directory. Raises StorageError."""
+    facts = JournalFacts()
+    for journal in sorted(journals, key=lambda found: (found.directory, found.journal_id)):
+        try:
+            scan = JournalScan(fs, journal.path)
+        except NotFoundError:
+            continue
+        with scan:
+            facts.read += 1
+            damaged = bool(scan.head.damage)
+            for item in scan:
+                if isinstance(item, EntryBatch):
+                    facts.ledgers.update(item.ledgers)
+                elif isinstance(item, MarkedRecord):
+                    _take(facts, item)
+                elif isinstance(item, Damage):
+                    damaged = True
+            if damaged:
+                facts.damaged.append(journal.path)
+    return facts
+
+
+def _take(facts: JournalFacts, record: MarkedRecord) -> None:
+    if record.ledger < 0:
+        return
+    facts.ledgers.add(record.ledger)
+    content = record.body[_IDS_BYTES + _LENGTH_BYTES :]
+    if record.kind is RecordKind.MASTER_KEY:
+        facts.master_keys[record.ledger] = content
+    elif record.kind is RecordKind.FENCE:
+        facts.fenced.add(record.ledger)
+    elif record.kind is RecordKind.EXPLICIT_LAC:
+        facts.explicit_lacs[record.ledger] = content
+
+
+def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]) -> set[int]:
+    """Return the ledgers whose master key the next start replays, which makes their rows.
+
+    ``ledger_dirs`` are the bookie's, which have the marks. Raises StorageError.
+    """
+    return {
+        item.ledger
+        for item in replayed_records(fs, journal_directories(fs, journals), ledger_dirs)
+        if isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY
+    }

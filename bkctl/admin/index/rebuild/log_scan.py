@@ -1,0 +1,348 @@
+"""Reading one entry log into runs of location rows, with its damage judged as ``entrylog verify`` does.
+
+A clean log is read once (``log_columns``): the chain of records is whole up to the last byte, it agrees with
+the ledgers map, and every digest whose type is known checks. At the first thing that is otherwise the log is
+read again, slowly, by the reader that knows damage; entries whose digest fails are never taken over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bkctl.admin.index.rebuild.digest_columns import Together
+from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
+from bkctl.admin.index.rows.location_runs import Rows, RunWriter
+from bkctl.codec.digest import Digester
+from bkctl.codec.entry import EntryBatch
+from bkctl.errors import RefusedError
+from bkctl.reporting import Advance
+from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
+from bkctl.scan.damage import Damage, MissingEntries, Verdict
+from bkctl.scan.digest_book import STRANGER_ENTRIES_MAX, DigestBook
+from bkctl.scan.directory import LogFile
+from bkctl.scan.entrylog import read_head
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.types import DigestType
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.scan.files.entrylogs import LogEntries
+    from bkctl.scan.files.verdicts import FileVerdict
+
+_I64 = struct.Struct(">q")
+#: Entries of a ledger that wait for its digest type; three that check settle it.
+_WAITING_ENTRIES_MAX = 16
+_DAMAGES_NAMED = 20
+_MISSING_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """One log to read. ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is
+    ``auto`` or ``off``; ``again`` reads the log although it was read before."""
+
+    log: LogFile
+    work_directory: str
+    rows_max: int
+    mode: str
+    digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
+    told: Mapping[int, Digester] = field(default_factory=dict, repr=False)
+    again: bool = False
+
+    def book(self) -> DigestBook:
+        """A fresh book."""
+        known = Together(self.digesters, self.told) if self.told else self.digesters
+        return DigestBook(known, enabled=self.mode != "off")
+
+
+def scan_log(task: LogTask, advance: Advance) -> LogManifest:
+    """The log's manifest: the one of an earlier run when it still holds, else of runs that are written now.
+
+    Raises StorageError, and RefusedError when the log changes meanwhile.
+    """
+    work = WorkDirectory(task.work_directory)
+    identity = identity_of(task.log.path)
+    known = work.manifest(task.log, task.mode) if identity is not None and not task.again else None
+    if known is not None:
+        advance(known.size_bytes)
+        return known
+    manifest = _read(task, work, identity or (0, 0), advance)
+    if identity is None or identity_of(task.log.path) != identity:
+        raise RefusedError(
+            f"{task.log.path}: changed while it was read; stop what writes there and try again"
+        )
+    work.keep(manifest)
+    return manifest
+
+
+def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance: Advance) -> LogManifest:
+    log_id = task.log.log_id
+    writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
+    try:
+        found = _read_clean(task, writer, advance)
+    except NotCleanError:
+        writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
+        found = _read_slowly(task, writer, advance)
+    return LogManifest(
+        log_id,
+        *identity,
+        task.mode,
+        found.entries,
+        found.unchecked,
+        tuple(sorted(found.ledgers)),
+        tuple(writer.close()),
+        found.damage,
+        found.lost,
+        missing=found.missing,
+        learnt=tuple(sorted((ledger, digester.type.value) for ledger, digester in found.digesters.items())),
+        unsettled=tuple(sorted(found.ledgers - found.digesters.keys())) if task.mode != "off" else (),
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What reading a log gave besides its rows; as in :class:`LogManifest`."""
+
+    entries: int = 0
+    unchecked: int = 0
+    ledgers: set[int] = field(default_factory=set)
+    damage: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    lost: tuple[int, ...] | None = ()
+    digesters: dict[int, Digester] = field(default_factory=dict)
+
+
+def _read_clean(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
+    file = SteadyFile(PosixFileSystem().open(task.log.path))
+    try:
+        head = read_head(file)
+        checks = _Checks(task.book(), head.ledgers_map)
+        found = _Found()
+        done = 0
+        for columns in clean_columns(file, head):
+            checks.window(columns)
+            found.entries += len(columns)
+            writer.add(Rows(columns.ledgers, columns.entries, columns.locations(task.log.log_id)))
+            advance(columns.base - done)
+            done = columns.base
+        checks.end()
+        advance(file.size_bytes - done)
+        found.ledgers = checks.ledgers
+        found.unchecked = checks.unchecked
+        found.digesters = checks.digesters
+        return found
+    finally:
+        file.close()
+
+
+class _Checks:
+    """Digests and the ledgers map of a log that looks clean. All methods raise NotCleanError.
+
+    The digest type of a ledger is learnt from its first entries, which wait in a copy until it is.
+    """
+
+    def __init__(self, book: DigestBook, ledgers_map: Mapping[int, int] | None) -> None:
+        self._book = book
+        self._map = ledgers_map
+        self._bytes: dict[int, int] = {}
+        self.digesters: dict[int, Digester] = {}
+        self._waiting: dict[int, list[bytes]] = {}
+        self._counts: Counter[int] = Counter()
+        self.ledgers: set[int] = set()
+        self.unchecked = 0
+
+    def window(self, columns: RecordColumns) -> None:
+        """Check what can be checked now."""
+        parts = _by_ledger(columns)
+        ledgers: list[int] = parts.ledgers
+        self.ledgers.update(ledgers)
+        if self._map is not None:
+            for ledger, total in zip(ledgers, parts.sums(columns.sizes + 4), strict=True):
+                self._bytes[ledger] = self._bytes.get(ledger, 0) + total
+        if not self._book.enabled:
+            self.unchecked += len(columns)
+            return
+        strange = [ledger for ledger in ledgers if ledger not in self.digesters]
+        if strange:
+            self._learn(columns, parts, strange)
+        by_digester: dict[Digester, list[int]] = {}
+        for number, ledger in enumerate(ledgers):
+            digester = self.digesters.get(ledger)
+            if digester is not None:
+                by_digester.setdefault(digester, []).append(number)
+        for digester, numbers in by_digester.items():
+            if digester.type is DigestType.MAC and not digester.key:
+                self.unchecked += int(sum(parts.counts[number] for number in numbers))
+                continue
+            starts, sizes = columns.starts, columns.sizes
+            if len(numbers) < len(ledgers):
+                chosen = parts.indices(numbers)
+                starts, sizes = starts[chosen], sizes[chosen]
+            if digester.failing_columns(columns.buffer, starts.tobytes(), sizes.tobytes()):
+                raise NotCleanError
+
+    def _learn(self, columns: RecordColumns, parts: _Parts, strange: list[int]) -> None:
+        """Settle ledgers; the entries of those that are not settled yet wait."""
+        for ledger in strange:
+            number = parts.ledgers.index(ledger)
+            chosen = parts.indices([number])
+            tried = chosen[:_WAITING_ENTRIES_MAX]
+            places = zip(columns.starts[tried].tolist(), columns.sizes[tried].tolist(), strict=True)
+            records = [columns.buffer[start : start + 4 + size] for start, size in places]
+            self._book.survey(_batch_of(records))
+            digester = self._book.digester(ledger)
+            if digester is None:
+                self._counts[ledger] += len(chosen)
+                waiting = self._waiting.setdefault(ledger, [])
+                waiting += records[: _WAITING_ENTRIES_MAX - len(waiting)]
+            else:
+                self.digesters[ledger] = digester
+                self._settle(ledger, digester)
+
+    def _settle(self, ledger: int, digester: Digester) -> None:
+        """Check the entries that waited; there may be more than were kept, which only the slow way finds."""
+        records = self._waiting.pop(ledger, [])
+        if self._counts.pop(ledger, 0) > len(records):
+            raise NotCleanError
+        batch = _batch_of(records)
+        if digester.failing(batch.buffer, batch.starts, batch.sizes):
+            raise NotCleanError
+
+    def end(self) -> None:
+        """Settle what is left. Ledgers that hardly have entries and do not settle need the second look, as
+        their ids may be what is damaged; so does a log that its map disagrees with."""
+        self._book.close_survey()
+        for ledger in list(self._waiting):
+            digester = self._book.digester(ledger)
+            if digester is not None:
+                self.digesters[ledger] = digester
+                self._settle(ledger, digester)
+            elif self._counts[ledger] <= STRANGER_ENTRIES_MAX:
+                raise NotCleanError
+        self.unchecked += self._counts.total()
+        if self._map is not None and self._map != self._bytes:
+            raise NotCleanError
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The entries of a window by ledger: ``counts`` of each of ``ledgers``; ``which`` is an entry's."""
+
+    ledgers: list[int]
+    counts: list[int]
+    which: NDArray[np.intp]
+
+    def sums(self, values: NDArray[np.int64]) -> list[int]:
+        """Sum of ``values`` for each ledger; exact below 2^53."""
+        if len(self.ledgers) == 1:
+            return [int(values.sum())]
+        return [int(total) for total in np.bincount(self.which, values, len(self.ledgers)).tolist()]
+
+    def indices(self, numbers: list[int]) -> NDArray[np.intp]:
+        """The entries of the ledgers at ``numbers``."""
+        wanted = np.zeros(len(self.ledgers), np.bool_)
+        wanted[numbers] = True
+        return np.flatnonzero(wanted[self.which])
+
+
+def _by_ledger(columns: RecordColumns) -> _Parts:
+    """Entries mostly stand in runs of one ledger, so the runs are what is sorted."""
+    ids = columns.ledgers
+    firsts = np.concatenate(([0], np.flatnonzero(ids[1:] != ids[:-1]) + 1))
+    present, which_run = np.unique(ids[firsts], return_inverse=True)
+    lengths = np.diff(np.concatenate((firsts, [len(ids)])))
+    counts = np.bincount(which_run, lengths, len(present))
+    return _Parts(present.tolist(), [int(c) for c in counts.tolist()], np.repeat(which_run, lengths))
+
+
+def _batch_of(records: list[bytes]) -> EntryBatch:
+    """Whole records, size words included, as a batch of their own."""
+    buffer = b"".join(records)
+    starts = list(accumulate((len(record) for record in records[:-1]), initial=0)) if records else []
+    sizes = [len(record) - 4 for record in records]
+    ledgers = [_I64.unpack_from(buffer, start + 4)[0] for start in starts]
+    entries = [_I64.unpack_from(buffer, start + 12)[0] for start in starts]
+    return EntryBatch(buffer, 0, starts, sizes, ledgers, entries)
+
+
+def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
+    """Read with damage in view: once for the verdict, once for the rows."""
+    # Here, because few logs need it and every process would load it.
+    from bkctl.scan.files.entrylogs import LogEntries, scan_logs, verify_logs
+
+    filesystem = PosixFileSystem()
+    found = _Found()
+    book = task.book()
+    for item in scan_logs(filesystem, [task.log], book):
+        if isinstance(item, LogEntries):
+            good = _good_entries(item)
+            found.entries += len(good)
+            found.ledgers.update(good.ledgers)
+            starts = np.array(good.starts, np.int64) + (task.log.log_id << 32 | good.base + 4)
+            writer.add(Rows(np.array(good.ledgers, np.int64), np.array(good.entries, np.int64), starts))
+    known = ((ledger, book.digester(ledger)) for ledger in found.ledgers)
+    found.digesters = {ledger: digester for ledger, digester in known if digester is not None}
+    for verdict in verify_logs(filesystem, [task.log], task.book()):
+        found.unchecked = verdict.unchecked
+        if verdict.verdict is Verdict.DAMAGED:
+            _judge(task.log, verdict, found)
+    advance(task.log.size_bytes)
+    return found
+
+
+def _good_entries(item: LogEntries) -> EntryBatch:
+    batch, check = item.entries.batch, item.entries.check
+    wrong = check.failing | check.strangers.keys()
+    if not wrong:
+        return batch
+    return batch.select([index for index in range(len(batch)) if index not in wrong])
+
+
+def _judge(log: LogFile, verdict: FileVerdict, found: _Found) -> None:
+    """Say what is damaged, what is missing, and which ledgers may have lost entries."""
+    found.damage = tuple(_damage_lines(verdict))
+    named = [missing for damage in verdict.damage for missing in damage.missing]
+    found.missing = tuple(_limited((_missing_text(missing) for missing in named), _MISSING_NAMED))
+    file = SteadyFile(PosixFileSystem().open(log.path))
+    try:
+        totals = read_head(file).ledgers_map
+    finally:
+        file.close()
+    if totals is None:
+        found.lost = None  # whatever lay in the damage may have been any ledger's
+    else:
+        # The map counts every ledger's bytes, so what it does not miss is there.
+        found.lost = tuple(sorted({missing.ledger for missing in named}))
+
+
+def _damage_lines(verdict: FileVerdict) -> Iterator[str]:
+    yield from _limited((_damage_text(damage) for damage in verdict.damage), _DAMAGES_NAMED)
+    if verdict.damages > len(verdict.damage):
+        yield f"{verdict.path}: {verdict.damages} damaged ranges in all"
+
+
+def _limited(lines: Iterator[str], count: int) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if number == count:
+            yield "and more"
+            return
+        yield line
+
+
+def _damage_text(damage: Damage) -> str:
+    text = f"{damage.path}: {damage.size_bytes} bytes at {damage.offset}: {damage.reason}"
+    return f"{text}, expected {damage.expected}, found {damage.found}" if damage.expected else text
+
+
+def _missing_text(missing: MissingEntries) -> str:
+    if missing.first_entry is None:
+        return f"ledger {missing.ledger}: {missing.bytes} bytes"
+    return f"ledger {missing.ledger}: entries {missing.first_entry} to {missing.last_entry}"

@@ -1,0 +1,212 @@
+"""The entry logs of one space of log ids: read into runs, judged, and held to what they were."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bkctl.admin.index.rebuild.digest_columns import write_digests
+from bkctl.admin.index.rebuild.id_set import IdSet
+from bkctl.admin.index.rebuild.log_scan import LogTask, scan_log
+from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
+from bkctl.admin.index.rows.location_runs import Run
+from bkctl.codec.digest import Digester
+from bkctl.errors import RefusedError
+from bkctl.scan.directory import LogFile
+from bkctl.types import DigestType
+from bkctl.workers import Workers
+
+#: What is held of a log: its name, size and time of change, and the lengths of its runs.
+_LOG_BYTES = 768
+#: What is held of a ledger of the logs, also where their ids are compared with those of the old index.
+_LEDGER_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadLog:
+    """What is held of a log that was read; the rest is in its manifest on disk."""
+
+    size_bytes: int
+    mtime_ns: int
+    rows: tuple[int, ...]
+    checksums: tuple[int, ...]
+
+
+class LogSet:
+    """Logs that were read, in order of ids.
+
+    Manifests stay on disk: with hundreds of ledgers in each of a hundred thousand logs they do not fit into
+    memory. Those of damaged logs are held, without their ledgers.
+    """
+
+    def __init__(self, logs: Sequence[LogFile], work: WorkDirectory, mode: str) -> None:
+        self.logs = tuple(logs)
+        self._work = work
+        self._mode = mode
+        self._read: dict[int, _ReadLog] = {}
+        self._damaged: dict[int, LogManifest] = {}
+        self._ledgers = IdSet()
+        self._learnt: dict[str, IdSet] = {}
+        self._unsettled: list[int] = []
+
+    def take(self, manifest: LogManifest) -> None:
+        """Note what reading a log gave.
+
+        A log with ledgers whose digest is not settled may be read once more; which ledgers it has counts when
+        it is :meth:`settle` d.
+        """
+        self._note(manifest)
+        kinds: dict[str, list[int]] = {}
+        for ledger, kind in manifest.learnt:
+            kinds.setdefault(kind, []).append(ledger)
+        for kind, ledgers in kinds.items():
+            self._learnt.setdefault(kind, IdSet()).add(ledgers)
+        if manifest.unsettled:
+            self._unsettled.append(manifest.log_id)
+        else:
+            self._ledgers.add(manifest.ledgers)
+
+    def take_again(self, manifest: LogManifest) -> None:
+        """Note what the second reading of a log gave, instead of the first."""
+        self._note(manifest)
+        self._ledgers.add(manifest.ledgers)
+
+    def settle(self) -> dict[int, dict[int, Digester]]:
+        """Return, for each log to be read again, digests that other logs have told of its ledgers.
+
+        The others that were not settled count as they were read. Raises StorageError.
+        """
+        again = {}
+        for log_id in self._unsettled:
+            manifest = self._work.kept(log_id)
+            told = self._told(manifest.unsettled)
+            if told:
+                again[log_id] = told
+            else:
+                self._ledgers.add(manifest.ledgers)
+        self._unsettled.clear()
+        return again
+
+    def _told(self, ledgers: tuple[int, ...]) -> dict[int, Digester]:
+        ids = np.array(ledgers, np.int64)
+        return {
+            ledger: Digester(DigestType(kind))
+            for kind, learnt in self._learnt.items()
+            for ledger in ids[np.isin(ids, learnt.column())].tolist()
+        }
+
+    def _note(self, manifest: LogManifest) -> None:
+        runs = manifest.runs
+        self._read[manifest.log_id] = _ReadLog(
+            manifest.size_bytes,
+            manifest.mtime_ns,
+            tuple(run.rows for run in runs),
+            tuple(run.checksum for run in runs),
+        )
+        self._damaged.pop(manifest.log_id, None)
+        if manifest.damaged:
+            self._damaged[manifest.log_id] = replace(manifest, ledgers=(), learnt=(), unsettled=(), runs=())
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all logs, in the order of the places that they point to."""
+        return [
+            Run(self._work.run_path(log.log_id, number), rows, checksum)
+            for log in self.logs
+            for read in (self._read[log.log_id],)
+            for number, (rows, checksum) in enumerate(zip(read.rows, read.checksums, strict=True))
+        ]
+
+    @property
+    def ledgers(self) -> frozenset[int]:
+        """Every ledger with an entry in a log."""
+        return frozenset(self._ledgers.column().tolist())
+
+    @property
+    def damaged(self) -> list[LogManifest]:
+        """Logs from which entries may be missing, without the names of their ledgers and runs."""
+        return [self._damaged[log.log_id] for log in self.logs if log.log_id in self._damaged]
+
+    @property
+    def held_bytes(self) -> int:
+        """An estimate of the memory that grows with the logs and their ledgers, rows not included."""
+        return _LOG_BYTES * len(self.logs) + _LEDGER_BYTES * len(self._ledgers.column())
+
+    def lost(self, everything: Sequence[int]) -> set[int]:
+        """Ledgers that may have lost entries; ``everything`` where a log cannot tell."""
+        lost: set[int] = set()
+        for manifest in self.damaged:
+            lost.update(everything if manifest.lost is None else manifest.lost)
+        return lost
+
+    def fingerprint(self, *more: object) -> str:
+        """Changes when a log does, or what else the result depends on."""
+        parts = [
+            (log.log_id, read.size_bytes, read.mtime_ns, self._mode)
+            for log in self.logs
+            for read in (self._read[log.log_id],)
+        ]
+        return hashlib.sha256(repr((parts, more)).encode()).hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Raises RefusedError when a log is not what it was when it was read."""
+        for log in self.logs:
+            read = self._read[log.log_id]
+            if identity_of(log.path) != (read.size_bytes, read.mtime_ns):
+                raise RefusedError(
+                    f"{log.path}: changed during the rebuild; the old index is in place; stop what writes "
+                    "there and run the command again"
+                )
+
+
+def read_logs(
+    logs: Sequence[LogFile], work: WorkDirectory, options: RebuildOptions, workers: Workers
+) -> LogSet:
+    """Read every log, or take what an earlier run left. Raises StorageError, RefusedError for damage."""
+    work.prepare("logs")
+    rows_max = options.rows_beside(_LOG_BYTES * len(logs))
+    digesters = write_digests(work.at("digests.column"), options.digesters)
+    tasks = [
+        LogTask(log, work.path, rows_max, options.digest, digesters)
+        for log in sorted(logs, key=lambda log: log.size_bytes, reverse=True)
+    ]
+    found = LogSet(logs, work, options.digest)
+    with options.phase("reading entry logs", sum(log.size_bytes for log in logs)) as advance:
+        for manifest in workers.results(scan_log, tasks, advance):
+            found.take(manifest)
+    again = _to_read_again(tasks, found)
+    with options.phase("reading entry logs again", sum(task.log.size_bytes for task in again)) as advance:
+        for manifest in workers.results(scan_log, again, advance):
+            found.take_again(manifest)
+    check_loss(found, options)
+    return found
+
+
+def _to_read_again(tasks: Sequence[LogTask], found: LogSet) -> list[LogTask]:
+    """Logs with too few entries of a ledger to tell its digest, where another log could tell it."""
+    told = found.settle()
+    return [
+        replace(task, told=told[task.log.log_id], again=True) for task in tasks if task.log.log_id in told
+    ]
+
+
+def check_loss(found: LogSet, options: RebuildOptions) -> None:
+    """Raises RefusedError naming what is damaged and missing, unless the loss is accepted."""
+    if not found.damaged or options.accept_loss:
+        return
+    lines = []
+    for manifest in found.damaged:
+        lines += list(manifest.damage)
+        lines.append(f"  missing: {'; '.join(manifest.missing) or 'not known'}")
+        if manifest.lost is None:
+            lines.append("  it has no ledgers map: any ledger of the directory may have lost entries")
+    raise RefusedError(
+        "\n".join(lines)
+        + "\nnothing was changed. The new index would lack these entries for good. Copy the logs "
+        "from a good disk if there is one; with --accept-loss the rebuild goes on without them and marks "
+        "every ledger that may have lost entries (limbo)"
+    )

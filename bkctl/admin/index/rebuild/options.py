@@ -1,0 +1,88 @@
+"""What a rebuild is asked to do, and what it says in the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bkctl.admin.index.rebuild.difference import Difference
+from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster
+from bkctl.codec.digest import Digester
+from bkctl.reporting import Phase, silent_phase
+
+#: What a process needs before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
+PROCESS_BYTES = 72 << 20
+#: What one row takes at the peak while rows are read, sorted, written or read back.
+ROW_BYTES_AT_PEAK = 128
+#: What is held of a ledger whose digest is known from metadata.
+DIGESTER_BYTES = 192
+MEMORY_BYTES_DEFAULT = 256 << 20
+#: Fewer rows than this at a time would make too many files of a large directory.
+ROWS_MIN = 1 << 15
+
+
+def nothing() -> None:
+    """Nobody to look for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """``digest`` is ``auto`` or ``off``; ``jobs`` processes share ``memory_bytes``.
+
+    ``recheck`` raises RefusedError when somebody else uses the directories by now; called before a swap.
+    ``cluster`` says which ledgers there are, ``digesters`` how the entries of those are checked.
+    """
+
+    locations: bool = True
+    ledgers: bool = True
+    memory_bytes: int = MEMORY_BYTES_DEFAULT
+    jobs: int = 1
+    digest: str = "auto"
+    accept_loss: bool = False
+    drop_old: bool = False
+    dry_run: bool = False
+    cluster: Cluster = field(default_factory=NoCluster)
+    digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
+    phase: Phase = silent_phase
+    recheck: Callable[[], None] = nothing
+
+    @property
+    def rows_max(self) -> int:
+        """Rows that one process may hold at once."""
+        return self.rows_beside(0)
+
+    def rows_beside(self, held_bytes: int) -> int:
+        """Rows that one process may hold at once beside ``held_bytes`` that this one holds otherwise."""
+        held_bytes += DIGESTER_BYTES * len(self.digesters)
+        share = (self.memory_bytes - held_bytes) // self.jobs - PROCESS_BYTES
+        return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)
+
+
+def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
+    """Processes to use: as many as processors, as memory feeds, and as the work is worth starting."""
+    if jobs is not None:
+        return max(1, jobs)
+    if log_bytes < 64 << 20:
+        return 1
+    fed = memory_bytes // (PROCESS_BYTES + ROWS_MIN * ROW_BYTES_AT_PEAK)
+    return max(1, min(len(os.sched_getaffinity(0)), fed))
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildResult:
+    """One index directory. ``rows`` of ``locations`` or slots in use, None when they were not rebuilt;
+    ``backups`` are the old indexes, kept."""
+
+    dir: str
+    rows: int | None
+    ledgers: int
+    seconds: float
+    backups: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    lossy: bool = False
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether the new index is not all that is known to have been in the old one, or may not be."""
+        return self.lossy or any(difference.is_alarming for difference in self.differences)

@@ -1,0 +1,131 @@
+"""``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, anew from logs and journals.
+
+What needs numpy or RocksDB is imported while the other processes start, which takes as long.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from bkctl.admin.index.rebuild.difference import Difference
+from bkctl.admin.index.rebuild.log_files import find_logs
+from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, jobs_for
+from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
+from bkctl.admin.index.rebuild.swap import backups, half_dropped
+from bkctl.directories.holders import DirectoryLock
+from bkctl.directories.placement import DB, Placement
+from bkctl.errors import RefusedError, UsageError
+from bkctl.scan.directory import is_key_value_store
+from bkctl.vfs import PosixFileSystem
+from bkctl.workers import Workers
+
+_DIRTY = (
+    "the last stop was not clean: entries may still be only in the journals; the next start of the bookie "
+    "replays them into the new index"
+)
+
+#: Where the tasks of other processes are defined.
+WORK_MODULES = tuple(
+    f"bkctl.admin.index.rebuild.{name}" for name in ("log_scan", "location_build", "verification")
+)
+
+
+def rebuild_index(
+    placement: Placement,
+    options: RebuildOptions,
+    jobs: int | None = None,
+    hire: Callable[[int, Sequence[str]], Workers] = Workers,
+) -> list[RebuildResult]:
+    """Rebuild what ``options`` ask for, one result for each index directory (``.idx``: one for all).
+
+    ``hire`` gives the workers that share the work; they must see the same files. The directories are locked
+    meanwhile. Raises RefusedError when a bookie or another writer holds one, for damage without
+    ``accept_loss`` and when a log changes; CorruptionError when what was built does not verify; StorageError.
+    The old index is in place after every error.
+    """
+    # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with _locked(placement, options.dry_run) as recheck:
+        options = replace(options, recheck=recheck)
+        results = []
+        if placement.kind != DB:
+            if not (options.locations and options.ledgers):
+                raise UsageError(".idx files hold locations and ledger rows together: use --all")
+            found = find_logs(PosixFileSystem(), sorted({d.ledger_dir for d in placement.directories}))
+            sized = _sized(options, sum(log.size_bytes for log in found), jobs)
+            with hire(sized.jobs, WORK_MODULES) as workers:
+                from bkctl.admin.index.rebuild.idx_rebuild import IdxRebuild
+
+                results.append(_timed(IdxRebuild(placement, sized, workers).run))
+        else:
+            verbs = []
+            for directory in placement.directories:
+                found = find_logs(PosixFileSystem(), [directory.ledger_dir])
+                sized = _sized(options, sum(log.size_bytes for log in found), jobs)
+                with hire(sized.jobs, WORK_MODULES) as workers:
+                    from bkctl.admin.index.rebuild.db_rebuild import DbRebuild
+
+                    verbs.append(DbRebuild(directory, placement, sized, workers))
+                    results.append(_timed(verbs[-1].run))
+            # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
+            results = [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
+    if placement.dirty:
+        note = Difference("note", None, _DIRTY)
+        results = [replace(result, differences=(*result.differences, note)) for result in results]
+    return results
+
+
+def _sized(options: RebuildOptions, log_bytes: int, jobs: int | None) -> RebuildOptions:
+    return replace(options, jobs=jobs_for(options.memory_bytes, log_bytes, jobs))
+
+
+def _timed(run: Callable[[], RebuildResult]) -> RebuildResult:
+    started = time.monotonic()
+    result = run()
+    return replace(result, seconds=round(time.monotonic() - started, 3))
+
+
+@contextmanager
+def _locked(placement: Placement, dry_run: bool) -> Iterator[Callable[[], None]]:
+    """Hold every directory, and give what looks again; a dry run only reads and holds nothing."""
+    if dry_run:
+        yield lambda: None
+        return
+    paths = {d.ledger_dir for d in placement.directories} | {d.index_dir for d in placement.directories}
+    with DirectoryLock(*sorted(paths)) as lock:
+        yield lock.recheck
+
+
+def old_indexes(placement: Placement) -> list[str]:
+    """Backups that earlier rebuilds kept, half removed ones as well. Raises StorageError."""
+    names = ("locations", "ledgers", "idx")
+    current = sorted({directory.index_dir for directory in placement.directories})
+    return [
+        path
+        for folder in current
+        for name in names
+        for path in (*half_dropped(folder, name), *backups(folder, name))
+    ]
+
+
+def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
+    """Remove backups. Raises RefusedError when the index that they are of is not in place, StorageError."""
+    with _locked(placement, False):
+        if placement.kind == DB:
+            filesystem = PosixFileSystem()
+            for directory in placement.directories:
+                for name in ("locations", "ledgers"):
+                    live = f"{directory.index_dir}/{name}"
+                    if not is_key_value_store(filesystem, live):
+                        raise RefusedError(f"{live}: is not there; the backups are kept")
+        for path in paths:
+            if path.endswith(DROPPING):
+                remove_tree(path)
+            else:
+                drop_whole(path)
+        for folder in sorted({os.path.dirname(path) for path in paths}):
+            sync_directory(folder)

@@ -1,0 +1,276 @@
+"""What a rebuild has done already, so that a run after a kill goes on from there.
+
+The work directory stands beside the index it replaces. Each log that was read leaves a manifest, written
+only after its runs are on disk; it holds the log's size and time of change and the checksums of the runs.
+A log that changed, a run that is damaged, or another way of checking digests makes the log be read again.
+
+::
+
+    <current>/locations.bkctl-rebuild/
+        logs/<hex id>.json        manifest of one log
+        logs/<hex id>-<n>.run     its rows (location_runs)
+        digests.column            how entries are checked, by the metadata (digest_columns)
+        ledgers.column            ledgers that have a row
+        merged/                   runs of very many logs, merged in groups (run_merging)
+        tables/<n>.sst            tables, moved into the database when it is made
+        database/                 the new database
+        check/<n>.run             rows read back from it, in order of locations
+        check/merged/             the same merged in groups
+        swap.json                 the database is verified (swap)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import uuid
+from array import array
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.scan.directory import LogFile
+from bkctl.vfs.small_file import read_small_file
+
+if TYPE_CHECKING:
+    from bkctl.admin.index.rows.location_runs import Run
+
+#: What is being removed gets this name first, so that a kill never leaves half of it under its own.
+DROPPING = ".dropping"
+_FORMAT = 1
+#: Far more than a manifest of a log of very many ledgers needs.
+_JSON_BYTES_MAX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogManifest:
+    """What reading a log gave. ``mode`` names the way digests were checked; ``entries`` counts records,
+    ``unchecked`` those whose digest type is not known; ``damage`` is empty or says what is wrong, ``missing``
+    what was lost; ``lost`` are the ledgers that may have lost entries, None for all of the directory.
+    ``learnt`` has the digest types (value of ``DigestType``) that the log's entries told, ``unsettled`` the
+    ledgers of which it has too few to tell."""
+
+    log_id: int
+    size_bytes: int
+    mtime_ns: int
+    mode: str
+    entries: int
+    unchecked: int
+    ledgers: tuple[int, ...]
+    runs: tuple[Run, ...]
+    damage: tuple[str, ...] = ()
+    lost: tuple[int, ...] | None = ()
+    format: int = _FORMAT
+    missing: tuple[str, ...] = ()
+    learnt: tuple[tuple[int, str], ...] = ()
+    unsettled: tuple[int, ...] = ()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether entries may be missing from the runs."""
+        return bool(self.damage)
+
+
+class WorkDirectory:
+    """The directory ``path``; made when it is not there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def at(self, *names: str) -> str:
+        """A path in it."""
+        return os.path.join(self.path, *names)
+
+    def prepare(self, *names: str) -> None:
+        """Make the directory and those below it, for this user alone.
+
+        Raises RefusedError when there is one that somebody else could have filled: its links would have this
+        process write elsewhere. Raises StorageError.
+        """
+        try:
+            for path in (self.path, *(self.at(name) for name in names)):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                _require_own_directory(path)
+        except OSError as error:
+            raise StorageError(f"{error.filename}: {error.strerror}", path=self.path) from error
+
+    def discard(self, *names: str) -> None:
+        """Remove what lies below these names. Raises StorageError."""
+        for name in names:
+            remove_tree(self.at(name))
+
+    def drop(self) -> None:
+        """Remove everything, if it is there; in one step for whoever looks. Raises StorageError."""
+        if os.path.lexists(self.path):
+            drop_whole(self.path)
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is such a path in it."""
+        return os.path.lexists(self.at(*names))
+
+    def manifest_path(self, log_id: int) -> str:
+        """Where the manifest of a log is."""
+        return self.at("logs", f"{log_id:x}.json")
+
+    def run_path(self, log_id: int, number: int) -> str:
+        """Where a run of a log is."""
+        return self.at("logs", f"{log_id:x}-{number}.run")
+
+    def manifest(self, log: LogFile, mode: str) -> LogManifest | None:
+        """The manifest of a log when it still holds for the file as it is now."""
+        from bkctl.admin.index.rows.location_runs import Run, is_whole  # numpy is behind it
+
+        content = read_json(self.manifest_path(log.log_id))
+        if content is None or content.get("format") != _FORMAT or content.get("mode") != mode:
+            return None
+        try:
+            runs = tuple(
+                Run(**{**run, "path": self.run_path(log.log_id, number)})
+                for number, run in enumerate(content.pop("runs"))
+            )
+            manifest = LogManifest(**{**content, **_tuples(content)}, runs=runs)
+            if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
+                return None
+            return manifest if all(is_whole(run) for run in manifest.runs) else None
+        except (TypeError, KeyError):
+            return None
+
+    def kept(self, log_id: int) -> LogManifest:
+        """Return the manifest of a log that this rebuild has read. Raises StorageError."""
+        from bkctl.admin.index.rows.location_runs import Run
+
+        path = self.manifest_path(log_id)
+        content = read_json(path)
+        if content is None:
+            raise StorageError(f"{path}: is gone since it was written", path=path)
+        runs = tuple(Run(**run) for run in content.pop("runs"))
+        return LogManifest(**{**content, **_tuples(content)}, runs=runs)
+
+    def keep(self, manifest: LogManifest) -> None:
+        """Write a manifest; its runs are on disk. Raises StorageError."""
+        write_json(self.manifest_path(manifest.log_id), asdict(manifest))
+
+    def write_ledgers(self, ledgers: Iterable[int]) -> str:
+        """Write the ascending ids of ledgers that have a row, for the workers; the path."""
+        path = self.at("ledgers.column")
+        try:
+            with open(path, "wb", opener=_open_no_link) as file:
+                array("q", sorted(ledgers)).tofile(file)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        return path
+
+
+def _require_own_directory(path: str) -> None:
+    """Raise RefusedError for a link, and for a directory of another user or that others can write to."""
+    # With a slash at its end a link would be followed.
+    facts = os.lstat(path.rstrip("/"))
+    own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    if not own or stat.S_IMODE(facts.st_mode) & 0o022:
+        raise RefusedError(
+            f"{path}: not a directory of this user's alone, so what is in it cannot be trusted; look at it, "
+            "remove it, and run the command again"
+        )
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Size and time of change (ns), by which a log is known again; None when it is gone."""
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    return facts.st_size, facts.st_mtime_ns
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """An object that :func:`write_json` wrote, None when there is no whole one.
+
+    What it says is acted on, so it counts only in a directory of this user's alone. Raises RefusedError,
+    StorageError.
+    """
+    try:
+        _require_own_directory(os.path.dirname(path))
+        content = json.loads(read_small_file(path, _JSON_BYTES_MAX))
+    except (FileNotFoundError, NotFoundError):
+        return None
+    except (ValueError, RecursionError):
+        return None  # a kill while it was being made; it was never renamed into place, or is not ours
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    return content if isinstance(content, dict) else None
+
+
+def write_json(path: str, content: object) -> None:
+    """Write an object, whole or not at all; file and name are on disk then. Raises StorageError."""
+    half = f"{path}.{uuid.uuid4().hex}.tmp"  # containers share process ids
+    try:
+        with open(half, "w", encoding="utf-8", opener=_open_no_link) as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, path)
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o640)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable. Raises StorageError."""
+    _sync(path or ".", os.O_DIRECTORY)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's content durable. Raises StorageError."""
+    _sync(path, 0)
+
+
+def _sync(path: str, flags: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def drop_whole(path: str) -> None:
+    """Remove a directory: renamed first, so that a half removed one cannot be taken for whole.
+
+    That it is gone altogether is the caller's to sync. Raises StorageError.
+    """
+    half = path + DROPPING
+    try:
+        os.rename(path, half)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    # The new name is on disk before anything below it is removed.
+    sync_directory(os.path.dirname(path))
+    remove_tree(half)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory or a file, if it is there. Raises StorageError."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror}", path=path) from error

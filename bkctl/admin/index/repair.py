@@ -1,0 +1,225 @@
+"""``index repair``: rows with 16-byte keys of Java's index rebuild become 8-byte ones.
+
+Java loads a 16-byte row after the 8-byte row of its ledger and lets it win, and neither updates nor deletes
+it: at every restart the ledger is fenced and without its key again, and a deleted ledger is back. So
+
+* where both rows are there, the 16-byte one goes; the 8-byte row stays as it is, but fenced if either is,
+  because that is what the bookie answers today and to unfence a ledger could lose entries;
+* a lone 16-byte row becomes an 8-byte row with the same content;
+* a lone 16-byte row of a ledger that is proven to be gone (:mod:`bkctl.admin.ledgers.known_ledgers`) goes,
+  its locations before it. A dump that an operator trusts has to know at least one ledger of the index: one of
+  another cluster must not delete anything.
+
+A row that does not decode is left alone, and so is the other row of its ledger.
+
+All changes of a ``ledgers`` database are one atomic batch, fsynced. Locations of deleted ledgers are removed
+by a synced batch before that, so that a run that was killed in between is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from posixpath import join
+
+from bkctl.admin.ledgers.known_ledgers import KnownLedgers
+from bkctl.codec.ledger_data import (
+    KEY_BYTES,
+    REBUILT_KEY_BYTES,
+    LedgerData,
+    encode_ledger_data,
+    encode_ledger_key,
+)
+from bkctl.codec.location import encode_key
+from bkctl.errors import RefusedError
+from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
+from bkctl.scan.directory import is_key_value_store
+from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow, open_store
+from bkctl.vfs import FileSystem
+
+_COLLAPSED = "collapsed"
+_CONVERTED = "converted"
+_DELETED = "deleted"
+_DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRow:
+    """One difference that a repair makes, or found and left (``damaged``).
+
+    ``kind`` is ``collapsed`` (there were two rows), ``converted`` (only the 16-byte one), ``deleted`` or
+    ``damaged``; ``ledger`` is None for a row whose key does not decode.
+    """
+
+    dir: str
+    kind: str
+    ledger: int | None
+    detail: str
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    """What a repair of one ``ledgers`` database does. ``deleted`` are ledgers whose locations go too."""
+
+    dir: str
+    rows: list[RepairRow] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    deleted: list[int] = field(default_factory=list)
+
+    @property
+    def changes(self) -> int:
+        """Number of rows with 16-byte keys that go."""
+        return sum(row.kind != _DAMAGED for row in self.rows)
+
+
+def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
+    """The one row that both rows of a ledger become: the 8-byte row, fenced if either is."""
+    return dataclasses.replace(eight, fenced=eight.fenced or sixteen.fenced)
+
+
+def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+    """What :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
+
+    A directory without a ``ledgers`` database (``.idx`` files have no such rows) has nothing to repair.
+    Raises CorruptionError and StorageError when the database cannot be read, RefusedError when ``known``
+    cannot be the metadata of this bookie's ledgers.
+    """
+    directory = join(current_dir, LEDGERS)
+    if not is_key_value_store(fs, directory):
+        return RepairPlan(current_dir)
+    store = open_store(directory)
+    try:
+        return _plan(current_dir, store, known)
+    finally:
+        store.close()
+
+
+def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+    """Repair the ``ledgers`` database of a directory that a ``DirectoryLock`` holds; what was done.
+
+    Raises as :func:`plan_repair`, and RefusedError when a process holds a database.
+    """
+    from bkctl.kvstore import rocksdb_store
+    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+
+    directory = join(current_dir, LEDGERS)
+    if not is_key_value_store(fs, directory):
+        return RepairPlan(current_dir)
+    with rocksdb_store.open_store(directory, LEDGERS_PROFILE, create=False) as ledgers:
+        plan = _plan(current_dir, ledgers, known)
+        # Locations first: as long as its row is there, a later run still finds the ledger.
+        if plan.deleted and is_key_value_store(fs, join(current_dir, LOCATIONS)):
+            path = join(current_dir, LOCATIONS)
+            with rocksdb_store.open_store(path, LOCATIONS_PROFILE, create=False) as locations:
+                locations.write(map(_locations_of, plan.deleted), sync=True)
+        if plan.operations:
+            ledgers.write(plan.operations, sync=True)
+    return plan
+
+
+def _locations_of(ledger: int) -> Operation:
+    """All of a ledger's locations, those of negative entry ids (which sort last) included."""
+    return DeleteRange(encode_key(ledger, 0), encode_ledger_key(ledger) + b"\xff" * KEY_BYTES + b"\0")
+
+
+def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -> RepairPlan:
+    plan = RepairPlan(current_dir)
+    damaged: set[int] = set()
+    # A look for the lone rows first, so that the cluster is asked about all of them at once.
+    lone = {
+        sixteen.ledger for eight, sixteen in _pairs(store, RepairPlan(""), set()) if sixteen and not eight
+    }
+    gone = frozenset() if known is None else frozenset(known.gone(lone))
+    matches = False
+    for eight, sixteen in _pairs(store, plan, damaged):
+        row = eight or sixteen
+        assert row is not None, "a pair has at least one row"
+        matches = matches or (known is not None and bool(gone) and _describes(known, row.ledger))
+        if sixteen is None or row.ledger in damaged:
+            continue
+        _plan_row(plan, eight, sixteen, known, gone)
+    if plan.deleted and not matches:
+        raise RefusedError(
+            f"{current_dir}: the ledger metadata know none of the ledgers in this index; are they of another "
+            f"cluster? Run without --ledger-metadata to keep all ledgers"
+        )
+    return plan
+
+
+def _describes(known: KnownLedgers, ledger: int) -> bool:
+    """Whether the metadata are this bookie's by their instance id, or know the ledger."""
+    is_same = known.instance_id is not None and known.cluster.instance_id is not None
+    return known.cluster.is_live or is_same or ledger in known.metadata_of([ledger])
+
+
+def _plan_row(
+    plan: RepairPlan,
+    eight: LedgerRow | None,
+    sixteen: LedgerRow,
+    known: KnownLedgers | None,
+    gone: frozenset[int],
+) -> None:
+    key = encode_ledger_key(sixteen.ledger)
+    old = key.ljust(REBUILT_KEY_BYTES, b"\0")
+    operations: list[Operation] = [Delete(old)]
+    if eight is not None:
+        kind, detail = _COLLAPSED, "the 8-byte row stays"
+        merged = collapsed(eight.data, sixteen.data)
+        if merged != eight.data:
+            operations.append(Put(key, encode_ledger_data(merged)))
+            detail = "the 8-byte row stays, now fenced as the 16-byte row was"
+    elif sixteen.ledger in gone:
+        kind, detail = _DELETED, "no such ledger in the metadata; its locations go too"
+        plan.deleted.append(sixteen.ledger)
+    else:
+        kind, detail = _CONVERTED, _converted_detail(sixteen, known)
+        operations.append(Put(key, encode_ledger_data(sixteen.data)))
+    plan.operations += operations
+    plan.rows.append(RepairRow(plan.dir, kind, sixteen.ledger, detail))
+
+
+def _converted_detail(row: LedgerRow, known: KnownLedgers | None) -> str:
+    parts = ["fenced" if row.data.fenced else "not fenced"]
+    if not row.data.master_key:
+        parts.append("no master key")
+    if known is None or not known.cluster.is_asked:
+        parts.append("may have been deleted (--metadata-uri tells)")
+    elif row.ledger not in known.metadata_of([row.ledger]):
+        why = known.reservation or "it is newer than the metadata"
+        parts.append(f"not in the metadata, which do not tell whether it was deleted: {why}")
+    return ", ".join(parts)
+
+
+def _pairs(
+    store: KeyValueReader, plan: RepairPlan, damaged: set[int]
+) -> Iterator[tuple[LedgerRow | None, LedgerRow | None]]:
+    """The 8-byte and the 16-byte row of each ledger; ``damaged`` gets ledgers with a row that is unreadable.
+
+    The 8-byte key is a prefix of the 16-byte one, so the two rows are neighbours.
+    """
+    held: LedgerRow | None = None
+    for row in LedgerIndex(store).rows():
+        if isinstance(row, IndexDamage):
+            ledger = _ledger_of(row.key_hex)
+            plan.rows.append(RepairRow(plan.dir, _DAMAGED, ledger, f"row {row.key_hex}: {row.reason}"))
+            if ledger is not None:
+                damaged.add(ledger)
+            continue
+        if held is not None and held.ledger != row.ledger:
+            yield held, None
+            held = None
+        if row.key_bytes == KEY_BYTES:
+            held = row
+        else:
+            yield held, row
+            held = None
+    if held is not None:
+        yield held, None
+
+
+def _ledger_of(key_hex: str) -> int | None:
+    key = bytes.fromhex(key_hex)
+    if len(key) not in (KEY_BYTES, REBUILT_KEY_BYTES) or key[0] & 0x80:
+        return None
+    return int.from_bytes(key[:KEY_BYTES], "big")

@@ -1,0 +1,70 @@
+"""The next steps after what ``entrylog verify`` and ``journal verify`` say of a file."""
+
+from __future__ import annotations
+
+from posixpath import dirname
+
+from bkctl.admin.next_step import NextStep, not_ended
+from bkctl.scan.damage import Verdict
+from bkctl.scan.files.verdicts import FileVerdict
+
+LOG_INSTEAD = (
+    "no command mends an entry log: what stood in the damaged bytes has to come from other replicas. Leave "
+    "the file where it is, its other records are served as before; 'bkctl index check' names the rows that "
+    "point into the damage, and no command drops them unless --accept-loss is given, which sets limbo"
+)
+
+JOURNAL_INSTEAD = (
+    "no command mends a journal: bring the file back from a copy, if there is one. In front of the last mark "
+    "nothing of it is replayed, and the bookie trims it by and by; behind the mark the next start is "
+    "refused, unless 'bkctl bookie start --accept-loss' takes the loss and sets limbo"
+)
+
+_UNCHECKED_INSTEAD = (
+    "give what the digests of the other entries need: --metadata-uri URI or --ledger-metadata FILE for their "
+    "types, or --password-file FILE for MACs; stderr says which of these is lacking"
+)
+
+_UNCHECKED = (
+    "say what makes the entries checkable: --metadata-uri or --ledger-metadata gives digest types and "
+    "passwords, --password one ledger's; nothing wrong was found so far"
+)
+
+_OF_LOGS = {
+    Verdict.UNCHECKED: _UNCHECKED,
+    Verdict.TORN_TAIL: "nothing to do: the record was being written when its process stopped, no row names "
+    "it, and the bookie goes on in another log",
+    Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
+    Verdict.DAMAGED: LOG_INSTEAD,
+}
+
+_OF_JOURNALS = {
+    Verdict.UNCHECKED: _UNCHECKED,
+    Verdict.TORN_TAIL: "nothing to do: the record was being written when its process stopped and was never "
+    "acknowledged; the next start replays what is in front of it",
+    Verdict.UNSYNCED_TAIL: "nothing to do: what a power cut took was never acknowledged; the next start "
+    "replays what is there",
+    Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
+    Verdict.DAMAGED: JOURNAL_INSTEAD,
+}
+
+
+def of_log(verdict: FileVerdict) -> NextStep | None:
+    """Return what to do about an entry log, None where there is nothing to say."""
+    return _step(verdict, _OF_LOGS, ("index", "check", _folder(verdict)))
+
+
+def of_journal(verdict: FileVerdict) -> NextStep | None:
+    """Return what to do about a journal, None where there is nothing to say."""
+    return _step(verdict, _OF_JOURNALS, ("doctor", _folder(verdict), "--only", "marks,journals"))
+
+
+def _folder(verdict: FileVerdict) -> str:
+    return dirname(verdict.path) or "."
+
+
+def _step(verdict: FileVerdict, texts: dict[Verdict, str], look: tuple[str, ...]) -> NextStep | None:
+    text = texts.get(verdict.verdict)
+    if text is None:
+        return None
+    return not_ended(text, *(look if verdict.verdict is Verdict.DAMAGED else ()))

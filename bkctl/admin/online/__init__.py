@@ -1,1 +1,0 @@
-"""Operations on live bookies and clusters."""

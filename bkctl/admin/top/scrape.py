@@ -1,0 +1,149 @@
+"""One scrape of a Java bookie's Prometheus text, reduced to the samples that ``top`` has a use for.
+
+A bookie exports some 1,500 lines, of which a few score are wanted: the others are passed over before they are
+parsed. Java writes empty braces, a space behind the comma of a label, and NaN for what did not happen; NaN
+and infinities are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bkctl.admin.top.counters import finite, rounded
+from bkctl.errors import CorruptionError
+from bkctl.extras import need
+
+#: Samples of one scrape; a bookie with many ledger directories has some thousands.
+SAMPLES_MAX = 50_000
+
+_SERVER = (
+    "ADD_ENTRY", "ADD_ENTRY_REQUEST", "ADD_ENTRY_IN_PROGRESS", "ADD_ENTRY_REJECTED", "READ_ENTRY",
+    "READ_ENTRY_REQUEST", "READ_ENTRY_REJECTED", "READ_ENTRY_SCHEDULING_DELAY", "WRITE_THREAD_QUEUED_LATENCY",
+    "thread_executor_queue", "BookieReadThreadPool_max_queue_size", "BookieReadThreadPool_threads",
+    "BookieWriteThreadPool_max_queue_size", "BookieWriteThreadPool_threads",
+    "BookieHighPriorityThread_max_queue_size", "BookieHighPriorityThread_threads",
+)  # fmt: skip
+_BOOKIE = (
+    "SERVER_STATUS", "WRITE_BYTES", "READ_BYTES", "JOURNAL_QUEUE_MAX_SIZE", "JOURNAL_DIRS",
+    "journal_JOURNAL_SYNC", "journal_JOURNAL_QUEUE_SIZE", "journal_JOURNAL_QUEUE_LATENCY",
+    "journal_JOURNAL_FLUSH_LATENCY", "journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
+    "journal_JOURNAL_FORCE_WRITE_ENQUEUE", "journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES",
+    "journal_JOURNAL_FORCE_WRITE_BATCH_BYTES", "journal_JOURNAL_WRITE_BYTES",
+    "write_cache_size", "write_cache_max_size", "read_cache_size", "read_cache_hits", "read_cache_misses",
+    "readahead_batch_count", "throttled_write_requests", "rejected_write_requests", "ledgers_count",
+    "flush", "flush_entrylog", "flush_locations_index", "flush_ledger_index", "flush_size",
+    "(?:gc_)?THREAD_RUNTIME", "(?:gc_)?ACTIVE_ENTRY_LOG_TOTAL", "(?:gc_)?ACTIVE_ENTRY_LOG_SPACE_BYTES",
+    "(?:gc_)?MINOR_COMPACTION_TOTAL", "(?:gc_)?MAJOR_COMPACTION_TOTAL", "(?:gc_)?DELETED_LEDGER_TOTAL",
+    "(?:gc_)?RECLAIMED_DELETION_SPACE_BYTES", "(?:gc_)?RECLAIMED_COMPACTION_SPACE_BYTES",
+    "ledger_dir_[a-zA-Z0-9_]+_usage",
+)  # fmt: skip
+_PROCESS = ("cpu_seconds_total", "start_time_seconds", "resident_memory_bytes")
+_WANTED = re.compile(
+    rf"^(?:bookkeeper_server_(?:{'|'.join(_SERVER)})|bookie_(?:{'|'.join(_BOOKIE)})|process_(?:{'|'.join(_PROCESS)}))"
+    r'(?:_count|_sum)?(?: |\{(?!.*quantile="(?!0\.5"|0\.99")).*$).*$',
+    re.MULTILINE,
+)
+
+Labels = dict[str, str]
+
+
+class Scrape:
+    """Samples by name, each with its labels. Names are as in the text, with ``_count`` and ``_sum``."""
+
+    __slots__ = ("samples",)
+
+    def __init__(self, samples: dict[str, list[tuple[Labels, float]]]) -> None:
+        self.samples = samples
+
+    def values(self, name: str, **labels: str) -> Iterator[float]:
+        """The values of the samples that have these labels, and perhaps others."""
+        wanted = labels.items()
+        for found, value in self.samples.get(name, ()):
+            if wanted <= found.items():
+                yield value
+
+    def total(self, name: str, **labels: str) -> float | None:
+        """Their sum; None without any."""
+        values = list(self.values(name, **labels))
+        return sum(values) if values else None
+
+    def whole(self, name: str, **labels: str) -> int | None:
+        """The same as an int."""
+        found = self.total(name, **labels)
+        return None if found is None else int(found)
+
+    def largest(self, name: str, **labels: str) -> float | None:
+        """The largest of them; None without any."""
+        return max(self.values(name, **labels), default=None)
+
+    def labels_of(self, label: str, *names: str) -> list[str]:
+        """The values that a label has among samples of these names, ascending."""
+        return sorted(
+            {found[label] for name in names for found, _ in self.samples.get(name, ()) if label in found}
+        )
+
+
+def parse_scrape(text: str, url: str) -> Scrape:
+    """The samples of a scrape's text. Raises CorruptionError when it is no Prometheus text."""
+    need("reading the metrics of a Java bookie", "prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    lines = "".join(f"{match[0]}\n" for match in _WANTED.finditer(text))
+    samples: dict[str, list[tuple[Labels, float]]] = {}
+    count = 0
+    try:
+        for family in text_string_to_metric_families(lines):
+            for sample in family.samples:
+                count += 1
+                if count > SAMPLES_MAX:
+                    raise CorruptionError(
+                        "scrape", expected=f"at most {SAMPLES_MAX} samples", found="more", path=url
+                    )
+                if finite(sample.value) is not None:
+                    samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+    except (ValueError, IndexError) as error:
+        raise CorruptionError("scrape", expected="Prometheus text", found=str(error), path=url) from error
+    return Scrape(samples)
+
+
+class ScrapeInterval:
+    """Two scrapes ``seconds`` apart; ``before`` None is a first one."""
+
+    __slots__ = ("before", "now", "seconds")
+
+    def __init__(self, before: Scrape | None, now: Scrape, seconds: float) -> None:
+        self.before = before if seconds > 0 else None
+        self.now = now
+        self.seconds = seconds
+
+    def grown(self, name: str, **labels: str) -> float | None:
+        """By how much counters with these labels have grown together; None when they were set back.
+
+        A counter of a thread is not there before its first event: it began at 0.
+        """
+        if self.before is None:
+            return None
+        now = self.now.total(name, **labels)
+        before = self.before.total(name, **labels) or 0.0
+        return None if now is None or now < before else now - before
+
+    def rate(self, name: str, unit: float = 1.0, /, **labels: str) -> float | None:
+        """By how many ``unit`` they have grown in a second."""
+        grown = self.grown(name, **labels)
+        return None if grown is None else rounded(grown / unit / self.seconds)
+
+    def busy(self, name: str, **labels: str) -> float | None:
+        """The share of the time that the events of a summary of milliseconds took, 0 to 1."""
+        grown_ms = self.grown(f"{name}_sum", **labels)
+        return None if grown_ms is None else rounded(min(grown_ms / 1000 / self.seconds, 1.0))
+
+    def mean(self, name: str, **labels: str) -> float | None:
+        """The mean value of the interval's events."""
+        amount, count = self.grown(f"{name}_sum", **labels), self.grown(f"{name}_count", **labels)
+        return None if amount is None or not count else rounded(amount / count)
+
+    def quantile_ms(self, fraction: str, name: str, **labels: str) -> float | None:
+        """A quantile of the last minute, the largest one of several threads or parts."""
+        found = self.now.largest(name, quantile=fraction, success="true", **labels)
+        return None if found is None else rounded(found)

@@ -1,0 +1,1 @@
+"""``bkctl bookie``: ``app`` has the noun, the other modules have verbs."""

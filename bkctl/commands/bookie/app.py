@@ -1,0 +1,261 @@
+"""``bkctl bookie``: a bookie's life: init, start, status, format."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.bookie import gc
+from bkctl.commands.frame.bookie_options import (
+    ConfOption,
+    MemoryOption,
+    MetadataUriOption,
+    OverrideOption,
+    bookie_config,
+    log_notice,
+    running_bookie_url,
+)
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+
+if TYPE_CHECKING:
+    from bkctl.server.life.bookie_service import StartReport
+
+_SUMMARY = "[online] [writes] A bookie's life: make it, start it, ask it, empty it."
+
+app = noun_app(_SUMMARY)
+
+START_SCHEMA: Schema = (
+    Key("bookie", "string", "id under which the bookie is registered"),
+    Key("port", "int", "port that clients connect to"),
+    Key("http_port", "int or null", "port of the HTTP admin, null without one"),
+    Key("new", "bool", "whether the bookie was made by this start"),
+    Key("unclean", "bool", "whether the last run ended without a flush"),
+    Key("journals", "int", "journals that were replayed"),
+    Key("entries", "int", "entries that were replayed"),
+    Key("damages", "int", "damaged places that were accepted, each with a line on stderr"),
+    Key("missing_journals", "int", "gaps between journals, or to the last mark, that were accepted"),
+    Key("lost_indexes", "int", "ledger directories whose index was lost, which was accepted"),
+    Key("limbo_ledgers", "int", "ledgers put in limbo because of an accepted loss"),
+    Key("seconds", "number", "how long the replay took"),
+)
+
+INIT_SCHEMA: Schema = (
+    Key("bookie", "string", "id of the bookie"),
+    Key("instance_id", "string or null", "instance id of the cluster"),
+    Key("dirs", "array", "directories that have a cookie now"),
+)
+
+FORMAT_SCHEMA: Schema = (
+    Key("dir", "string", "directory that was emptied, or would be"),
+    Key("entries", "int", "files and directories in its 'current'"),
+    Key("bytes", "int", "bytes in all files below"),
+)
+
+STATUS_SCHEMA: Schema = (
+    Key("url", "string", "HTTP admin that was asked"),
+    Key("bookie", "string or null", "id of the bookie; null when it is not one of ours"),
+    Key("running", "bool", "whether it serves"),
+    Key("read_only", "bool", "whether it refuses writes"),
+    Key("shutting_down", "bool", "whether it is leaving"),
+    Key("high_priority_writes", "bool", "whether it takes recovery writes"),
+    Key("free_bytes", "int or null", "free bytes of its ledger directories' disks"),
+    Key("total_bytes", "int or null", "all bytes of them"),
+)
+
+
+@app.callback()
+def noun() -> None:
+    """[online] [writes] A bookie's life: make it, start it, ask it, empty it."""
+
+
+@app.command("start")
+def start_command(
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    memory: MemoryOption = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Go on over damaged or missing journals and a lost index; every ledger that may have lost "
+            "entries is put in limbo.",
+        ),
+    ] = False,
+    log_format: Annotated[
+        str | None,
+        typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
+    ] = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(START_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Start a bookie here, in the foreground.
+
+    Prints one row when it serves; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) flush and
+    leave, once more leaves at once. Without --conf everything is in ./bkctl-data, with metadata in a file
+    there, on loopback only.
+
+    A start that could hide a loss is refused with exit code 4: directories without their cookie or of another
+    bookie, a damaged or missing journal, an index that is gone, empty or damaged. Exit code 5: the metadata
+    store does not answer. 7: a disk failed.
+
+    Examples:
+
+      bkctl bookie start
+
+      bkctl bookie start --conf /etc/bookkeeper/bk_server.conf
+
+      bkctl bookie start -X bookiePort=3182 --metadata-uri zk://localhost:2181/ledgers
+    """
+    from bkctl.server.life.foreground import serve
+    from bkctl.server.life.log_lines import log_to_stderr
+
+    if log_format not in (None, "text", "json"):
+        raise typer.BadParameter("expected text or json", param_hint="--log-format")
+    json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
+    log_to_stderr(json_lines=json_lines, verbose=False)
+
+    def started(report: StartReport) -> None:
+        write_one(_started_row(report), START_SCHEMA, output)
+        sys.stdout.flush()
+
+    with _ends_in_the_log() if json_lines else nullcontext():
+        config = bookie_config(conf, override, metadata_uri, memory, tell=log_notice)
+        ended_by = serve(config, accept_loss=accept_loss, started=started)
+    if ended_by is signal.SIGINT:
+        raise typer.Exit(130)
+
+
+@contextmanager
+def _ends_in_the_log() -> Iterator[None]:
+    """Log the error that ends the command as a line of the log, and say nothing else of it on stderr.
+
+    Whoever reads the log by machine can read nothing but lines of JSON, and each error once.
+    """
+    from bkctl.server.life.log_lines import log_end_by_error
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except Exception as error:
+        raise typer.Exit(log_end_by_error(error)) from None
+
+
+def _started_row(report: StartReport) -> dict[str, object]:
+    recovery = report.recovery
+    return {
+        "bookie": report.bookie,
+        "port": report.port,
+        "http_port": report.http_port,
+        "new": report.new,
+        "unclean": report.unclean,
+        "journals": recovery.journals,
+        "entries": recovery.entries,
+        "damages": recovery.damage_count,
+        "missing_journals": recovery.missing_journals,
+        "lost_indexes": recovery.lost_indexes,
+        "limbo_ledgers": recovery.limbo_ledgers,
+        "seconds": round(recovery.seconds, 3),
+    }
+
+
+@app.command("init")
+def init_command(
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(INIT_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Make a new bookie: its directories, and its cookie there and in the metadata store.
+
+    A start does the same for a bookie that nothing is known of. Refuses when there is one already.
+
+    Examples:
+
+      bkctl bookie init --conf /etc/bookkeeper/bk_server.conf
+    """
+    from bkctl.server.life.new_bookie import initialise
+
+    made = initialise(bookie_config(conf, override, metadata_uri))
+    row = {"bookie": made.bookie, "instance_id": made.instance_id, "dirs": list(made.directories)}
+    write_one(row, INIT_SCHEMA, output)
+
+
+@app.command("format")
+def format_command(
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    delete_cookie: Annotated[
+        bool,
+        typer.Option("--delete-cookie", help="Remove the bookie's cookie from the metadata store as well."),
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(FORMAT_SCHEMA)] = False,
+) -> None:
+    """[offline] [writes] Empty a stopped bookie's directories: every entry on it is gone.
+
+    With the cookie still in the metadata store a start is refused, because a bookie that lost its data must
+    not pass for one that has it; --delete-cookie makes it a new bookie.
+
+    Examples:
+
+      bkctl bookie format --conf bk_server.conf --dry-run
+
+      bkctl bookie format --conf bk_server.conf --delete-cookie --yes
+    """
+    from bkctl.server.life.new_bookie import format_directories, to_be_formatted
+
+    config = bookie_config(conf, override, metadata_uri)
+    found = to_be_formatted(config)
+    if not found:
+        typer.echo("bkctl: none of the bookie's directories is there", err=True)
+    if (found or delete_cookie) and not dry_run:
+        total = sum(directory.bytes for directory in found)
+        cookie = " and the bookie's cookie in the metadata store" if delete_cookie else ""
+        ask(f"remove {total} bytes in {len(found)} directories{cookie} for good", yes=yes)
+        found = format_directories(config, delete_cookie=delete_cookie)
+    rows = ({"dir": one.directory, "entries": one.entries, "bytes": one.bytes} for one in found)
+    write_rows(rows, FORMAT_SCHEMA, output)
+
+
+@app.command("status")
+def status_command(
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
+    ] = None,
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(STATUS_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Ask a running bookie how it is. Exit code 5 when none answers.
+
+    Without --url the HTTP admin is the one that the bookie of this configuration has registered.
+
+    Examples:
+
+      bkctl bookie status
+
+      bkctl bookie status --url http://127.0.0.1:8080
+    """
+    from bkctl.admin.bookie_status import ask_status
+
+    url = running_bookie_url(url, conf, override, metadata_uri)
+    write_one(ask_status(url), STATUS_SCHEMA, output)
+
+
+gc.register(app)

@@ -1,0 +1,185 @@
+"""``bkctl bookie gc`` and ``bkctl bookie compact``: collection and compaction of a running bookie."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.frame.bookie_options import (
+    ConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    running_bookie_url,
+)
+from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.output import Format, Key, Schema, write_rows
+
+if TYPE_CHECKING:
+    from bkctl.admin.gc.over_http import DirectoryGc
+
+GC_SCHEMA: Schema = (
+    Key("dir", "string or null", "ledger directory; null on a Java bookie"),
+    Key("collecting", "bool", "whether a pass that was asked for is still running"),
+    Key("deleted_ledgers", "int or null", "ledgers that the last pass deleted; null on a Java bookie"),
+    Key("held_deletions", "int or null", "ledgers that wait for --confirm-deletions"),
+    Key("deleted_logs", "int or null", "logs without a live ledger that it removed"),
+    Key("compacted_logs", "int or null", "logs that it compacted"),
+    Key("copied_bytes", "int or null", "bytes that it copied for that"),
+    Key("freed_bytes", "int or null", "bytes of disk that the pass gave back"),
+    Key("compaction", "string or null", "minor or major, null when none ran"),
+    Key("reason", "string or null", "why it ran, or why none did"),
+    Key("stopped_by", "string or null", "what kept ledgers from being deleted, or ended the pass"),
+    Key("set_aside", "array", "of {log_id, reason}: damaged logs that stay as they are"),
+    Key("logs", "array", "of {log_id, action, reason, file_bytes, live_bytes, copied_bytes, freed_bytes}"),
+    Key("major_compactions", "int", "since the bookie's start"),
+    Key("minor_compactions", "int", "since the bookie's start"),
+    Key("last_major_ms", "int", "when the last one ended, ms since 1970"),
+    Key("last_minor_ms", "int", "when the last one ended, ms since 1970"),
+)
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and tell what it did.")
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait no longer than this.")
+]
+
+
+def gc_command(
+    url: UrlOption = None,
+    confirm_deletions: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-deletions",
+            help="Yes, the ledgers that the last pass held back because they are so many were deleted.",
+        ),
+    ] = False,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = None,
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(GC_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Collect garbage on a running bookie now: deleted ledgers, and logs without others.
+
+    Exit code 1 when damaged logs were set aside, 3 when something kept ledgers from being deleted or the
+    time was over, 4 when deletions wait to be confirmed. Works on Java bookies, which tell less.
+
+    Examples:
+
+      bkctl bookie gc
+
+      bkctl bookie gc --url http://bookie-3:8080
+
+      bkctl bookie gc --confirm-deletions
+    """
+    from bkctl.admin.gc import over_http
+
+    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
+    if confirm_deletions:
+        over_http.confirm_deletions(url)
+    else:
+        over_http.trigger(url, major=False, minor=False)
+    _wait_and_tell(url, wait, timeout, output)
+
+
+def compact_command(
+    url: UrlOption = None,
+    major: Annotated[bool, typer.Option("--major", help="Logs below majorCompactionThreshold.")] = False,
+    minor: Annotated[bool, typer.Option("--minor", help="Logs below minorCompactionThreshold.")] = False,
+    suspend: Annotated[
+        bool, typer.Option("--suspend", help="Compact nothing unasked until --resume or the next start.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Take a --suspend back.")] = False,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = None,
+    conf: ConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(GC_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Compact entry logs of a running bookie now, or let compaction rest.
+
+    Without --major and --minor both are meant; a major compaction takes the logs of a minor one with it.
+    A compaction that the bookie's configuration has off stays off unless forceAllowCompaction=true. Exit
+    codes are those of gc. Works on Java bookies, which tell less.
+
+    Examples:
+
+      bkctl bookie compact --major
+
+      bkctl bookie compact --minor --url http://bookie-3:8080
+
+      bkctl bookie compact --suspend
+    """
+    from bkctl.admin.gc import over_http
+
+    if suspend and resume:
+        raise typer.BadParameter("either --suspend or --resume", param_hint="--resume")
+    if not major and not minor:
+        major = minor = True
+    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
+    if suspend:
+        over_http.suspend(url, major=major, minor=minor)
+    elif resume:
+        over_http.resume(url, major=major, minor=minor)
+    else:
+        over_http.trigger(url, major=major, minor=minor)
+    if suspend or resume:
+        wait = False
+        typer.echo(f"bkctl: {url}: {_resting(*over_http.suspended(url))}", err=True)
+    _wait_and_tell(url, wait, timeout, output)
+
+
+def _resting(major: bool, minor: bool) -> str:
+    kinds = [name for name, flag in (("major", major), ("minor", minor)) if flag]
+    if not kinds:
+        return "no compaction is suspended"
+    return f"{' and '.join(kinds)} compactions are suspended until --resume or the bookie's next start"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the two commands to their noun."""
+    app.command("gc")(gc_command)
+    app.command("compact")(compact_command)
+
+
+def _wait_and_tell(url: str, wait: bool, timeout_s: float | None, output: Format | None) -> None:
+    from bkctl.admin.gc import over_http
+
+    ended = over_http.wait(url, timeout_s, _say) if wait else True
+    found = over_http.details(url)
+    write_rows((_row(each) for each in found), GC_SCHEMA, output)
+    if not wait:
+        return
+    codes = [0 if ended else 3]
+    for each in found:
+        codes += [4] if each.held_deletions else []
+        codes += [3] if each.stopped_by else []
+        codes += [1] if each.set_aside else []
+    # Of several the worst, in the order of the command line's contract.
+    worst = next((code for code in (4, 3, 1) if code in codes), 0)
+    if worst:
+        raise typer.Exit(worst)
+
+
+def _say(doing: str) -> None:
+    if sys.stderr.isatty():
+        typer.echo(doing, err=True)
+
+
+def _row(found: DirectoryGc) -> dict[str, object]:
+    row: dict[str, object] = asdict(found)
+    row["dir"] = row.pop("directory")
+    row["set_aside"] = [{"log_id": each.log_id, "reason": each.reason} for each in found.set_aside]
+    return {key.key: row[key.key] for key in GC_SCHEMA}

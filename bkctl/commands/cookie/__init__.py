@@ -1,0 +1,1 @@
+"""``bkctl cookie``: ``app`` has the noun, the other modules have verbs."""

@@ -1,0 +1,1 @@
+"""What all commands stand on: the nouns, options, targets, confirmation, progress and output."""

@@ -1,0 +1,144 @@
+"""Options by which a command learns about a bookie's configuration."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.config.byte_size import parse_byte_size
+from bkctl.errors import ConnectionFailedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bkctl.config.bookie import BookieConfig
+    from bkctl.config.values import Notice
+
+ConfOption = Annotated[
+    str | None,
+    typer.Option("--conf", metavar="FILE", help="BookKeeper's bk_server.conf. Without it: ./bkctl-data."),
+]
+
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="Set a key of bk_server.conf; may be repeated."),
+]
+
+MetadataUriOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata-uri",
+        metavar="URI",
+        envvar="BKCTL_METADATA_URI",
+        help="zk://host:2181/ledgers, embedded:///absolute/path, or metadata-store:zk:host:2181.",
+    ),
+]
+
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="Memory for the caches in all, such as 2G. Default: 256M.",
+    ),
+]
+
+
+def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> dict[str, str]:
+    """Return the keys that -X sets, and --metadata-uri where -X does not set it.
+
+    Raises UsageError, also for a key that is not known: in a file it may be meant for another program, on the
+    command line it is a typing error.
+    """
+    keys: dict[str, str] = {}
+    for override in overrides or ():
+        from bkctl.config.values import check_known
+
+        key, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not key:
+            raise UsageError(f"-X {override}: expected KEY=VALUE")
+        check_known(key, f"-X {key}")
+        keys[key] = value
+    if metadata_uri is not None:
+        from bkctl.config.values import OptionText
+
+        given = OptionText(metadata_uri, "--metadata-uri (BKCTL_METADATA_URI)")
+        keys.setdefault("metadataServiceUri", given)
+    return keys
+
+
+def option_words(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> tuple[str, ...]:
+    """Return the options by which another command finds the same configuration and metadata store."""
+    words = ["--conf", conf] if conf is not None else []
+    for override in overrides or ():
+        words += ["-X", override]
+    if metadata_uri is not None:
+        words += ["--metadata-uri", metadata_uri]
+    return tuple(words)
+
+
+def bookie_config(
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    memory_bytes: int | None = None,
+    *,
+    tell: Callable[[Notice], None] | None = None,
+) -> BookieConfig:
+    """The configuration that the options give; what is to be said about it goes to ``tell``, or stderr.
+
+    Raises UsageError, NotFoundError for a file that is not there.
+    """
+    from bkctl.config.loader import load
+
+    keys = given_keys(overrides, metadata_uri)
+    config, notices = load(conf, keys, os.environ, memory_bytes=memory_bytes)
+    for notice in notices:
+        (tell or _say)(notice)
+    return config
+
+
+def running_bookie_url(
+    url: str | None,
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    *,
+    changes: bool = False,
+) -> str:
+    """Return the HTTP admin at ``url``, or that of the bookie that runs with this configuration.
+
+    ``changes``: what follows sends the token. Raises ConnectionFailedError when there is no such bookie,
+    RefusedError when its registration names a host that is not to get the token, and as
+    :func:`bookie_config`.
+    """
+    given_keys(overrides)  # a key that is typed wrongly is one also where it is not needed
+    if url is not None:
+        return url
+    from bkctl.config.loader import DATA_DIRECTORY
+
+    if conf is None and metadata_uri is None and not os.path.isdir(DATA_DIRECTORY):
+        raise ConnectionFailedError(f"no --url, no --conf, and no bookie in ./{DATA_DIRECTORY}")
+    from bkctl.server.life.new_bookie import registered_http_url
+
+    registered = registered_http_url(bookie_config(conf, overrides, metadata_uri))
+    if changes:
+        from bkctl.admin.http_json import require_named_host
+
+        require_named_host(registered)
+    return registered
+
+
+def _say(notice: Notice) -> None:
+    typer.echo(f"bkctl: {notice}", err=True)
+
+
+def log_notice(notice: Notice) -> None:
+    """For a command that logs: the notice as a line of the log."""
+    import logging
+
+    level = logging.WARNING if notice.warning else logging.INFO
+    logging.getLogger("bkctl.config").log(level, "%s", notice)

@@ -1,0 +1,205 @@
+"""Options by which a command learns which cluster it is about, and how to talk to its bookies."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.frame.bookie_options import MetadataUriOption, OverrideOption, given_keys
+from bkctl.errors import CorruptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bkctl.admin.logs.digests import FindMetadata
+    from bkctl.client.driver import BookieChoice
+    from bkctl.client.settings import ClientSettings
+    from bkctl.client.sync import BookKeeperSync
+    from bkctl.codec.ledger_metadata import LedgerMetadata
+    from bkctl.config.values import GivenValues
+    from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.settings import Credentials
+
+__all__ = [
+    "ClusterConfOption",
+    "MetadataUriOption",
+    "OverrideOption",
+    "TlsCaOption",
+    "TlsCertOption",
+    "TlsKeyOption",
+    "client_settings",
+    "finder_at",
+    "metadata_finder",
+    "open_client",
+    "open_cluster",
+]
+
+_URI_KEYS = {"metadataServiceUri", "zkServers"}
+
+ClusterConfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conf",
+        metavar="FILE",
+        help="A bk_server.conf or client configuration that names the metadata store.",
+    ),
+]
+
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        envvar="BKCTL_TLS_CA",
+        help="Talk TLS to bookies; their certificates must name their host and are checked against those in "
+        "this PEM file. -X tlsHostnameVerificationEnabled=false leaves host names unchecked.",
+    ),
+]
+TlsCertOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-cert", metavar="FILE", envvar="BKCTL_TLS_CERT", help="This client's certificate, a PEM file."
+    ),
+]
+TlsKeyOption = Annotated[
+    str | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="BKCTL_TLS_KEY", help="Its private key, a PEM file."),
+]
+
+#: Environment variables for ZooKeeper: user:password of its digest scheme; a user of SASL, its password.
+ZK_DIGEST, ZK_SASL_USER, ZK_SASL_PASSWORD = "BKCTL_ZK_DIGEST", "BKCTL_ZK_SASL_USER", "BKCTL_ZK_SASL_PASSWORD"
+
+
+def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> MetadataStore:
+    """The metadata store that the options, the environment or ``./bkctl-data`` name.
+
+    Raises UsageError when none of them does, so that a wrong directory never looks like an empty cluster.
+    """
+    from bkctl.config.loader import DATA_DIRECTORY, without_a_file
+    from bkctl.config.metadata_uri import metadata_uri as uri_of
+    from bkctl.config.values import Notice
+    from bkctl.metadata.settings import MetadataSettings
+    from bkctl.metadata.uri import open_metadata_store
+
+    keys = given_keys(overrides, metadata_uri)
+    defaults = {}
+    if conf is None and not _URI_KEYS & keys.keys():
+        if not os.path.isdir(DATA_DIRECTORY):
+            raise UsageError(
+                "which cluster? Give --metadata-uri zk://host:2181/ledgers (or BKCTL_METADATA_URI, or --conf "
+                f"FILE); there is no ./{DATA_DIRECTORY} here"
+            )
+        defaults = without_a_file(os.getcwd())
+    values = _values(conf, keys, defaults)
+    notices: list[Notice] = []
+    uri = uri_of(values, notices)
+    for notice in notices:
+        typer.echo(str(notice), err=True)
+    standard = MetadataSettings()
+    session_ms = values.integer("zkTimeout")
+    settings = MetadataSettings(
+        session_timeout_ms=session_ms,
+        connect_timeout_ms=session_ms,
+        retry_backoff_start_ms=values.integer_or_none("zkRetryBackoffStartMs")
+        or standard.retry_backoff_start_ms,
+        retry_backoff_max_ms=values.integer_or_none("zkRetryBackoffMaxMs") or standard.retry_backoff_max_ms,
+        secure_acls=values.truth("zkEnableSecurity"),
+        sasl=_zookeeper_user(),
+        digest_auth=os.environ.get(ZK_DIGEST) or None,
+    )
+    return open_metadata_store(uri, settings)
+
+
+@contextmanager
+def finder_at(uri: str | None) -> Iterator[FindMetadata | None]:
+    """Open the metadata store at a URI to find ledgers' metadata in; gives None without one.
+
+    Raises what opening a store raises; what the context gives raises what reading from it does.
+    """
+    if uri is None:
+        yield None
+        return
+    with open_cluster(None, None, uri) as store:
+        yield metadata_finder(store)
+
+
+def metadata_finder(store: MetadataStore) -> FindMetadata:
+    """Return what looks for a ledger's metadata in a store; it raises what reading from the store raises.
+
+    A ledger whose metadata does not decode is named on stderr and counts as not known.
+    """
+    from bkctl.metadata.api import find_ledger
+
+    def find(ledger: int) -> LedgerMetadata | None:
+        try:
+            stored = find_ledger(store.ledgers, ledger)
+        except CorruptionError as error:
+            typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
+            return None
+        return None if stored is None else stored.metadata
+
+    return find
+
+
+def client_settings(
+    conf: str | None,
+    overrides: list[str] | None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> ClientSettings:
+    """How to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
+    from bkctl.client.configuration import client_settings as of_values
+    from bkctl.net.tls import TlsSettings, client_context
+
+    tls = None
+    if (tls_ca, tls_cert, tls_key) != (None, None, None):
+        tls = TlsSettings(trust_path=tls_ca, certificate_path=tls_cert, key_path=tls_key)
+    settings = of_values(_values(conf, given_keys(overrides), {}), os.environ, tls)
+    if settings.net.tls is not None:
+        client_context(settings.net.tls)  # its files are looked at before anything else
+    return settings
+
+
+@contextmanager
+def open_client(
+    conf: str | None,
+    overrides: list[str] | None,
+    metadata_uri: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    choice: Callable[[MetadataStore], BookieChoice] | None = None,
+) -> Iterator[BookKeeperSync]:
+    """A client of the cluster of :func:`open_cluster`, with the settings of :func:`client_settings`."""
+    from bkctl.client.sync import BookKeeperSync
+
+    settings = client_settings(conf, overrides, tls_ca, tls_cert, tls_key)
+    with (
+        open_cluster(conf, overrides, metadata_uri) as store,
+        BookKeeperSync(store, settings, choice=choice) as client,
+    ):
+        yield client
+
+
+def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[str, ...]]) -> GivenValues:
+    from bkctl.config.properties import Properties, load_properties, read_bytes
+    from bkctl.config.values import GivenValues, gather
+
+    properties = Properties() if conf is None else load_properties(conf, os.environ, read_bytes)
+    return GivenValues(gather(properties, defaults, os.environ, keys), os.environ)
+
+
+def _zookeeper_user() -> Credentials | None:
+    """A user of SASL for ZooKeeper, from the environment."""
+    from bkctl.metadata.settings import Credentials
+
+    user, password = os.environ.get(ZK_SASL_USER), os.environ.get(ZK_SASL_PASSWORD)
+    if not user and not password:
+        return None
+    if not user or not password:
+        raise UsageError(f"{ZK_SASL_USER} and {ZK_SASL_PASSWORD} go together")
+    return Credentials(user, password)

@@ -1,0 +1,137 @@
+"""Options and values that the commands of ``bkctl ledger`` share."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.metadata.ledger_filter import LedgerFilter
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_ID_MAX = 2**63 - 1
+
+
+class StateName(StrEnum):
+    """Values of ``--state``."""
+
+    OPEN = "OPEN"
+    IN_RECOVERY = "IN_RECOVERY"
+    CLOSED = "CLOSED"
+
+
+class NewDigest(StrEnum):
+    """Values of ``--digest`` for a new ledger."""
+
+    CRC32C = "crc32c"
+    CRC32 = "crc32"
+    MAC = "mac"
+    DUMMY = "dummy"
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of ``90s``, ``15m``, ``1.5h``, ``7d``. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is no time such as 90s, 15m, 1h or 7d.")
+    return int(float(match[1]) * _UNIT_MS[match[2]])
+
+
+def parse_ledger_id(text: str) -> int:
+    """A ledger id, 0 to 2^63 - 1. Raises ValueError."""
+    if not text.isascii() or not text.isdecimal() or int(text[:20]) > _ID_MAX:
+        raise ValueError(f"{text!r} is no ledger id, a number from 0 to {_ID_MAX}.")
+    return int(text)
+
+
+LedgerArgument = Annotated[
+    int,
+    typer.Argument(metavar="ID", show_default=False, parser=parse_ledger_id, help="Id of the ledger."),
+]
+
+LedgersArgument = Annotated[
+    list[int],
+    typer.Argument(metavar="ID...", show_default=False, parser=parse_ledger_id, help="Ids of ledgers."),
+]
+
+StateOption = Annotated[
+    list[StateName] | None,
+    typer.Option("--state", metavar="STATE", help="Only OPEN, IN_RECOVERY or CLOSED ones; may be repeated."),
+]
+OlderOption = Annotated[
+    int | None,
+    typer.Option(
+        "--older-than", metavar="TIME", parser=parse_duration_ms, help="Only those made before: 90s, 1h, 7d."
+    ),
+]
+NewerOption = Annotated[
+    int | None,
+    typer.Option("--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those made since."),
+]
+BookieOption = Annotated[
+    list[str] | None,
+    typer.Option("--bookie", metavar="ID", help="Only those with this bookie in an ensemble; repeatable."),
+]
+CustomOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--custom",
+        metavar="NAME[=VALUE]",
+        help="Only those with this custom metadata; all of them if repeated.",
+    ),
+]
+WatchOption = Annotated[
+    int,
+    typer.Option(
+        "--watch",
+        metavar="TIME",
+        parser=parse_duration_ms,
+        help="How long an open ledger is watched for a writer that is at work.",
+    ),
+]
+
+
+def ledger_filter(
+    states: list[StateName] | None,
+    older_than_ms: int | None,
+    newer_than_ms: int | None,
+    bookies: list[str] | None,
+    custom: list[str] | None,
+) -> LedgerFilter:
+    """The conditions that the options give."""
+    from bkctl.clock import SystemClock
+    from bkctl.metadata.ledger_filter import LedgerFilter
+    from bkctl.types import LedgerState
+
+    now_ms = SystemClock().time_ms()
+    return LedgerFilter(
+        states=frozenset(LedgerState(state.value) for state in states or ()),
+        created_before_ms=None if older_than_ms is None else now_ms - older_than_ms,
+        created_after_ms=None if newer_than_ms is None else now_ms - newer_than_ms,
+        bookies=frozenset(bookies or ()),
+        custom=tuple(_wanted_pair(text) for text in custom or ()),
+    )
+
+
+def _wanted_pair(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"--custom {text}: expected NAME or NAME=VALUE")
+    return name, value.encode("utf-8", "surrogateescape") if equals else None
+
+
+def custom_pairs(texts: list[str] | None) -> tuple[tuple[str, bytes], ...]:
+    """Custom metadata of a new ledger, from ``NAME=VALUE``."""
+    pairs: dict[str, bytes] = {}
+    for text in texts or ():
+        name, value = _wanted_pair(text)
+        if value is None:
+            raise UsageError(f"--custom {text}: expected NAME=VALUE")
+        pairs[name] = value
+    return tuple(pairs.items())

@@ -1,0 +1,195 @@
+"""The table of nouns, and the top-level help drawn from it.
+
+Nothing here imports typer: ``bkctl --help`` is answered from this module alone, and a noun's module is
+imported when that noun is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bkctl import __version__
+
+# What a shell reports for a program that SIGPIPE ended (128 + 13).
+READER_GONE = 141
+
+WHAT_IT_IS = (
+    "Reads, checks, repairs and administers Apache BookKeeper storage.\n"
+    "This is not the bkctl that Apache BookKeeper ships (a JVM tool of the same name)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """One first word of the command line.
+
+    ``module`` exposes ``app``, a ``typer.Typer``. ``verbs`` is False where the noun is itself the command.
+    ``safety`` opens its help: ``[offline]`` or ``[online]``, ``[reads]`` or ``[writes]``.
+    """
+
+    name: str
+    module: str
+    safety: str
+    summary: str
+    verbs: bool = True
+
+
+NOUNS: dict[str, Noun] = {
+    noun.name: noun
+    for noun in (
+        Noun(
+            "inspect",
+            "bkctl.commands.inspect",
+            "[offline] [reads]",
+            "Say what a file or directory is and what it holds.",
+            verbs=False,
+        ),
+        Noun("entrylog", "bkctl.commands.entrylog", "[offline] [reads]", "List, scan and verify entry logs."),
+        Noun("journal", "bkctl.commands.journal", "[offline] [reads]", "List, scan and verify journals."),
+        Noun(
+            "index",
+            "bkctl.commands.index.app",
+            "[offline] [reads] [writes]",
+            "Read, check, rebuild and repair indexes.",
+        ),
+        Noun(
+            "gc",
+            "bkctl.commands.gc.app",
+            "[offline] [online] [reads] [writes]",
+            "Explain, plan and reclaim garbage in entry logs.",
+        ),
+        Noun(
+            "bookie",
+            "bkctl.commands.bookie.app",
+            "[online] [offline] [reads] [writes]",
+            "Make, start, ask and empty a bookie.",
+        ),
+        Noun(
+            "bookies",
+            "bkctl.commands.bookies",
+            "[online] [reads] [writes]",
+            "List, ask and probe a cluster's bookies; make a cluster.",
+        ),
+        Noun(
+            "ledger",
+            "bkctl.commands.ledger.app",
+            "[online] [reads] [writes]",
+            "List, show, write, read, recover, fence and delete ledgers.",
+        ),
+        Noun(
+            "metadata",
+            "bkctl.commands.metadata.app",
+            "[online] [reads]",
+            "Dump and show what the metadata store holds.",
+        ),
+        Noun(
+            "top",
+            "bkctl.commands.top.app",
+            "[online] [reads]",
+            "Watch bookies live: every queue, cache and disk, and the bottleneck.",
+            verbs=False,
+        ),
+        Noun(
+            "doctor",
+            "bkctl.commands.doctor",
+            "[offline] [online] [reads]",
+            "Examine a bookie's directories, or a live bookie.",
+            verbs=False,
+        ),
+        Noun(
+            "pipeline",
+            "bkctl.commands.pipeline.app",
+            "[offline] [reads] [writes]",
+            "Audit what a fleet of bookies has on disk, here or on Spark.",
+        ),
+        Noun("bench", "bkctl.commands.bench", "[online] [reads] [writes]", "Put load on a bookie."),
+        Noun(
+            "cookie",
+            "bkctl.commands.cookie.app",
+            "[offline] [online] [reads] [writes]",
+            "Show, compare, make, store and remove cookies.",
+        ),
+        Noun("lastmark", "bkctl.commands.lastmark", "[offline] [reads]", "Read the journals' last mark."),
+        Noun(
+            "explain",
+            "bkctl.commands.explain",
+            "[offline] [reads]",
+            "Say what a BookKeeper error code means, and what to do.",
+            verbs=False,
+        ),
+        Noun(
+            "version",
+            "bkctl.commands.version",
+            "[offline] [reads]",
+            "Show the versions of bkctl and of what it runs on.",
+            verbs=False,
+        ),
+    )
+}
+
+GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
+    ("--debug", "Show a traceback when something fails (anywhere on the line)."),
+    ("--version", "Show the version and exit."),
+    ("--install-completion [SHELL]", "Install completion for bash, zsh or fish."),
+    ("--show-completion [SHELL]", "Print the completion script."),
+    ("-h, --help", "Show this message and exit."),
+)
+
+EXIT_CODES: tuple[tuple[int, str], ...] = (
+    (0, "done and clean"),
+    (1, "done, and something was found (damage, missing replicas)"),
+    (2, "wrong usage"),
+    (3, "partly done, or not all of it could be checked (goes before 1)"),
+    (4, "refused for safety"),
+    (5, "cannot connect"),
+    (6, "no such thing"),
+    (7, "failed (I/O, permission, a bug)"),
+    (130, "interrupted"),
+    (READER_GONE, "the reader of the output went away"),
+)
+
+ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
+    ("BKCTL_KEY_PREFIX", "Prefix of variables that are keys of bk_server.conf: BK_ makes BK_bookiePort one."),
+    ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
+    (
+        "BKCTL_HTTP_TOKEN_HOSTS",
+        "Hosts, separated by commas, that get this token though only the cluster's metadata name them; the "
+        "loopback and the host of --url get it anyway.",
+    ),
+    ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
+    ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
+    ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who a bookie that asks for SASL (DIGEST-MD5) is told we are."),
+    ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication, USER:PASSWORD."),
+    ("BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD", "ZooKeeper's SASL, with -X zkEnableSecurity=true."),
+    ("TERM, LC_ALL, LC_CTYPE, LANG", "bkctl top: no colour on a dumb terminal; ASCII where it has no UTF-8."),
+    ("NO_COLOR", "When set to anything, no colour."),
+)
+
+
+def top_level_help() -> str:
+    """What ``bkctl --help`` prints, without the final newline."""
+    nouns = [(noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()]
+    parts = [
+        "Usage: bkctl [OPTIONS] COMMAND [ARGS]...",
+        _indented(WHAT_IT_IS),
+        "Options:\n" + _columns(list(GLOBAL_OPTIONS)),
+        "Commands:\n" + _columns(nouns),
+        "Exit codes:\n" + _columns([(str(code), meaning) for code, meaning in EXIT_CODES]),
+        "Try 'bkctl COMMAND --help', or 'bkctl help COMMAND [VERB]'.",
+    ]
+    return "\n\n".join(parts)
+
+
+def version_line() -> str:
+    """What ``bkctl --version`` prints."""
+    return f"bkctl {__version__}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _columns(rows: list[tuple[str, str]]) -> str:
+    width = max(len(first) for first, _ in rows)
+    return "\n".join(f"  {first:<{width}}  {second}" for first, second in rows)

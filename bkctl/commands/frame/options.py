@@ -1,0 +1,213 @@
+"""Options and arguments that several commands share, and the parsers of their values."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from bkctl.commands.frame.output import Format, Schema, write_schema
+from bkctl.config.secret_file import read_secret
+from bkctl.errors import NotFoundError, StorageError, UsageError
+
+#: No password is as long as that; /dev/zero is.
+_PASSWORD_BYTES_MAX = 1 << 16
+
+PASSWORD_VARIABLE = "BKCTL_LEDGER_PASSWORD"  # noqa: S105 - the variable's name, not a password
+
+
+def noun_app(summary: str) -> typer.Typer:
+    """The typer app of a noun: plain help, no tracebacks of its own. Its module exposes it as ``app``."""
+    return typer.Typer(
+        help=summary,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+# Eager, so that --schema finds it whatever their order on the line.
+OutputOption = Annotated[
+    Format | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        is_eager=True,
+        help="table, json, ndjson or csv. Default: table on a terminal; in a pipe ndjson, json for one row.",
+    ),
+]
+
+
+def schema_option(schema: Schema) -> Any:
+    """``--schema``: print the keys of this command's rows and do nothing else."""
+
+    def show(ctx: typer.Context, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            write_schema(schema, ctx.params.get("output"))
+            raise typer.Exit
+
+    return typer.Option("--schema", help="Print the keys of the rows and exit.", callback=show)
+
+
+PathsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH",
+        show_default=False,
+        help="A file, a 'current' directory, a ledger or journal directory, or a folder that holds several.",
+    ),
+]
+
+PathArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        show_default=False,
+        help="A file, a 'current' directory, a ledger or journal directory, or a folder that holds several.",
+    ),
+]
+
+LedgerMetadataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger-metadata",
+        metavar="FILE",
+        help="A dump of the ledgers' metadata, for digest types and last entries.",
+    ),
+]
+
+# Without the environment variable: a command over files asks a cluster only when the line says so.
+DigestsUriOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata-uri",
+        metavar="URI",
+        help="Take ledgers' digest types and passwords from this metadata store, such as zk://host:2181/ledgers.",
+    ),
+]
+
+PasswordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--password", metavar="TEXT", help="Ledger password; other users of this machine can see it in ps."
+    ),
+]
+
+PasswordFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="File with the ledger password (mode 0600); one newline at its end is dropped.",
+    ),
+]
+
+PasswordHexOption = Annotated[
+    str | None, typer.Option("--password-hex", metavar="HEX", help="Ledger password as hexadecimal digits.")
+]
+
+
+def read_password(text: str | None, file: str | None, hexadecimal: str | None) -> bytes | None:
+    """The ledger password that the three options or the environment give, or None."""
+    if sum(given is not None for given in (text, file, hexadecimal)) > 1:
+        raise UsageError("give only one of --password, --password-file and --password-hex")
+    if hexadecimal is not None:
+        try:
+            return bytes.fromhex(hexadecimal)
+        except ValueError:
+            raise UsageError("--password-hex: not hexadecimal digits, two for each byte") from None
+    if file is not None:
+        content = _password_of(file)
+        return content.removesuffix(b"\n").removesuffix(b"\r")
+    if text is None:
+        text = os.environ.get(PASSWORD_VARIABLE)
+    return None if text is None else os.fsencode(text)
+
+
+def _password_of(path: str) -> bytes:
+    if not os.path.lexists(path):
+        raise NotFoundError(f"{path}: no such file (--password-file)")
+    if os.path.isdir(path):
+        raise StorageError(f"{path}: {os.strerror(errno.EISDIR)} (--password-file)", path=path)
+    return read_secret(path, f"{path} (--password-file)", _PASSWORD_BYTES_MAX)
+
+
+def file_content(path: str, option: str) -> bytes:
+    """What the file of an option holds. Raises NotFoundError and StorageError, which name both."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: no such file ({option})") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror} ({option})", path=path) from error
+
+
+def parse_log_id(text: str) -> int:
+    """``28``, ``0x1c`` and ``1c.log`` are the same entry log. Raises ValueError."""
+    return _file_id(text, ".log", 2**31)
+
+
+def parse_journal_id(text: str) -> int:
+    """``28``, ``0x1c`` and ``1c.txn`` are the same journal. Raises ValueError."""
+    return _file_id(text, ".txn", 2**63)
+
+
+def _file_id(text: str, suffix: str, bound: int) -> int:
+    name = text.lower()
+    match = re.fullmatch(rf"(?:.*/)?([0-9a-f]+){re.escape(suffix)}|0x([0-9a-f]+)", name)
+    if match is not None:
+        number = int(match[1] or match[2], 16)
+    elif re.fullmatch(r"[0-9]+", name):
+        number = int(name)
+    else:
+        raise ValueError(f"{text!r} is none of 28, 0x1c, 1c{suffix}.")
+    if number >= bound:
+        raise ValueError(f"{text!r} is beyond the largest id, {bound - 1}.")
+    return number
+
+
+class EntryRange(NamedTuple):
+    """Entries of a ledger, both ends included."""
+
+    first: int
+    last: int
+
+
+def parse_entry_range(text: str) -> EntryRange:
+    """``7`` or ``7-12``, both ends included. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is neither 7 nor 7-12.")
+    first = int(match[1])
+    last = int(match[2]) if match[2] is not None else first
+    if last < first:
+        raise ValueError(f"{text!r} ends before it begins.")
+    return EntryRange(first, last)
+
+
+LogOption = Annotated[
+    int | None,
+    typer.Option("--log", metavar="ID", parser=parse_log_id, help="Only this entry log: 28, 0x1c or 1c.log."),
+]
+
+JournalOption = Annotated[
+    int | None,
+    typer.Option(
+        "--journal", metavar="ID", parser=parse_journal_id, help="Only this journal: 28, 0x1c or 1c.txn."
+    ),
+]
+
+LedgerOption = Annotated[int | None, typer.Option("--ledger", metavar="N", help="Only this ledger.")]
+
+EntryOption = Annotated[
+    EntryRange | None,
+    typer.Option(
+        "--entry", metavar="A[-B]", parser=parse_entry_range, help="Only these entries, both ends included."
+    ),
+]

@@ -1,0 +1,268 @@
+"""Rows to stdout, as a table, JSON, NDJSON or CSV.
+
+A command declares its keys once (:data:`Schema`); they are the columns of a table, the header of CSV, and
+what ``--schema`` prints. Without ``-o`` a terminal gets a table; a pipe gets NDJSON for many rows and JSON
+for one. Rows are dictionaries or dataclasses, pass through one at a time, and a key that a row lacks is
+left out of JSON and empty in a table or CSV; a key that the schema does not know is our bug.
+
+Only a table holds rows back: up to :data:`PAGE_ROWS` of them, for the widths of its columns; then the page
+is drawn and the next one starts with its own header. On a terminal that is too narrow, where numbers would be
+cut and columns vanish, a page is written row by row, key by key, as one thing always is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
+
+from bkctl.commands.frame.terminal_text import escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PAGE_ROWS = 500
+#: A table's column of text is folded to no less, or the table is not drawn.
+TEXT_WIDTH_MIN = 12
+_GAP = 3
+
+Row = Mapping[str, Any]
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"), default=lambda value: _plain(value)).encode
+
+
+class Format(enum.StrEnum):
+    """Values of ``-o``."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+
+class Key(NamedTuple):
+    """One key of a command's rows. ``type`` is a phrase for people: ``int``, ``string or null``."""
+
+    key: str
+    type: str
+    meaning: str
+
+
+Schema = tuple[Key, ...]
+
+_SCHEMA_KEYS: Schema = (
+    Key("key", "string", "name of the key"),
+    Key("type", "string", "type of its value"),
+    Key("meaning", "string", "what it says"),
+)
+
+
+def chosen_format(wanted: Format | None, *, one: bool = False) -> Format:
+    """The format in effect: what ``-o`` said, or what suits where stdout goes."""
+    if wanted is not None:
+        return wanted
+    if sys.stdout.isatty():
+        return Format.TABLE
+    return Format.JSON if one else Format.NDJSON
+
+
+def write_rows(rows: Iterable[object], schema: Schema, wanted: Format | None = None) -> int:
+    """Write many rows and return how many there were."""
+    writers: dict[Format, Callable[[Iterator[Row], Schema, TextIO], int]] = {
+        Format.TABLE: _write_table,
+        Format.JSON: _write_array,
+        Format.NDJSON: _write_ndjson,
+        Format.CSV: _write_csv,
+    }
+    checked = _checked((as_row(row) for row in rows), schema)
+    count = writers[chosen_format(wanted)](checked, schema, sys.stdout)
+    sys.stdout.flush()
+    return count
+
+
+def write_one(row: object, schema: Schema, wanted: Format | None = None) -> None:
+    """Write the answer of a command that is about one thing; as a table it stands key by key."""
+    form = chosen_format(wanted, one=True)
+    if form in (Format.NDJSON, Format.CSV):
+        write_rows([row], schema, form)
+        return
+    (checked,) = _checked(iter([as_row(row)]), schema)
+    if form is Format.JSON:
+        sys.stdout.write(json.dumps(checked, indent=2, default=_plain) + "\n")
+    else:
+        _write_fields(checked, sys.stdout)
+    sys.stdout.flush()
+
+
+def write_lines(lines: Iterable[bytes | str]) -> None:
+    """Write ready-made NDJSON: items are whole lines, or blocks of them, with their newlines.
+
+    For bulk rows, where an object per row would cost more than reading it. Ask :func:`chosen_format` first.
+    """
+    sys.stdout.flush()
+    raw: BinaryIO = sys.stdout.buffer
+    for block in lines:
+        raw.write(block.encode() if isinstance(block, str) else block)
+    raw.flush()
+
+
+def row_line(row: Row) -> str:
+    """A row as a line of NDJSON, for :func:`write_lines`."""
+    return _COMPACT(row) + "\n"
+
+
+def write_schema(schema: Schema, wanted: Format | None = None) -> None:
+    """Write the keys of a command's rows: what ``--schema`` is for."""
+    write_rows([key._asdict() for key in schema], _SCHEMA_KEYS, wanted)
+
+
+def as_row(value: object) -> Row:
+    """A dataclass as a dictionary of its fields, one level deep; a mapping as it is."""
+    if isinstance(value, Mapping):
+        return value
+    return {name: getattr(value, name) for name in _field_names(type(value))}
+
+
+_names_by_class: dict[type, tuple[str, ...]] = {}
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    names = _names_by_class.get(kind)
+    if names is None:
+        names = tuple(field.name for field in dataclasses.fields(kind))
+        _names_by_class[kind] = names
+    return names
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know by itself: dataclasses, enums and paths inside a row."""
+    if dataclasses.is_dataclass(value):
+        return as_row(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form; the command must choose one")
+
+
+def _checked(rows: Iterator[Row], schema: Schema) -> Iterator[Row]:
+    """Rows with their keys in the schema's order, refusing one that it does not name."""
+    names = [key.key for key in schema]
+    known = set(names)
+    for row in rows:
+        if not known.issuperset(row):
+            raise ValueError(f"keys not in the schema: {', '.join(sorted(set(row) - known))}")
+        yield {name: row[name] for name in names if name in row}
+
+
+def _write_ndjson(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
+    count = 0
+    for row in rows:
+        stream.write(_COMPACT(row) + "\n")
+        count += 1
+    return count
+
+
+def _write_array(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
+    count = 0
+    for count, row in enumerate(rows, 1):
+        stream.write(("[\n" if count == 1 else ",\n") + _COMPACT(row))
+    stream.write("\n]\n" if count else "[]\n")
+    return count
+
+
+def _write_csv(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
+    """The header holds the first row's keys, so optional ones show only where they were asked for."""
+    import csv
+
+    out = csv.writer(stream, lineterminator="\n")
+    first = next(rows, None)
+    names = [key.key for key in schema if first is None or key.key in first]
+    out.writerow(names)
+    count = 0
+    for row in chain([] if first is None else [first], rows):
+        out.writerow([_cell(row.get(name)) for name in names])
+        count += 1
+    return count
+
+
+def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
+    count = 0
+    while page := list(islice(rows, PAGE_ROWS)):
+        names = [key.key for key in schema if any(key.key in row for row in page)]
+        if not _drawn(names, [[_cell(row.get(name)) for name in names] for row in page], stream, page[0]):
+            for number, row in enumerate(page, count):
+                stream.write("\n" if number else "")
+                _write_fields(row, stream)
+        count += len(page)
+    if not count:
+        sys.stderr.write("(no rows)\n")
+    return count
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    return str(value) if isinstance(value, str | int | float) else _COMPACT(value)
+
+
+def _cell(value: Any) -> str:
+    """Return a value's text with control characters made visible: a name must not steer the terminal."""
+    return escaped(_text(value))
+
+
+def _write_fields(row: Row, stream: TextIO) -> None:
+    """A row key by key, each item of a list on its line; a long one is not folded: it may be a command."""
+    width = max(map(len, row), default=0)
+    for name, value in row.items():
+        items = value if isinstance(value, list | tuple) and value else [value]
+        for number, item in enumerate(items):
+            stream.write(f"{'' if number else name:<{width}}  {_cell(item)}".rstrip() + "\n")
+
+
+def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row) -> bool:
+    """Draw a table, unless the terminal is too narrow for it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console(stream, names, cells)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    needed = _GAP * (len(names) - 1)
+    for name, column in zip(names, zip(*cells, strict=True), strict=True):
+        number = type(first.get(name)) in (int, float)
+        longest = max(map(len, column))
+        least = max(len(name), longest if number else min(longest, TEXT_WIDTH_MIN))
+        needed += least
+        justify: Literal["right", "left"] = "right" if number else "left"
+        table.add_column(name, justify=justify, no_wrap=number, overflow="fold", min_width=least)
+    if stream.isatty() and needed > console.width:
+        return False
+    for line in cells:
+        table.add_row(*(Text(text) for text in line))
+    console.print(table)
+    return True
+
+
+def _console(stream: TextIO, names: list[str], cells: list[list[str]]) -> Console:
+    """A terminal has its width and colour; a file gets every column as wide as it needs and no colour."""
+    from rich.console import Console
+
+    if stream.isatty():
+        return Console(file=stream, highlight=False, markup=False, emoji=False)
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    width = sum(widths) + 4 * len(widths) + 4
+    return Console(file=stream, width=width, no_color=True, force_terminal=False, highlight=False)

@@ -1,0 +1,189 @@
+"""The root of the typer tree: nouns loaded when used, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import importlib
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.completion
+import typer.core
+import typer.main
+
+from bkctl.commands.frame.coercion import convert_plain_values_directly
+from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
+from bkctl.commands.frame.terminal_text import escaped, escaping
+from bkctl.errors import LIMITS, BkctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typer._click import Command, Context, HelpFormatter
+
+_COMPLETION_FLAGS = ("--install-completion", "--show-completion")
+
+
+class Shell(enum.StrEnum):
+    """Shells that completion is offered for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+class RootGroup(typer.core.TyperGroup):
+    """``bkctl`` itself: finds nouns in the table, imports their module at first use, maps errors."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(NOUNS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        noun = NOUNS.get(cmd_name)
+        if noun is not None:
+            self.add_command(load(noun))
+            return self.commands[cmd_name]
+        close = difflib.get_close_matches(cmd_name, NOUNS)
+        if close and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {cmd_name!r}. Did you mean {' or '.join(close)}?")
+        return None
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        formatter.write(top_level_help())
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        args = list(args)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        if len(args) == 1 and args[0] in _COMPLETION_FLAGS:
+            args.append(_shell_in_use())
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["bkctl.debug"] = "--debug" in args[:end]
+        args = [word for word in args[:end] if word != "--debug"] + args[end:]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort, typer.TyperException):
+            raise  # typer's own: an exit code that a command chose, or wrong usage
+        except BrokenPipeError:
+            raise typer.Exit(READER_GONE) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if ctx.meta["bkctl.debug"]:
+                traceback.print_exc()
+            _say(describe(error))
+            raise typer.Exit(error.exit_code if isinstance(error, BkctlError) else 7) from None
+        return answer
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
+    ) -> Any:
+        if "_BKCTL_COMPLETE" in os.environ:
+            typer.completion.get_completion_inspect_parameters()  # registers typer's shells
+        return super().main(args, "bkctl", *rest, **extra)
+
+
+def load(noun: Noun) -> Command:
+    """Import a noun's module and build its commands."""
+    app: typer.Typer = importlib.import_module(noun.module).app
+    command = typer.main.get_group(app) if noun.verbs else typer.main.get_command(app)
+    command.name = noun.name
+    return command
+
+
+def describe(error: Exception) -> str:
+    """One line for people: what failed, and what to do next where that is not plain."""
+    if isinstance(error, BkctlError):
+        return f"error: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (type(error) is RuntimeError and "start new thread" in text):
+        return f"error: the system gives no more memory or threads{f' ({text})' if text else ''}; {LIMITS}"
+    return (
+        f"error: unexpected {type(error).__name__}{f': {text}' if text else ''} "
+        "(a bug in bkctl; run again with --debug for the traceback)"
+    )
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line in this process and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files may hold bytes that the terminal's encoding cannot show.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    own = sys.stderr
+    # Errors and logs repeat what files, metadata and other programs say.
+    sys.stderr = escaping(own)
+    try:
+        typer.main.get_command(app)(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    finally:
+        sys.stderr = own
+    return 0
+
+
+def _say(line: str) -> None:
+    # One line, whatever is in it: a line end in an answer must not look like a message of this program's own.
+    sys.stderr.write(f"bkctl: {escaped(line)}\n")
+
+
+def _shell_in_use() -> str:
+    return os.path.basename(os.environ.get("SHELL", ""))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version_line())
+        raise typer.Exit
+
+
+convert_plain_values_directly()
+
+app = typer.Typer(
+    name="bkctl",
+    cls=RootGroup,
+    help=WHAT_IT_IS,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
+    ] = False,
+    install_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Install completion for a shell.", is_eager=True, callback=typer.completion.install_callback
+        ),
+    ] = None,
+    show_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Print the completion script of a shell.",
+            is_eager=True,
+            callback=typer.completion.show_callback,
+        ),
+    ] = None,
+) -> None:
+    """Declares the global options; their work is done in RootGroup and in the callbacks."""

@@ -1,0 +1,1 @@
+"""``bkctl gc``: ``app`` has the noun, the other modules have verbs and rows."""

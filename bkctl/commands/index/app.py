@@ -1,0 +1,166 @@
+"""``bkctl index``: where entries are, and what a bookie knows of its ledgers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.options import (
+    EntryOption,
+    LedgerOption,
+    OutputOption,
+    PathsArgument,
+    noun_app,
+    schema_option,
+)
+from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.commands.frame.targets import paths_or_default, split_targets
+from bkctl.commands.index import check, rebuild, write
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.scan.files.indexes import get_index_entry, list_index_ledgers, scan_index
+from bkctl.scan.files.paths import directories
+from bkctl.scan.index import IndexDamage
+from bkctl.vfs import PosixFileSystem
+
+app = noun_app("[offline] [reads] [writes] Location and ledger indexes: RocksDB or .idx files.")
+
+LOCATION_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the index; a log id means something only with it"),
+    Key("ledger", "int", "ledger id"),
+    Key("entry", "int", "entry id"),
+    Key("log_id", "int", "entry log, decimal"),
+    Key("offset", "int", "offset of the entry's body in the log"),
+)
+
+LEDGERS_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the index"),
+    Key("ledger", "int", "ledger id"),
+    Key("fenced", "bool", "whether writers are shut out"),
+    Key("master_key", "string or null", "hexadecimal, with --show-secrets"),
+    Key("explicit_lac", "int or null", "explicit last add confirmed"),
+    Key("limbo", "bool", "whether a missing entry means that it is unknown"),
+    Key("key_bytes", "int", "16 for a row that Java's index rebuild wrote, 8 otherwise"),
+)
+
+
+class _Findings:
+    """Tells damaged rows on stderr and remembers the exit code."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+
+    def watch(self, rows: Iterator[Any]) -> Iterator[Any]:
+        for row in rows:
+            if not isinstance(row, IndexDamage):
+                yield row
+                continue
+            self.exit_code = 1
+            where = f" row {row.key_hex}" if row.key_hex else ""
+            at = f" at {row.offset}" if row.offset is not None else ""
+            sys.stderr.write(f"bkctl: {row.path}: damage{where}{at}: {row.reason}\n")
+
+
+@app.command("scan")
+def scan_command(
+    paths: PathsArgument,
+    ledger: LedgerOption = None,
+    entry: EntryOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LOCATION_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Every location in the index, in order of ledger and entry.
+
+    The databases are opened without a lock and without leaving a file behind, a running bookie's included.
+    A row that does not decode is told on stderr, and the exit code is 1.
+
+    Examples:
+
+      bkctl index scan /data/bookie/ledgers --ledger 42
+
+      bkctl index scan /data/bookie -o csv
+    """
+    if entry is not None and ledger is None:
+        raise UsageError("--entry needs --ledger")
+    findings = _Findings()
+    rows = scan_index(PosixFileSystem(), _found(paths), ledger=ledger, entries=entry)
+    with progress("reading the index", streams_rows=True):
+        write_rows(findings.watch(rows), LOCATION_SCHEMA, output)
+    raise typer.Exit(findings.exit_code)
+
+
+def _found(paths: list[str]) -> list[str]:
+    found = [directory.path for directory in directories(PosixFileSystem(), paths) if directory.indexes]
+    if not found:
+        raise NotFoundError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
+    return found
+
+
+@app.command("ledgers")
+def ledgers_command(
+    paths: PathsArgument,
+    every_row: Annotated[
+        bool, typer.Option("--every-row", help="Show the second, 16-byte row of a ledger too.")
+    ] = False,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LEDGERS_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Every ledger in the index: fenced, explicit LAC, limbo.
+
+    Examples:
+
+      bkctl index ledgers /data/bookie/ledgers
+
+      bkctl index ledgers /data/bookie --show-secrets -o json
+    """
+    findings = _Findings()
+    found = list_index_ledgers(PosixFileSystem(), _found(paths), every_row=every_row)
+    rows = (
+        {
+            "dir": row.dir,
+            "ledger": row.ledger,
+            "fenced": row.fenced,
+            "master_key": row.master_key.hex() if show_secrets else None,
+            "explicit_lac": row.explicit_lac,
+            "limbo": row.limbo,
+            "key_bytes": row.key_bytes,
+        }
+        for row in findings.watch(found)
+    )
+    write_rows(rows, LEDGERS_SCHEMA, output)
+    raise typer.Exit(findings.exit_code)
+
+
+@app.command("get")
+def get_command(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="LEDGER ENTRY [PATH...]", help="The entry, and where to look.")
+    ],
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LOCATION_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Where one entry is. Exit code 6 when the index has no such entry.
+
+    An index that cannot be read is an error (7), never "no such entry".
+
+    Examples:
+
+      bkctl index get 42 17 /data/bookie/ledgers
+    """
+    paths, ids = split_targets(targets, int)
+    if len(ids) != 2:
+        raise UsageError("name the ledger and the entry: bkctl index get LEDGER ENTRY [PATH...]")
+    rows = get_index_entry(PosixFileSystem(), _found(paths_or_default(paths)), *ids)
+    if len(rows) == 1:
+        write_one(rows[0], LOCATION_SCHEMA, output)
+    else:
+        write_rows(rows, LOCATION_SCHEMA, output)
+
+
+check.register(app)
+rebuild.register(app)
+write.register(app)

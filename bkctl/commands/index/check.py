@@ -1,0 +1,143 @@
+"""``bkctl index check``: the location index against the entry logs, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
+from bkctl.commands.frame.known_cluster import ClusterWords, known_cluster
+from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.config.byte_size import parse_byte_size
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.index.check.finding import Finding
+
+CHECK_SCHEMA: Schema = (
+    Key("kind", "string", "what is wrong: dangling_location, missing_location, ..."),
+    Key("severity", "string", "damage, or note for what is natural or repairs itself"),
+    Key("dir", "string", "directory of the index, or of the damaged log"),
+    Key("ledger", "int or null", "ledger id"),
+    Key("entry", "int or null", "entry id"),
+    Key("log_id", "int or null", "entry log, decimal"),
+    Key("offset", "int or null", "offset of the entry's body in the log, or of the damage"),
+    Key("detail", "string", "the evidence"),
+    *NEXT_KEYS,
+)
+
+MEMORY_DEFAULT = "256M"
+_MEMORY_MIN = 1 << 20
+
+
+class CheckDigest(StrEnum):
+    """Values of ``--digest``."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+def _parse_memory(text: str) -> int:
+    """At least 1 MiB. Raises ValueError."""
+    size = parse_byte_size(text)
+    if size < _MEMORY_MIN:
+        raise ValueError(f"{text!r} is less than 1M.")
+    return size
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app of ``bkctl index``."""
+    app.command("check")(check_command)
+
+
+def check_command(
+    context: typer.Context,
+    paths: PathsArgument,
+    digest: Annotated[
+        CheckDigest,
+        typer.Option("--digest", help="auto: an entry that fails its digest does not count as a copy."),
+    ] = CheckDigest.AUTO,
+    ledger_metadata: LedgerMetadataOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    memory: Annotated[
+        int,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            parser=_parse_memory,
+            help="Memory for rows, beside some 150 MB for the program and the database's cache.",
+        ),
+    ] = MEMORY_DEFAULT,  # type: ignore[assignment]
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(CHECK_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] Check the index against the entry logs, and the logs against the index.
+
+    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
+    know are taken for garbage of deleted ledgers, unless --metadata-uri or --ledger-metadata says that they
+    exist; the metadata of another cluster are refused (4). What the journal brings back at the next start is
+    a note; an entry that stands only in a journal in front of the last mark, which no start replays, is lost
+    to readers, and is damage. Other directories of the same bookie are found by its cookie. Beside a running
+    bookie entries that it is just writing or moving may be found wrong.
+
+    Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
+
+    Examples:
+
+      bkctl index check /data/bookie/ledgers
+
+      bkctl index check /data/bookie --ledger-metadata zk.json --memory 1G -o ndjson
+    """
+    from bkctl.admin.index.check.check import CheckOptions, check_spaces
+    from bkctl.admin.ledgers.known_ledgers import metadata_in
+    from bkctl.admin.logs.digests import digest_book
+    from bkctl.directories.index_spaces import index_spaces
+    from bkctl.scan.files.paths import directories
+
+    filesystem = PosixFileSystem()
+    spaces = index_spaces(filesystem, directories(filesystem, paths))
+    words = ClusterWords(ledger_metadata, False, conf, override, metadata_uri)
+    found = _Findings(words.again(context))
+    with known_cluster(context, words) as cluster:
+        find = (lambda ledger: metadata_in(cluster, ledger)) if cluster.is_asked else None
+        book = digest_book(filesystem, mode=digest.value, find=find)
+        options = CheckOptions(book, None, memory, cluster)
+        with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
+            rows = check_spaces(filesystem, spaces, options, advance)
+            write_rows(found.watch(rows), CHECK_SCHEMA, output)
+    raise typer.Exit(found.exit_code)
+
+
+class _Findings:
+    """Rows as they come, and the exit code that they make."""
+
+    def __init__(self, metadata: tuple[str, ...]) -> None:
+        self.exit_code = 0
+        self._metadata = metadata
+
+    def watch(self, findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
+        from bkctl.admin.index.check.next_steps import next_step
+
+        for finding in findings:
+            severity = finding.severity.value
+            if severity == "damage":
+                self.exit_code = 1
+            yield {
+                "kind": finding.kind.value,
+                "severity": severity,
+                "dir": finding.dir,
+                "ledger": finding.ledger,
+                "entry": finding.entry,
+                "log_id": finding.log_id,
+                "offset": finding.offset,
+                "detail": finding.detail,
+                **next_keys(next_step(finding, self._metadata)),
+            }

@@ -1,0 +1,222 @@
+"""``bkctl index rebuild``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.known_cluster import ClusterWords, TrustDumpOption, known_cluster
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathArgument, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.config.byte_size import parse_byte_size
+from bkctl.errors import UsageError
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
+    from bkctl.directories.placement import Placement
+
+REBUILD_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the index"),
+    Key("rows", "int or null", "locations in the new index; null when they were not rebuilt"),
+    Key("ledgers", "int", "ledgers in the new index"),
+    Key("seconds", "number", "how long it took"),
+    Key("backup", "array", "of the old indexes that were kept"),
+    Key("differences", "array", "of {kind, ledger, detail}: what is not as it was, or not known any more"),
+)
+
+
+_Locations = Annotated[bool, typer.Option("--locations", help="Only where entries are.")]
+_Ledgers = Annotated[bool, typer.Option("--ledgers", help="Only what is known of ledgers.")]
+_All = Annotated[bool, typer.Option("--all", help="Both; the default.")]
+_Memory = Annotated[
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 256M, 1GiB.")
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", metavar="N", help="Processes; default: as many as processors, if --memory allows."
+    ),
+]
+_DigestMode = Annotated[
+    str, typer.Option("--digest", metavar="auto|off", help="Check entries' digests, or only the framing.")
+]
+_LedgerDirs = Annotated[
+    list[str] | None,
+    typer.Option("--ledger-dir", metavar="DIR", help="A ledger directory; all of them, in configured order."),
+]
+_IndexDirs = Annotated[
+    list[str] | None,
+    typer.Option("--index-dir", metavar="DIR", help="The index directory of each --ledger-dir."),
+]
+_Storage = Annotated[
+    str | None,
+    typer.Option("--storage", metavar="db|idx", help="Kind of index, where no trace of one is left."),
+]
+_AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Go on over damaged logs; mark ledgers that may lack entries.")
+]
+_DropOld = Annotated[
+    bool,
+    typer.Option(
+        "--drop-old",
+        help="Remove the old index after success; without --all, --locations or --ledgers: remove what "
+        "earlier rebuilds kept, and nothing else.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the noun."""
+    app.command("rebuild")(rebuild_command)
+
+
+def rebuild_command(
+    context: typer.Context,
+    path: PathArgument,
+    locations: _Locations = False,
+    ledgers: _Ledgers = False,
+    everything: _All = False,
+    memory: _Memory = "256M",  # type: ignore[assignment] # typer parses the default as well
+    jobs: _Jobs = None,
+    ledger_metadata: LedgerMetadataOption = None,
+    trust_dump: TrustDumpOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    digest: _DigestMode = "auto",
+    ledger_dir: _LedgerDirs = None,
+    index_dir: _IndexDirs = None,
+    storage: _Storage = None,
+    accept_loss: _AcceptLoss = False,
+    drop_old: _DropOld = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(REBUILD_SCHEMA)] = False,
+) -> None:
+    """[offline] [writes] Build the index anew from entry logs (and journals), verify it, swap it in.
+
+    The new index is built beside the old one and compared row by row with the logs; then the two change
+    places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
+    idx.BACKUP-<time>. After a kill the same command goes on from where it was. Refused while a bookie runs.
+
+    Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
+    in the logs or locations in the old index, unless the cluster proves that it was deleted: by
+    --metadata-uri, or by a dump (--ledger-metadata) that is complete and newer than the ledger. What nobody
+    knows of it is decided the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the
+    old index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
+    built with --accept-loss. Whatever differs from before is listed.
+
+    A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
+    its name until the command is run again.
+
+    Exit code 1 when something differs from before or is not known any more, 4 when a log is damaged, unless
+    --accept-loss, or the metadata are of another cluster.
+
+    Examples:
+
+      bkctl index rebuild /data/bookie --metadata-uri zk://host:2181/ledgers --yes
+
+      bkctl index rebuild /data/bookie --locations --memory 1GiB --ledger-metadata zk.json --yes
+    """
+    _check(digest, storage, jobs)
+    from bkctl.admin.index.rebuild.bookie_facts import with_cluster
+    from bkctl.directories.placement import find_placement
+
+    placement = find_placement(
+        PosixFileSystem(), path, ledger_dirs=ledger_dir or (), index_dirs=index_dir or (), kind=storage
+    )
+    chosen = locations or ledgers or everything
+    if drop_old and not chosen:
+        _drop_old(placement, dry_run=dry_run, yes=yes)
+        return
+    options = _options(
+        locations or everything or not chosen, ledgers or everything or not chosen, memory, digest
+    )
+    with known_cluster(
+        context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
+    ) as cluster:
+        options = with_cluster(PosixFileSystem(), options, cluster, [placement])
+        if not dry_run:
+            ask(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes=yes)
+        _run(placement, options, jobs, (accept_loss, drop_old, dry_run), output)
+
+
+def _check(digest: str, storage: str | None, jobs: int | None) -> None:
+    if digest not in ("auto", "off"):
+        raise UsageError(f"--digest {digest}: is neither auto nor off")
+    if storage not in (None, "db", "idx"):
+        raise UsageError(f"--storage {storage}: is neither db nor idx")
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs: at least 1")
+
+
+def _options(locations: bool, ledgers: bool, memory: int, digest: str) -> RebuildOptions:
+    from bkctl.admin.index.rebuild.options import RebuildOptions
+
+    return RebuildOptions(
+        locations=locations, ledgers=ledgers, memory_bytes=memory, phase=_phase, digest=digest
+    )
+
+
+def _phase(name: str, size_bytes: int) -> Any:
+    return progress(name, size_bytes)
+
+
+def _run(
+    placement: Placement,
+    options: RebuildOptions,
+    jobs: int | None,
+    flags: tuple[bool, bool, bool],
+    output: Any,
+) -> None:
+    from dataclasses import replace
+
+    from bkctl.admin.index.rebuild.rebuild import rebuild_index
+
+    accept_loss, drop_old, dry_run = flags
+    options = replace(options, accept_loss=accept_loss, drop_old=drop_old, dry_run=dry_run)
+    results = rebuild_index(placement, options, jobs)
+    rows = [_row(result) for result in results]
+    for result in results:
+        for difference in result.differences:
+            ledger = "" if difference.ledger is None else f"ledger {difference.ledger}: "
+            sys.stderr.write(f"bkctl: {result.dir}: {ledger}{difference.kind}: {difference.detail}\n")
+    if len(rows) == 1:
+        write_one(rows[0], REBUILD_SCHEMA, output)
+    else:
+        write_rows(rows, REBUILD_SCHEMA, output)
+    if any(result.is_alarming for result in results):
+        raise typer.Exit(1)
+
+
+def _row(result: RebuildResult) -> dict[str, Any]:
+    return {
+        "dir": result.dir,
+        "rows": result.rows,
+        "ledgers": result.ledgers,
+        "seconds": result.seconds,
+        "backup": list(result.backups),
+        "differences": [
+            {"kind": found.kind, "ledger": found.ledger, "detail": found.detail}
+            for found in result.differences
+        ],
+    }
+
+
+def _drop_old(placement: Placement, *, dry_run: bool, yes: bool) -> None:
+    from bkctl.admin.index.rebuild.rebuild import drop_old_indexes, old_indexes
+
+    paths = old_indexes(placement)
+    for path in paths:
+        sys.stderr.write(f"bkctl: {path}\n")
+    if not paths or dry_run:
+        return
+    ask(f"remove these {len(paths)} old indexes", yes=yes)
+    drop_old_indexes(placement, paths)

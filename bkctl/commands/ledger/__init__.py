@@ -1,0 +1,1 @@
+"""``bkctl ledger``: ``app`` has the noun, the other modules have verbs."""

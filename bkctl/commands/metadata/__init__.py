@@ -1,0 +1,1 @@
+"""``bkctl metadata``: ``app`` has the noun and its verbs, the other module has rows."""

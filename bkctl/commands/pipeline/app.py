@@ -1,0 +1,411 @@
+"""``bkctl pipeline``: questions to a fleet's files, answered by SQL over tables, here or on Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption
+from bkctl.commands.frame.options import (
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    noun_app,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.commands.pipeline.options import Chosen, EngineName, open_engine
+from bkctl.config.byte_size import parse_byte_size
+from bkctl.errors import UsageError
+from bkctl.extras import need
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.pipeline.job import Job
+    from bkctl.pipeline.results import Outcome
+
+app = noun_app("[offline] [reads] [writes] Fleet-wide audits over what bookies have on disk.")
+
+#: Rows of a table of findings that a terminal shows.
+_ROWS_SHOWN = 20
+
+LIST_SCHEMA: Schema = (
+    Key("name", "string", "the job"),
+    Key("summary", "string", "what it tells"),
+    Key("metadata", "string", "whether it needs --metadata: needed, optional"),
+    Key("options", "array of strings", "options of 'pipeline run' that it heeds"),
+    Key("reads", "array of strings", "tables that it reads"),
+    Key("writes", "array of strings", "tables that it writes"),
+)
+
+RUN_SCHEMA: Schema = (
+    Key("job", "string", "the job"),
+    Key("verdict", "string", "clean, found, unexamined (a part could not be judged)"),
+    Key("exit_code", "int", "0, 1, 3"),
+    Key("found", "array of strings", "counts that decided the verdict"),
+    Key("counts", "object", "the row of table summary"),
+    Key("guards", "array of strings", "what was taken for granted, or was not given"),
+    Key("engine", "string", "local or spark"),
+    Key("seconds", "number", "how long it took"),
+    Key("started_ms", "int", "when it began, milliseconds since 1970"),
+    Key("out", "string", "directory of the tables and of summary.json"),
+    Key("paths", "array of strings", "what was read"),
+    Key("metadata", "string or null", "metadata of before the files were read"),
+    Key("metadata_after", "string or null", "metadata of after; null when only read once"),
+    Key("parameters", "object", "the options in effect"),
+    Key("tables", "array", "of {name, role (input, result), path, rows, bytes}"),
+    Key("unread_indexes", "array of strings", "directories whose index could not be read"),
+    Key("logs_gone", "int", "entry logs that went away while files were read"),
+    Key("version", "string", "version of bkctl"),
+)
+
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="A job: 'bkctl pipeline list'.")
+]
+_Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH",
+        show_default=False,
+        help="Directories of bookies, folders that hold several, or the --out of an earlier run.",
+    ),
+]
+_Out = Annotated[
+    str,
+    typer.Option("--out", metavar="DIR", show_default=False, help="Directory for tables and summary.json."),
+]
+_Metadata = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        metavar="FILE|URI",
+        help="Ledger metadata: a dump ('bkctl metadata dump'), a metadata URI, which is read before the "
+        "files and again after them, or the --out of a run that kept all columns of tables ledgers and "
+        "fragments. Default: BKCTL_METADATA_URI, for a job that needs it.",
+    ),
+]
+_MetadataAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata-after", metavar="FILE|URI", help="A second dump, of after the files were copied."
+    ),
+]
+_Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", metavar="auto|local|spark", help="auto: local up to 50 GB of logs, else Spark."),
+]
+_Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Spark's master: local[4], spark://..., yarn, sc://host:port."
+    ),
+]
+_Report = Annotated[
+    str | None,
+    typer.Option("--report", metavar="FILE", help="Also write one HTML page with tables and plots."),
+]
+_Complete = Annotated[
+    bool,
+    typer.Option(
+        "--complete", help="replication-audit: what was given is all there is; other bookies hold nothing."
+    ),
+]
+_BookiesGone = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bookies-gone", metavar="ID[,ID]", help="replication-audit: these bookies count as holding nothing."
+    ),
+]
+_Threshold = Annotated[
+    str,
+    typer.Option(
+        "--threshold", metavar="SHARE", help="garbage: compact logs with a smaller share of live bytes."
+    ),
+]
+_Budget = Annotated[
+    int,
+    typer.Option(
+        "--budget",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="garbage: bytes that may be copied in a directory, 100GiB; 0: no bound.",
+    ),
+]
+_Top = Annotated[int, typer.Option("--top", metavar="N", help="stats: rows of the list of largest ledgers.")]
+_Entries = Annotated[
+    bool, typer.Option("--entries", help="inventory: also a row for every entry (some 15 bytes each).")
+]
+_Bookie = Annotated[
+    str | None,
+    typer.Option("--bookie", metavar="ID", help="Whose directories these are, in place of their cookies."),
+]
+_Digest = Annotated[
+    str,
+    typer.Option(
+        "--digest", metavar="auto|off|TYPE", help="How entries' digests are checked, by jobs that do."
+    ),
+]
+_Jobs = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", help="Processes and threads; default: processors.")
+]
+_Memory = Annotated[
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 512M, 4GiB.")
+]
+_AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="index-rebuild: go on over damaged logs, mark what may lack entries."),
+]
+
+
+@app.callback()
+def noun() -> None:
+    """[offline] [reads] [writes] Fleet-wide audits over what bookies have on disk."""
+
+
+@app.command("list")
+def list_command(
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] The jobs: what each tells, needs, reads and writes.
+
+    Examples:
+
+      bkctl pipeline list
+
+      bkctl pipeline list -o json | jq '.[].name'
+    """
+    from bkctl.pipeline.jobs.catalogue import JOBS
+    from bkctl.pipeline.jobs.index_rebuild import REBUILD, REBUILD_TABLE
+
+    rows = [_job_row(job) for job in JOBS.values()]
+    rows.append(
+        {
+            **_job_row(REBUILD),
+            "options": ["accept_loss", "dry_run", "yes"],
+            "writes": [REBUILD_TABLE],
+        }
+    )
+    if chosen_format(output) is Format.TABLE:
+        rows = [{key: row[key] for key in ("name", "summary", "metadata")} for row in rows]
+    write_rows(rows, LIST_SCHEMA, output)
+
+
+def _job_row(job: Job) -> dict[str, Any]:
+    from bkctl.pipeline.job import option_of
+
+    return {
+        "name": job.name,
+        "summary": job.summary,
+        "metadata": "needed" if job.needs_metadata else "optional",
+        "options": [option_of(name) for name in job.parameters if name != "now_ms"],
+        "reads": [item.name for item in job.inputs],
+        "writes": [result.name for result in job.results],
+    }
+
+
+@app.command("run")
+def run_command(
+    name: _Name,
+    paths: _Paths,
+    out: _Out,
+    metadata: _Metadata = None,
+    metadata_after: _MetadataAfter = None,
+    engine: _Engine = EngineName.AUTO,
+    master: _Master = None,
+    report: _Report = None,
+    complete: _Complete = False,
+    bookies_gone: _BookiesGone = None,
+    threshold: _Threshold = "0.8",
+    budget: _Budget = "0",  # type: ignore[assignment] # typer parses the default as well
+    top: _Top = 20,
+    entries: _Entries = False,
+    bookie: _Bookie = None,
+    digest: _Digest = "auto",
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    jobs: _Jobs = None,
+    memory: _Memory = "2GiB",  # type: ignore[assignment] # typer parses the default as well
+    accept_loss: _AcceptLoss = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(RUN_SCHEMA)] = False,
+) -> None:
+    """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
+
+    Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
+    counts. DIR can be a PATH of a later run: make an 'inventory' on every bookie, collect the tables, and run
+    replication-audit, garbage, orphans or stats over them (other jobs over what they wrote themselves), one
+    set a bookie, with --metadata of before the inventories and --metadata-after of after them.
+
+    Nothing is called missing that may only not be known yet: what comes behind the last add confirmed of an
+    open ledger, what changed between two readings of metadata, a bookie whose directories were not given.
+
+    Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what.
+
+    Examples:
+
+      bkctl pipeline run replication-audit /backup/bookie* --metadata cluster.json --out audit
+
+      bkctl pipeline run verify /data/bookie --metadata zk://host:2181/ledgers --out v --report v.html
+
+      bkctl pipeline run garbage /data/* --metadata cluster.json --out g --threshold 0.5 -o json
+    """
+    from bkctl.pipeline.job import REBUILD_NAME
+
+    need("bkctl pipeline run", "pyarrow", "duckdb")
+    secret = read_password(password, password_file, password_hex)
+    where = (tuple(paths), out, metadata, metadata_after, engine, master)
+    chosen = Chosen(*where, digest, secret, bookie, jobs, memory)
+    parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
+    if name == REBUILD_NAME:
+        from bkctl.commands.pipeline.index_rebuild import run_rebuild
+        from bkctl.pipeline.jobs.index_rebuild import REBUILD
+
+        job = REBUILD
+        _refuse(name, _given(parameters) + _switched_on(report=report is not None))
+        outcome = run_rebuild(chosen, accept_loss=accept_loss, dry_run=dry_run, yes=yes)
+    else:
+        from bkctl.pipeline.jobs.catalogue import job_named
+
+        job = job_named(name)
+        _refuse(name, _switched_on(dry_run=dry_run, accept_loss=accept_loss))
+        outcome = _run(job, chosen, parameters, report)
+    _show(job, outcome, output)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _parameters(
+    complete: bool, gone: list[str] | None, threshold: str, budget: int, top: int, entries: bool
+) -> dict[str, Any]:
+    """Options of jobs, for ``Parameters``. Raises UsageError."""
+    try:
+        share = float(threshold)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UsageError(f"--threshold {threshold}: is not a number above 0 and at most 1")
+    if top < 1:
+        raise UsageError(f"--top {top}: at least 1")
+    names = [name for text in gone or () for name in text.split(",") if name]
+    return {
+        "complete": complete,
+        "bookies_gone": tuple(names),
+        "threshold": share,
+        "budget_bytes": budget,
+        "top": top,
+        "entries": entries,
+    }
+
+
+def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | None) -> Outcome:
+    from bkctl.clock import SystemClock
+    from bkctl.pipeline.job import Parameters
+    from bkctl.pipeline.run import Request, run_job
+    from bkctl.pipeline.survey import survey
+    from bkctl.pipeline.tables.options import TableOptions
+
+    _refuse(job.name, [option for option in _given(parameters) if option not in job.parameters])
+    if report is not None:
+        _check_writable(report)
+    request = Request(
+        job,
+        chosen.paths,
+        chosen.out,
+        chosen.metadata or (os.environ.get("BKCTL_METADATA_URI") if job.needs_metadata else None),
+        chosen.metadata_after,
+        Parameters(**parameters, now_ms=SystemClock().time_ms()),
+        TableOptions(damage="rows", digest=chosen.digest, password=chosen.password, bookie=chosen.bookie),
+    )
+    filesystem = PosixFileSystem()
+    surveyed = survey(filesystem, chosen.paths)
+    with open_engine(chosen, surveyed) as engine:
+        outcome = run_job(filesystem, engine, request, surveyed, _phase, _queries)
+    if report is not None:
+        from bkctl.pipeline.report import write_report
+
+        write_report(outcome, job, report)
+    return outcome
+
+
+def _refuse(name: str, unheeded: list[str]) -> None:
+    """Raises UsageError when options were given that a job does not heed."""
+    from bkctl.pipeline.job import option_of
+
+    if unheeded:
+        raise UsageError(f"{name} does not heed --{option_of(unheeded[0]).replace('_', '-')}")
+
+
+def _given(parameters: dict[str, Any]) -> list[str]:
+    """Names of the options that are not as they are by themselves."""
+    from bkctl.pipeline.job import Parameters
+
+    standard = Parameters()
+    return [name for name, value in parameters.items() if value != getattr(standard, name)]
+
+
+def _switched_on(**options: bool) -> list[str]:
+    return [name for name, on in options.items() if on]
+
+
+def _check_writable(path: str) -> None:
+    from bkctl.pipeline.local_paths import refuse_urls
+
+    refuse_urls("--report", path)
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise UsageError(f"--report {path}: name a file in a directory that is there")
+
+
+def _phase(name: str, size_bytes: int) -> Any:
+    return progress(name, size_bytes or None)
+
+
+def _queries(name: str, count: int) -> Any:
+    return progress(name, count, counts="queries")
+
+
+def _as_row(outcome: Outcome) -> dict[str, Any]:
+    row = outcome.as_row()
+    return {key.key: row[key.key] for key in RUN_SCHEMA}
+
+
+def _show(job: Job, outcome: Outcome, output: Format | None) -> None:
+    """The outcome; on a terminal with its counts in words and the first rows of what was found."""
+    row = _as_row(outcome)
+    if chosen_format(output, one=True) is not Format.TABLE:
+        write_one(row, RUN_SCHEMA, output)
+        return
+    from bkctl.pipeline.results import first_rows, for_people
+
+    head = {key: row[key] for key in ("job", "verdict", "engine", "seconds", "out")}
+    write_one(head, RUN_SCHEMA, Format.TABLE)
+    counts = [
+        {"count": column.name, "value": for_people(outcome.counts[column.name]), "meaning": column.meaning}
+        for column in job.result("summary").columns
+    ]
+    names = (Key("count", "string", ""), Key("value", "number", ""), Key("meaning", "string", ""))
+    sys.stdout.write("\n")
+    write_rows(counts, names, Format.TABLE)
+    for result in job.results:
+        if not result.shown or not outcome.table(result.name).rows:
+            continue
+        total = outcome.table(result.name).rows
+        shown = f", the first {_ROWS_SHOWN}" if total > _ROWS_SHOWN else ""
+        sys.stdout.write(f"\n{result.name}: {result.summary} ({total}{shown})\n")
+        columns = tuple(Key(column.name, column.type, column.meaning) for column in result.columns)
+        rows = first_rows(outcome, result, result.order, _ROWS_SHOWN)
+        shown_rows = [{name: for_people(value) for name, value in row.items()} for row in rows]
+        write_rows(shown_rows, columns, Format.TABLE)
+    for guard in outcome.guards:
+        sys.stderr.write(f"bkctl: note: {guard}\n")
+    if outcome.found_of(job) and job.advice:
+        sys.stderr.write(f"bkctl: next: {job.advice}\n")

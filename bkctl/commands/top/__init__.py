@@ -1,0 +1,1 @@
+"""``bkctl top``: ``app`` has the command, ``keys`` what it prints."""

@@ -1,0 +1,87 @@
+"""What lies in a bookie's directories before it starts: cookies, data, layouts it cannot start on.
+
+Source: ``BookieImpl.checkDirectoryStructure``, ``LegacyCookieValidation``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from posixpath import join
+
+from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.config.bookie import DirectorySettings
+from bkctl.directories.cookie_rules import DirectoryFacts
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
+from bkctl.vfs import FileSystem
+
+_OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
+#: A half-made cookie that a crash left behind.
+_HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
+
+
+def every_directory(directories: DirectorySettings) -> list[str]:
+    """Journal, ledger and index directories, each once, as cookies are stamped."""
+    names = (*directories.journals, *directories.ledgers, *directories.index_places)
+    return list(dict.fromkeys(names))
+
+
+def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:
+    """What :func:`bkctl.directories.cookie_rules.decide` wants to know of every directory; writes nothing.
+
+    Raises RefusedError for directories that DbLedgerStorage can not start on (a layout older than 3, another
+    storage's index), CorruptionError naming a VERSION file that does not parse, StorageError.
+    """
+    places = set(directories.index_places)
+    return [directory_facts(filesystem, path, path in places) for path in every_directory(directories)]
+
+
+def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -> DirectoryFacts:
+    """One configured directory; ``holds_index``: DbLedgerStorage keeps an index in it. Raises as
+    :func:`examine`.
+    """
+    path = current(directory)
+    status = filesystem.status(path)
+    if status is None:
+        refuse_old_layout(filesystem, directory)
+        return DirectoryFacts(directory, None, is_empty=True)
+    if not status.is_dir:
+        raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
+    names = filesystem.names(path)
+    found = inspect_directory(filesystem, path)
+    if holds_index and "idx" in found.indexes and "locations" not in found.indexes:
+        raise RefusedError(
+            f"{path}: holds an index of SortedLedgerStorage or InterleavedLedgerStorage; this bookie would "
+            "find none of its ledgers. Convert it first (`bookkeeper shell convert-to-db-storage`)"
+        )
+    return DirectoryFacts(
+        directory,
+        _read_cookie(filesystem, join(path, COOKIE_NAME)) if COOKIE_NAME in names else None,
+        is_empty=holds_nothing(names),
+        holds_data=bool(found.logs or found.journals or found.indexes),
+    )
+
+
+def holds_nothing(names: Iterable[str]) -> bool:
+    """Whether there is nothing among the files of a directory but a cookie, or half of one."""
+    return all(name == COOKIE_NAME or _HALF_COOKIE.fullmatch(name) for name in names)
+
+
+def refuse_old_layout(filesystem: FileSystem, directory: str) -> None:
+    """Raises RefusedError when a directory holds a bookie's files itself, without ``current``."""
+    if filesystem.status(directory) is None:
+        return
+    old = [name for name in filesystem.names(directory) if _OLD_LAYOUT.fullmatch(name)]
+    if old:
+        raise RefusedError(
+            f"{directory}: holds {old[0]} itself and has no directory `{CURRENT}`: a layout older than 3. "
+            "Name the right directory, or upgrade with BookKeeper's own `bookkeeper upgrade --upgrade`"
+        )
+
+
+def _read_cookie(filesystem: FileSystem, path: str) -> Cookie:
+    try:
+        return decode_cookie(read_small(filesystem, path))
+    except CorruptionError as error:
+        raise error.located(path) from error

@@ -1,0 +1,36 @@
+"""How long work reports while it goes on: callbacks that a verb is given, and numbers with their nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from bkctl.errors import StorageError
+
+#: Told how many bytes were done since it was told last.
+Advance = Callable[[int], None]
+
+#: Told of a file that cannot be opened, so that the others are done all the same.
+Failed = Callable[[StorageError], None]
+
+#: ``phase(name, bytes)``: a context in which progress is told as bytes done.
+Phase = Callable[[str, int], AbstractContextManager[Advance]]
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: ``1 entry``, ``2 entries``; without a plural the noun gets an s."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def nobody(_: int) -> None:
+    """Progress that nobody follows."""
+
+
+def fail(error: StorageError) -> None:
+    """A file that cannot be opened ends the work."""
+    raise error
+
+
+def silent_phase(_: str, __: int) -> AbstractContextManager[Advance]:
+    """A phase that nobody follows."""
+    return nullcontext(nobody)

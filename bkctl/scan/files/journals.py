@@ -1,0 +1,255 @@
+"""Journals: list, scan, verify."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.last_mark import ZERO_MARK, LastMark
+from bkctl.errors import NotFoundError, StorageError
+from bkctl.reporting import Advance, Failed, fail, nobody
+from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
+from bkctl.scan.damage import Damage, Verdict
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.files.loss import LossTracker
+from bkctl.scan.files.verdicts import FileVerdict
+from bkctl.scan.journal import JournalScan, judged, read_head, unsynced_from
+from bkctl.scan.proof import Evidence
+from bkctl.scan.steady_file import SteadyFile
+from bkctl.vfs import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSummary:
+    """One row of ``journal list``; ``version`` None where the header cannot be read."""
+
+    dir: str
+    journal_id: int
+    path: str
+    bytes: int
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntries:
+    """Data entries of one journal with their digests."""
+
+    journal: JournalFile
+    entries: CheckedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class JournalMarked:
+    """A record of a journal that is not a data entry."""
+
+    journal: JournalFile
+    record: MarkedRecord
+
+
+def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> Iterator[JournalSummary]:
+    """One summary per journal; only headers are read."""
+    for journal in journals:
+        file = SteadyFile(filesystem.open(journal.path))
+        try:
+            head = read_head(file)
+        finally:
+            file.close()
+        known = not head.damage and not (head.short and file.size_bytes < 8)
+        yield JournalSummary(
+            journal.directory,
+            journal.journal_id,
+            journal.path,
+            file.size_bytes,
+            head.version if known else None,
+        )
+
+
+class MarkFinder:
+    """Where, in each journal, holes are explained by a power cut. ``mark`` given by the caller wins."""
+
+    def __init__(self, filesystem: FileSystem, mark: LastMark | None = None) -> None:
+        self._filesystem = filesystem
+        self._mark = mark
+        self._directories: dict[str, tuple[int, LastMark | None]] = {}
+
+    def unsynced_from(self, journal: JournalFile) -> int | None:
+        """Offset from which a hole in ``journal`` is a trace of a power cut, None if nowhere."""
+        directory = journal.directory
+        if directory not in self._directories:
+            here = inspect_directory(self._filesystem, directory)
+            newest = max((other.journal_id for other in here.journals), default=journal.journal_id)
+            mark = self._mark or last_mark_of(self._filesystem, here)
+            self._directories[directory] = (newest, mark)
+        newest, mark = self._directories[directory]
+        return unsynced_from(journal.journal_id, newest, mark)
+
+
+def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile]) -> list[BookieDirectory]:
+    """Return the directories that the journals are in. Raises StorageError."""
+    paths = sorted({journal.directory for journal in journals})
+    return [inspect_directory(filesystem, path) for path in paths]
+
+
+def scans_behind_mark(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
+) -> Iterator[tuple[JournalScan, int]]:
+    """Each journal that may hold records behind the last mark, opened, and the offset from which they are.
+
+    ``ledger_dirs`` are the bookie's, as far as they are known: their marks count wherever they are. One that
+    a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    """
+    for directory in directories:
+        mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
+        for journal in directory.journals:
+            if journal.journal_id < mark.journal_id:
+                continue
+            try:
+                scan = JournalScan(filesystem, journal.path)
+            except NotFoundError:
+                continue
+            with scan:
+                yield scan, mark.offset if journal.journal_id == mark.journal_id else 0
+
+
+def replayed_records(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
+) -> Iterator[EntryBatch | MarkedRecord]:
+    """Yield what the next start replays: entries and other records behind the last mark.
+
+    ``ledger_dirs`` are as in :func:`scans_behind_mark`. As in Java, damage ends the replay of its journal.
+    Raises StorageError.
+    """
+    for scan, start in scans_behind_mark(filesystem, directories, ledger_dirs):
+        for item in scan:
+            if isinstance(item, Damage):
+                if item.end > start:
+                    break
+            elif isinstance(item, EntryBatch):
+                yield item.split(bisect_left(item.starts, start - item.base))[1]
+            elif isinstance(item, MarkedRecord) and item.offset >= start:
+                yield item
+
+
+def journals_before_mark(
+    filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
+) -> list[tuple[JournalFile, int]]:
+    """Return each kept journal with records in front of the last mark, and the offset where they end.
+
+    ``ledger_dirs`` are as in :func:`scans_behind_mark`. The entries were in the entry logs when the mark was
+    set; no start replays them. Raises StorageError.
+    """
+    found = []
+    for directory in directories:
+        mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
+        for journal in directory.journals:
+            end = mark.offset if journal.journal_id == mark.journal_id else journal.size_bytes
+            if journal.journal_id <= mark.journal_id and end > 0:
+                found.append((journal, end))
+    return found
+
+
+def survey_journals(
+    filesystem: FileSystem, journals: Iterable[JournalFile], book: DigestBook, wanted: Wanted = ALL
+) -> None:
+    """Let the book settle digest types from the journals' entries; one that cannot be opened tells later."""
+    if not book.needs_survey:
+        return
+    for journal in journals:
+        try:
+            scan = JournalScan(filesystem, journal.path)
+        except (NotFoundError, StorageError):
+            continue
+        with scan:
+            survey(scan, book, wanted)
+    book.close_survey()
+
+
+def scan_journals(
+    filesystem: FileSystem,
+    journals: list[JournalFile],
+    book: DigestBook,
+    wanted: Wanted = ALL,
+    *,
+    mark: LastMark | None = None,
+    advance: Advance = nobody,
+    failed: Failed = fail,
+) -> Iterator[JournalEntries | JournalMarked | Damage]:
+    """Records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
+
+    ``failed`` is told of journals that cannot be opened.
+    """
+    survey_journals(filesystem, journals, book, wanted)
+    marks = MarkFinder(filesystem, mark)
+    for journal in journals:
+        try:
+            scan = _open(filesystem, journal, book, marks)
+        except NotFoundError:
+            continue  # a running bookie trimmed it since it was listed
+        except StorageError as error:
+            failed(error)
+            continue
+        with scan:
+            yield from scan.head.damage
+            for item in judged(checked(scan, scan.records, book, wanted), scan.unsynced_from):
+                if isinstance(item, CheckedBatch):
+                    yield JournalEntries(journal, item)
+                elif isinstance(item, MarkedRecord):
+                    if wanted.entries is None and wanted.ledger in (None, item.ledger):
+                        yield JournalMarked(journal, item)
+                elif isinstance(item, Damage):
+                    yield item
+        advance(journal.size_bytes)
+
+
+def _open(filesystem: FileSystem, journal: JournalFile, book: DigestBook, marks: MarkFinder) -> JournalScan:
+    return JournalScan(
+        filesystem,
+        journal.path,
+        Evidence(digesters=book.digesters),
+        unsynced_from=marks.unsynced_from(journal),
+    )
+
+
+def verify_journals(
+    filesystem: FileSystem,
+    journals: list[JournalFile],
+    book: DigestBook,
+    *,
+    mark: LastMark | None = None,
+    advance: Advance = nobody,
+    failed: Failed = fail,
+) -> Iterator[FileVerdict]:
+    """One verdict per journal. ``failed`` is told of journals that cannot be opened."""
+    survey_journals(filesystem, journals, book)
+    marks = MarkFinder(filesystem, mark)
+    for journal in journals:
+        try:
+            scan = _open(filesystem, journal, book, marks)
+        except NotFoundError:
+            continue  # as in scan_journals
+        except StorageError as error:
+            failed(error)
+            continue
+        with scan:
+            yield _verify(scan, book)
+        advance(journal.size_bytes)
+
+
+def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
+    tracker = LossTracker(scan.file.path)
+    for damage in scan.head.damage:
+        tracker.damaged(damage)
+    for item in judged(checked(scan, scan.records, book), scan.unsynced_from):
+        if isinstance(item, CheckedBatch):
+            tracker.entries(item)
+        elif isinstance(item, MarkedRecord):
+            tracker.salvaged(item.framed_bytes, records=0 if item.ledger < 0 else 1)
+        elif isinstance(item, Damage):
+            tracker.damaged(item)
+        elif item.kind == "torn":
+            tracker.tail(Verdict.TORN_TAIL)
+    return tracker.verdict()

@@ -1,0 +1,270 @@
+"""One look at every queue, cache and counter of a bookie, as plain values for JSON.
+
+Numbers are read while others change them: each is right, two of them may be a moment apart. Counters are sums
+since the bookie started; whoever wants rates asks twice and divides by the difference of
+``process.monotonic_s``.
+
+======================= ====================================================================================
+key                     what
+======================= ====================================================================================
+bookie                  its id
+ready, shutting_down    whether it serves, whether it is on its way down
+read_only, failure      whether it refuses adds; what has ended it, or null
+connections             open ones
+ledgers_in_use          ledgers held open
+adds                    ``done``, ``in_progress`` (of runs: length, bound, unit, done), ``latency``,
+                        ``refused`` by answer code
+reads                   ``done`` (a batch read is one), ``refused``, ``bytes``, ``latency``
+other_requests          requests answered that are neither adds nor reads
+connections_closed      by reason
+queues                  the stages of the architecture, of all journals or directories together: ``name``,
+                        ``unit``, ``length``, ``bound`` (0: something else bounds it), ``done``, ``failed``,
+                        ``rejected``, ``waited``, ``worked``
+journals                ``directory``, ``mark`` (journal_id, offset), ``groups``, ``bytes_written``,
+                        ``padding_bytes``, ``rolls``, ``syncs``, ``entries``, ``sync``, ``queue`` and
+                        ``force_write`` (length, bound), ``flushes`` by reason
+storages                of each ledger directory: both ``write_cache`` halves (bytes, bound, flushing),
+                        ``read_cache_bytes``, ``read_cache_bound``, ``flushes``, ``flushed_bytes``,
+                        ``flushed_entries``, ``flush_failures``, ``flush``, ``flush_steps``, ``puts``,
+                        ``put_bytes``, ``refused_puts``, ``write_cache_hits``, ``read_cache_hits``,
+                        ``disk_reads``, ``disk_read``, ``absent``, ``read_ahead_calls``,
+                        ``read_ahead_entries``, ``ledgers``
+gc                      of each ledger directory: ``phase``, ``progress`` (0 to 1, null where a phase has
+                        none), ``log_id``, ``in_force`` and what was collected since the start
+checkpoint              ``failed``, ``duration``
+disks                   of each ledger directory: ``directory``, ``total_bytes``, ``free_bytes``, ``full``
+process                 ``monotonic_s`` (when this was), ``cpu_s``, ``cpu_wait_s``, ``cores``,
+                        ``cores_usable``, ``rss_bytes``, ``threads``; see ``process_usage``
+======================= ====================================================================================
+
+Times (``latency``, ``waited``, ``worked``, ``sync``, ``duration`` and so on) are objects with ``count``,
+``total_ms``, ``p50_ms``, ``p99_ms``, ``max_ms`` over the bookie's life, and ``buckets``: pairs of a longest
+time in ms and the events up to it that are in none of the pairs before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bkctl.engine.gc.collector import Collector
+from bkctl.engine.journal.journal import Journal
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.stage import StageMeter
+from bkctl.server.prometheus.process_usage import process_usage
+from bkctl.server.wire.request_meters import RequestKind
+
+if TYPE_CHECKING:
+    from bkctl.engine.bookie import Bookie
+    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.wire.bookie_server import BookieServer
+
+Values = dict[str, object]
+_MS = 1000
+
+
+def snapshot(service: BookieService) -> Values:
+    """The bookie's state; before the engine runs only who it is."""
+    values: Values = {
+        "bookie": service.bookie_id,
+        "ready": service.ready,
+        "shutting_down": service.shutting_down,
+    }
+    bookie, server = service.bookie, service.server
+    if bookie is None or server is None:
+        return values
+    kinds = server.request_meters.kinds
+    values |= {
+        "read_only": bookie.read_only,
+        "failure": None if bookie.failure is None else str(bookie.failure),
+        "connections": server.connections,
+        "ledgers_in_use": len(bookie.table),
+        "adds": {
+            "done": server.adds.meter.done,
+            "in_progress": _stage(server.adds.meter),
+            "latency": _latency(server.adds.latency),
+            "refused": {code.value: count for code, count in server.adds.refused.items()},
+        },
+        "reads": {
+            "done": server.reads_done + kinds[RequestKind.READ].done,
+            "refused": server.reads_refused,
+            "bytes": server.read_bytes,
+            "latency": _latency(server.read_latency),
+        },
+        "other_requests": sum(
+            meter.done for kind, meter in kinds.items() if kind not in (RequestKind.ADD, RequestKind.READ)
+        ),
+        "connections_closed": {reason.value: count for reason, count in server.closed_for.items()},
+        "queues": _queues(bookie, server),
+        "journals": [_journal(journal) for journal in bookie.journals],
+        "storages": [_storage(storage) for storage in bookie.storages],
+        "gc": [_gc(collector) for collector in bookie.collectors],
+        "checkpoint": {
+            "failed": bookie.checkpointer.failed,
+            "duration": _latency(bookie.checkpointer.duration),
+        },
+        "disks": [asdict(disk) for disk in bookie.disks.state.disks],
+        "process": {"monotonic_s": server.now_s(), **asdict(process_usage())},
+    }
+    return values
+
+
+def _queues(bookie: Bookie, server: BookieServer) -> list[Values]:
+    """The stages of the architecture by their names; a stage that exists several times is added up."""
+    journals = [journal.meters for journal in bookie.journals]
+    return [
+        _queue("write", [bookie.writes.meter]),
+        _queue("journal", [meters.journal for meters in journals]),
+        _queue("force_write", [meters.force_write for meters in journals]),
+        _queue("callback", [meters.callback for meters in journals]),
+        _queue("read", [server.read_stage.meter]),
+        _queue("high_priority", [server.high_priority_stage.meter]),
+        _queue("long_poll", [server.long_polls.meter]),
+        _queue("flush", [storage.meters.flush for storage in bookie.storages]),
+    ]
+
+
+def _queue(name: str, meters: list[StageMeter]) -> Values:
+    return {
+        "name": name,
+        "unit": meters[0].unit,
+        "length": sum(meter.length for meter in meters),
+        "bound": sum(meter.bound for meter in meters),
+        "done": sum(meter.done for meter in meters),
+        "failed": sum(meter.failed for meter in meters),
+        "rejected": sum(meter.rejected for meter in meters),
+        "waited": _latency(_joined(meter.waited for meter in meters)),
+        "worked": _latency(_joined(meter.worked for meter in meters)),
+    }
+
+
+def _journal(journal: Journal) -> Values:
+    meters = journal.meters
+    mark = journal.mark
+    return {
+        "directory": journal.directory,
+        "mark": {"journal_id": mark.journal_id, "offset": mark.offset},
+        "groups": meters.groups,
+        "bytes_written": meters.bytes_written,
+        "padding_bytes": meters.padding_bytes,
+        "rolls": meters.rolls,
+        "syncs": meters.syncs,
+        "entries": meters.journal.done,
+        "sync": _latency(meters.force_write.worked),
+        "queue": {"length": meters.journal.length, "bound": meters.journal.bound},
+        "force_write": {"length": meters.force_write.length, "bound": meters.force_write.bound},
+        "flushes": {reason.value: count for reason, count in meters.flushes.items()},
+    }
+
+
+def _storage(storage: LedgerStorage) -> Values:
+    meters, caches = storage.meters, storage.caches
+    flushing = caches.flushing
+    return {
+        "directory": storage.directory,
+        "write_cache": [
+            {"bytes": caches.active.size_bytes, "bound": caches.half_bytes_max, "flushing": False},
+            {
+                "bytes": 0 if flushing is None else flushing.size_bytes,
+                "bound": caches.half_bytes_max,
+                "flushing": flushing is not None,
+            },
+        ],
+        "read_cache_bytes": storage.read_cache.size_bytes,
+        "read_cache_bound": storage.read_cache.size_bytes_max,
+        "flushes": meters.flushes,
+        "flushed_bytes": meters.flushed_bytes,
+        "flushed_entries": meters.flush.done,
+        "flush_failures": meters.flush_failures,
+        "flush": _latency(meters.flush.worked),
+        "flush_steps": {
+            "log_write": _latency(meters.log_write),
+            "force": _latency(meters.force),
+            "locations": _latency(meters.locations),
+            "ledger_rows": _latency(meters.ledger_rows),
+        },
+        "puts": meters.puts,
+        "put_bytes": meters.put_bytes,
+        "refused_puts": meters.refused_puts,
+        "write_cache_hits": meters.write_cache_hits,
+        "read_cache_hits": meters.read_cache_hits,
+        "disk_reads": meters.disk_reads,
+        "absent": meters.absent,
+        "read_ahead_calls": meters.read_ahead_calls,
+        "read_ahead_entries": meters.read_ahead_entries,
+        "disk_read": _latency(meters.log_reads),
+        "ledgers": len(storage.ledgers),
+        "current_logs": len(storage.entry_logger.current_log_ids),
+        "current_log_bytes": storage.entry_logger.current_log_bytes,
+    }
+
+
+def _gc(collector: Collector) -> Values:
+    meters, status = collector.meters, collector.status()
+    return {
+        "directory": status.directory,
+        "phase": status.phase,
+        "progress": None if status.progress is None else round(status.progress, 3),
+        "log_id": status.log_id,
+        "in_force": status.in_force,
+        "passes": meters.passes,
+        "failed_passes": meters.failed_passes,
+        "listing_failures": meters.listing_failures,
+        "deleted_ledgers": meters.deleted_ledgers,
+        "held_deletions": meters.held_deletions,
+        "deleted_logs": meters.deleted_logs,
+        "deleted_bytes": meters.deleted_bytes,
+        "compacted_bytes": meters.compacted_bytes,
+        "compaction_failures": meters.compaction_failures,
+        "minor_compactions": meters.minor_compactions,
+        "major_compactions": meters.major_compactions,
+        "active_logs": meters.active_logs,
+        "active_log_bytes": meters.active_log_bytes,
+        "set_aside_logs": meters.set_aside_logs,
+        "duration": _latency(meters.duration),
+    }
+
+
+def _stage(meter: StageMeter) -> Values:
+    return {"length": meter.length, "bound": meter.bound, "unit": meter.unit, "done": meter.done}
+
+
+def _joined(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
+    """One histogram of the events of several."""
+    first, *others = histograms
+    if not others:
+        return first
+    joined = LatencyHistogram()
+    joined.buckets = [
+        sum(counts) for counts in zip(first.buckets, *(each.buckets for each in others), strict=True)
+    ]
+    for each in (first, *others):
+        joined.count += each.count
+        joined.total_s += each.total_s
+        joined.maximum_s = max(joined.maximum_s, each.maximum_s)
+    return joined
+
+
+def _latency(histogram: LatencyHistogram) -> Values:
+    filled = histogram.filled()
+    events = sum([count for _, count in filled])
+    return {
+        "count": histogram.count,
+        "total_ms": round(histogram.total_s * _MS, 3),
+        "p50_ms": _quantile_ms(filled, 0.5 * events, histogram.maximum_s),
+        "p99_ms": _quantile_ms(filled, 0.99 * events, histogram.maximum_s),
+        "max_ms": round(histogram.maximum_s * _MS, 3),
+        "buckets": [[round(upper_s * _MS, 4), count] for upper_s, count in filled],
+    }
+
+
+def _quantile_ms(filled: list[tuple[float, int]], wanted: float, maximum_s: float) -> float:
+    """As ``LatencyHistogram.quantile``, which goes through the empty buckets too."""
+    seen = 0
+    for upper_s, count in filled:
+        seen += count
+        if seen >= wanted:
+            return round(min(upper_s, maximum_s) * _MS, 3)
+    return 0.0

@@ -1,0 +1,363 @@
+"""A whole bookie: metadata, cookies, locks, engine, port, registration, HTTP, in the order of their life.
+
+Start: metadata store, port bound (the id needs it), cookies examined and decided, locks, decided again
+under the locks and stamped, storage opened and journals replayed, DIRTY, port open, registration, HTTP.
+Stop: not ready, registration gone, port drained, engine flushed and closed, DIRTY removed, locks given
+back. What fails on the way up is taken down again in the reverse order (Java: ``EmbeddedServer``,
+``BookieImpl``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import getpass
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
+from bkctl.codec.bookie_status import BookieMode, BookieStatus
+from bkctl.config.bookie import BookieConfig
+from bkctl.directories.cookie_rules import CookieDecision
+from bkctl.engine.bookie import Bookie
+from bkctl.engine.engine_thread import EngineThread
+from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
+from bkctl.engine.recovery import RecoveryReport
+from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
+from bkctl.kvstore.base import KeyValueStore
+from bkctl.kvstore.profile import StoreProfile
+from bkctl.kvstore.reopening import ReopeningStore
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.metadata.api import MetadataStore, RegistrationMode
+from bkctl.server.life import mode_file, own_directories
+from bkctl.server.life.engine_settings import bookie_settings, server_settings
+from bkctl.server.life.identity import SystemHostNames, bookie_id, require_permitted_user
+from bkctl.server.life.live_ledgers import LiveLedgers
+from bkctl.server.life.mode_registrar import ModeRegistrar
+from bkctl.server.life.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
+from bkctl.server.life.port_holder import port_holder
+from bkctl.server.prometheus.statistics_switch import turn_off
+from bkctl.server.wire.bookie_server import BookieServer, bind
+from bkctl.server.wire.tls import server_context
+from bkctl.vfs import PosixFileSystem
+
+_log = logging.getLogger(__name__)
+
+#: What a stop waits for the metadata store; closing the session ends the registration as well.
+UNREGISTER_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What came of a start. ``http_port`` None: no HTTP. ``unclean``: the last run ended without a flush."""
+
+    bookie: str
+    host: str
+    port: int
+    http_port: int | None
+    unclean: bool
+    new: bool
+    recovery: RecoveryReport
+
+
+class BookieService:
+    """One bookie in this process, on the running event loop.
+
+    ``on_failure`` is told, on the loop's thread, when the bookie cannot go on and is to be stopped.
+    """
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        *,
+        accept_loss: bool = False,
+        clock: Clock | None = None,
+        on_failure: Callable[[BkctlError], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.bookie: Bookie | None = None
+        self.server: BookieServer | None = None
+        self.ready = False
+        self.shutting_down = False
+        self.failure: BkctlError | None = None
+        self.bookie_id = ""
+        self.filesystem = PosixFileSystem()
+        self._clock = clock or SystemClock()
+        self._accept_loss = accept_loss
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._metadata: MetadataStore | None = None
+        self._live_ledgers: LiveLedgers | None = None
+        self._registrar: ModeRegistrar | None = None
+        self._sticky_read_only = False
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> StartReport:
+        """Start everything. Raises the BkctlError that stands in the way; nothing is left running then."""
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Flush and leave. Raises StorageError when something could not be flushed; the journals have it."""
+        self.ready = False
+        self.shutting_down = True
+        await self._stack.aclose()
+
+    async def _start(self) -> StartReport:
+        config = self.config
+        if config.identity.permitted_users:
+            # Only then: a user id of a container may have no name.
+            require_permitted_user(getpass.getuser(), config.identity.permitted_users)
+        tls = None if config.tls is None else server_context(config.tls)
+        metadata = await asyncio.to_thread(self._open_metadata)
+        host = self._listening_host()
+        bound = self._bind(host)
+        port = int(bound.getsockname()[1])
+        self.bookie_id = bookie_id(config.identity, port, SystemHostNames())
+        decision = await asyncio.to_thread(self._claim_directories, metadata, port)
+        unclean = own_directories.was_unclean(self.filesystem, config.directories.ledgers)
+        recovery = await asyncio.to_thread(self._start_engine)
+        assert self.bookie is not None
+        self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
+        if not config.statistics.enabled:
+            turn_off(self.bookie, self.server)
+        await self.server.start(bound)
+        self._stack.push_async_callback(self.server.stop)
+        http_port = await self._start_http()
+        if self.failure is not None:
+            raise self.failure
+        await asyncio.to_thread(self._register, port, http_port, tls is not None)
+        self.ready = True
+        shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
+        return StartReport(
+            self.bookie_id, shown_host, port, http_port, unclean, decision.is_new_bookie, recovery
+        )
+
+    @property
+    def metadata(self) -> MetadataStore | None:
+        """The cluster's metadata, None before it is open."""
+        return self._metadata
+
+    def _listening_host(self) -> str:
+        """The address to bind; empty for every interface."""
+        identity = self.config.identity
+        if identity.loopback_only:
+            return "127.0.0.1"
+        if identity.listening_interface is None:
+            return ""
+        return SystemHostNames().address_of(identity.listening_interface)
+
+    def _bind(self, host: str) -> socket.socket:
+        """A socket with its address. Raises RefusedError naming who has the port, StorageError."""
+        port = self.config.identity.port or port_of_before(self.config)
+        try:
+            bound = bind(host, port)
+        except StorageError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
+                raise
+            holder = port_holder(port) or "another process"
+            raise RefusedError(
+                f"port {port} is taken by {holder}; stop it, or say another bookiePort (for a new bookie: "
+                "the port is part of its id)"
+            ) from error
+        self._stack.callback(bound.close)
+        return bound
+
+    def _open_metadata(self) -> MetadataStore:
+        _log.debug("metadata is in %s", self.config.metadata.uri)
+        store = open_bookie_metadata(self.config)
+        self._metadata = store
+        self._stack.push_async_callback(asyncio.to_thread, store.close)
+        return store
+
+    def _claim_directories(self, metadata: MetadataStore, port: int) -> CookieDecision:
+        """Cookies and locks. Nothing is written before a first look says that the bookie may start."""
+        wanted = self.config.directories
+        decide_cookies(self.config, metadata, port)
+        own_directories.make_current(self.filesystem, wanted)
+        own_directories.refuse_shared_partitions(self.filesystem, wanted)
+        self._stack.enter_context(own_directories.DirectoryLocks(own_directories.every_directory(wanted)))
+        decision = decide_cookies(self.config, metadata, port)
+        own_directories.stamp(self.filesystem, metadata.cookies, decision)
+        self._live_ledgers = LiveLedgers(metadata, self.bookie_id, decision.cookie.instance_id)
+        return decision
+
+    def _start_engine(self) -> RecoveryReport:
+        ledgers = self.config.directories.ledgers
+        settings = bookie_settings(self.config)
+        if not self._accept_loss:
+            refuse_gone_indexes(self.filesystem, settings)
+        try:
+            bookie = Bookie(
+                settings,
+                filesystem=self.filesystem,
+                clock=self._clock,
+                open_store=_open_store,
+                on_failure=self._failed,
+                on_read_only=self._mode_changed,
+                cluster=self._live_ledgers,
+            )
+        except CorruptionError as error:
+            raise damaged_index(settings, error) from error
+        self.bookie = bookie
+        self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
+        report = bookie.start(accept_loss=self._accept_loss)
+        self._restore_mode(bookie)
+        own_directories.mark_dirty(self.filesystem, ledgers)
+        return report
+
+    def _stop_engine(self, bookie: Bookie) -> None:
+        bookie.stop()
+        if bookie.failure is None and bookie.served:
+            own_directories.clear_dirty(self.filesystem, self.config.directories.ledgers)
+
+    def _restore_mode(self, bookie: Bookie) -> None:
+        """Start read-only when configured so, or when an operator's word for it was remembered.
+
+        A mode that full disks had brought about is not: the disks were just looked at again.
+        """
+        disks = self.config.disks
+        remembered = None
+        if disks.persist_status:
+            remembered = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
+        by_hand = remembered is not None and remembered.manual and remembered.mode is BookieMode.READ_ONLY
+        if disks.force_read_only or by_hand:
+            self._sticky_read_only = True
+            bookie.set_read_only(True)
+
+    async def _start_http(self) -> int | None:
+        if not self.config.http.enabled:
+            return None
+        from bkctl.server.http.admin import HttpAdmin
+
+        admin = HttpAdmin(self)
+        try:
+            port = await admin.start(self.config.http.host, self.config.http.port)
+        except StorageError as error:
+            if self.config.http.required:
+                raise
+            _log.warning("%s; going on without it", error)
+            return None
+        self._stack.push_async_callback(admin.stop)
+        return port
+
+    def _register(self, port: int, http_port: int | None, tls: bool) -> None:
+        assert self._metadata is not None
+        assert self.bookie is not None
+        endpoints = [
+            Endpoint("bookie", port, self._host(port), "bookie-rpc", extensions=("tls",) if tls else ()),
+        ]
+        if http_port is not None:
+            endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
+        service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
+        registration = self._metadata.registration
+        self._registrar = ModeRegistrar(
+            self._mode, lambda mode: registration.register(self.bookie_id, mode, service_info), self._failed
+        )
+        registration.add_session_listener(self)
+        self._stack.push_async_callback(self._unregister)
+        self._registrar.start()
+
+    def _host(self, port: int) -> str:
+        """The address that clients are told: that of an id made of address and port, whatever the id is."""
+        identity = replace(self.config.identity, bookie_id=None, allow_loopback=True)
+        return bookie_id(identity, port, SystemHostNames()).rpartition(":")[0]
+
+    async def _unregister(self) -> None:
+        assert self._metadata is not None
+        assert self._registrar is not None
+        registration, registrar = self._metadata.registration, self._registrar
+        registration.remove_session_listener(self)
+        gone = asyncio.Event()
+
+        def unregister() -> None:
+            try:
+                registrar.stop()
+                registration.unregister()
+            except BkctlError as error:
+                # Closing the session ends the registration all the same.
+                _log.warning("the registration could not be removed: %s", error)
+            with contextlib.suppress(RuntimeError):  # nobody has waited for so long
+                self._loop.call_soon_threadsafe(gone.set)
+
+        # Neither the flush nor the end of the process waits for a store that is away.
+        try:
+            EngineThread("bookie-unregister", unregister, self._failed).start()
+        except StorageError as error:
+            _log.warning("the registration ends with its session: %s", error)
+            return
+        try:
+            await asyncio.wait_for(gone.wait(), UNREGISTER_TIMEOUT_S)
+        except TimeoutError:
+            _log.warning("the metadata store does not answer; the registration ends with its session")
+
+    def _mode(self) -> RegistrationMode:
+        assert self.bookie is not None
+        return RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Turn the bookie read-only by hand, or give it back to what its disks say; blocks."""
+        if self.bookie is None:
+            raise RefusedError("the bookie has not started yet")
+        if self.config.disks.force_read_only and not read_only:
+            raise RefusedError("forceReadOnlyBookie=true keeps this bookie read-only")
+        self._sticky_read_only = read_only
+        self.bookie.set_read_only(read_only)
+        if self._registrar is not None:
+            # Who turns it by hand wants to know it done; what fails is tried again.
+            self._registrar.register_now()
+
+    def _mode_changed(self, read_only: bool) -> None:
+        """The engine, from any thread: the bookie turned read-only or back."""
+        _log.warning(
+            "the bookie is %s now",
+            "read-only" if read_only else "writable",
+            extra={"event": "mode_changed", "read_only": read_only},
+        )
+        if read_only and not self.config.disks.read_only_allowed and not self._sticky_read_only:
+            self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
+            return
+        if self.config.disks.persist_status:
+            mode = BookieMode.READ_ONLY if read_only else BookieMode.READ_WRITE
+            status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
+            mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
+        if self._registrar is not None:
+            self._registrar.changed()
+
+    def session_lost(self) -> None:
+        """The metadata store: other sessions see this bookie as down."""
+        _log.warning(
+            "the metadata session is lost; clients do not choose this bookie until it is back",
+            extra={"event": "session_lost"},
+        )
+
+    def session_restored(self) -> None:
+        """The metadata store: registered again."""
+        _log.warning(
+            "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
+        )
+        if self._registrar is not None:
+            # With the mode that it had before, perhaps.
+            self._registrar.changed()
+
+    def registration_failed(self, error: BkctlError) -> None:
+        """The metadata store: another bookie has this one's id."""
+        _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
+        self._failed(error)
+
+    def _failed(self, error: BkctlError) -> None:
+        self.failure = self.failure or error
+        if self._on_failure is not None:
+            self._loop.call_soon_threadsafe(self._on_failure, error)
+
+
+def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:
+    return ReopeningStore(lambda: open_store(path, profile, create=True))

@@ -1,0 +1,209 @@
+"""Making a bookie's directories and cookies without starting it, and emptying them again.
+
+Source: ``BookieInitializer``/``BookieImpl.format``, shell commands ``initbookie`` and ``bookieformat``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from posixpath import dirname, join
+
+from bkctl.codec.bookie_service_info import decode_bookie_service_info
+from bkctl.config.bookie import BookieConfig
+from bkctl.directories.cookie_rules import CookieDecision, cookie_of, decide
+from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
+from bkctl.metadata.api import AlreadyExistsError, MetadataStore
+from bkctl.metadata.http_address import http_urls
+from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
+from bkctl.scan.directory import current
+from bkctl.server.life import own_directories as directories
+from bkctl.server.life.engine_settings import metadata_settings
+from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
+from bkctl.vfs import PosixFileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class NewBookie:
+    """What :func:`initialise` made: ``directories`` have cookies now."""
+
+    bookie: str
+    instance_id: str | None
+    directories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FormattedDirectory:
+    """A directory that was emptied, or would be: ``entries`` names in it, ``bytes`` in all files below."""
+
+    directory: str
+    entries: int
+    bytes: int
+
+
+def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
+    """The bookie's metadata store; one of this machine alone is initialised, as nobody else would."""
+    uri = parse_metadata_uri(config.metadata.uri)
+    if uri.driver == EMBEDDED:
+        PosixFileSystem().make_directories(dirname(uri.location))
+    store = open_metadata_store(uri, metadata_settings(config))
+    if uri.driver in (EMBEDDED, MEMORY) and not store.layout.cluster_exists():
+        # Bookies that start at the same moment find the same nothing; one of them makes it.
+        with suppress(AlreadyExistsError):
+            store.layout.initialise_cluster()
+    return store
+
+
+def port_of_before(config: BookieConfig) -> int:
+    """The port in the cookie of a bookie whose port the system chooses: it is part of its id. 0 without one.
+
+    Raises as :func:`bkctl.server.life.own_directories.examine`.
+    """
+    if config.identity.bookie_id is not None:
+        return 0
+    for fact in directories.examine(PosixFileSystem(), config.directories):
+        if fact.cookie is not None:
+            port = fact.cookie.bookie_host.rpartition(":")[2]
+            return int(port) if port.isdecimal() else 0
+    return 0
+
+
+def decide_cookies(config: BookieConfig, metadata: MetadataStore, port: int) -> CookieDecision:
+    """Whether the bookie may start, and what is to be stamped. Raises RefusedError with the way out."""
+    directories.refuse_planted_links(config.directories)
+    names = SystemHostNames()
+    cookie = cookie_of(
+        bookie_id(config.identity, port, names), config.directories, metadata.layout.instance_id()
+    )
+    return decide(
+        cookie,
+        directories.examine(PosixFileSystem(), config.directories),
+        directories.read_stored(metadata.cookies, candidate_ids(config.identity, port, names)),
+        allow_expansion=config.directories.allow_expansion,
+    )
+
+
+def initialise(config: BookieConfig) -> NewBookie:
+    """Make the directories of a new bookie, with its cookie there and in the metadata store.
+
+    Raises RefusedError when this bookie exists already, or may not start for another reason; UsageError
+    when its port, which is part of its id, is left to the system.
+    """
+    if config.identity.port == 0 and config.identity.bookie_id is None:
+        raise RefusedError("bookiePort=0: the id of a new bookie has its port; say bookiePort or bookieId")
+    filesystem = PosixFileSystem()
+    with open_bookie_metadata(config) as metadata:
+        decision = decide_cookies(config, metadata, config.identity.port)
+        if not decision.is_new_bookie:
+            raise RefusedError(f"bookie {decision.cookie.bookie_host} is initialised already")
+        directories.make_current(filesystem, config.directories)
+        with directories.DirectoryLocks(directories.every_directory(config.directories)):
+            decision = decide_cookies(config, metadata, config.identity.port)
+            directories.stamp(filesystem, metadata.cookies, decision)
+    cookie = decision.cookie
+    return NewBookie(cookie.bookie_host, cookie.instance_id, decision.stamp_directories)
+
+
+def to_be_formatted(config: BookieConfig) -> list[FormattedDirectory]:
+    """What :func:`format_directories` would remove. Raises StorageError."""
+    found = []
+    for directory in directories.every_directory(config.directories):
+        path = current(directory)
+        if os.path.isdir(path):
+            entries = len(os.listdir(path))
+            found.append(FormattedDirectory(directory, entries, _bytes_below(path)))
+    return found
+
+
+def format_directories(config: BookieConfig, *, delete_cookie: bool) -> list[FormattedDirectory]:
+    """Empty every ``current`` directory; with ``delete_cookie`` the cluster forgets the bookie too.
+
+    The cookie in the store goes first: an empty directory with a cookie in the store refuses to start, which
+    is the safe half-way state. Raises RefusedError while a process uses a directory or, with
+    ``delete_cookie``, while the bookie is registered; StorageError.
+    """
+    plan = to_be_formatted(config)
+    with directories.DirectoryLocks([found.directory for found in plan]):
+        if delete_cookie:
+            _delete_cookies(config)
+        for found in plan:
+            _empty(current(found.directory))
+    return plan
+
+
+def _delete_cookies(config: BookieConfig) -> None:
+    own = _own_ids(config)
+    if config.identity.port or config.identity.bookie_id is not None:
+        configured = candidate_ids(config.identity, config.identity.port, SystemHostNames())
+        others = [bookie for bookie in own if bookie not in configured]
+        if others:
+            raise RefusedError(
+                f"the directories are those of bookie {', '.join(others)}, but the configuration is that of "
+                f"{configured[-1]}: whose cookie is to be removed? Nothing was"
+            )
+    with open_bookie_metadata(config) as metadata:
+        for bookie in own:
+            if metadata.registration.registration(bookie) is not None:
+                raise RefusedError(
+                    f"bookie {bookie} is registered: it runs, perhaps on another machine, or was killed a "
+                    "moment ago (its registration ends with its session); nothing was removed"
+                )
+        for bookie in own:
+            stored = metadata.cookies.read_cookie(bookie)
+            if stored is not None:
+                metadata.cookies.delete_cookie(bookie, stored.version)
+
+
+def _empty(path: str) -> None:
+    try:
+        for name in os.listdir(path):
+            entry = join(path, name)
+            if os.path.isdir(entry) and not os.path.islink(entry):
+                shutil.rmtree(entry)
+            else:
+                os.remove(entry)
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}", path=path) from error
+    # The names are gone also after a power cut, before the bookie starts anew.
+    PosixFileSystem().sync_directory(path)
+
+
+def _bytes_below(path: str) -> int:
+    total = 0
+    for parent, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(join(parent, name)).st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def registered_http_url(config: BookieConfig) -> str:
+    """The HTTP admin of the bookie that runs with this configuration, as it registered it.
+
+    A bookie whose port the system chose is found by the cookie in its directories. Raises
+    ConnectionFailedError when it is not registered or has no HTTP admin.
+    """
+    with open_metadata_store(parse_metadata_uri(config.metadata.uri), metadata_settings(config)) as metadata:
+        for bookie in _own_ids(config):
+            registration = metadata.registration.registration(bookie)
+            if registration is None:
+                continue
+            urls = http_urls(bookie, decode_bookie_service_info(registration.service_info))
+            if urls:
+                return urls[0]
+            raise ConnectionFailedError(f"bookie {bookie} runs without an HTTP admin (httpServerEnabled)")
+    raise ConnectionFailedError("the bookie of this configuration is not registered: it does not run")
+
+
+def _own_ids(config: BookieConfig) -> list[str]:
+    facts = directories.examine(PosixFileSystem(), config.directories)
+    stamped = [fact.cookie.bookie_host for fact in facts if fact.cookie is not None]
+    if config.identity.port == 0 and config.identity.bookie_id is None:
+        return list(dict.fromkeys(stamped))
+    return list(
+        dict.fromkeys([*candidate_ids(config.identity, config.identity.port, SystemHostNames()), *stamped])
+    )

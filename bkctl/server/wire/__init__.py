@@ -1,0 +1,1 @@
+"""The bookie's port: connections, runs of requests, turns, stages and answers."""

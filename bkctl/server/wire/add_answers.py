@@ -1,0 +1,148 @@
+"""Answers to runs of adds: from the journal's word to frames, and how many adds are in progress."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from bkctl.clock import Clock
+from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.errors import BkctlError
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
+from bkctl.metrics.stage import StageMeter
+from bkctl.protocol.runs import AddRun, answer_adds
+from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.answers import AnswerQueue
+from bkctl.server.wire.connection_memory import ConnectionMemory
+from bkctl.types import ResultCode
+
+if TYPE_CHECKING:
+    from bkctl.server.wire.bookie_connection import BookieConnection
+
+
+class PendingAdds:
+    """A run of one connection that the engine has."""
+
+    __slots__ = ("connection", "run", "since_s")
+
+    def __init__(self, connection: BookieConnection, run: AddRun, since_s: float) -> None:
+        self.connection = connection
+        self.run = run
+        self.since_s = since_s
+
+
+class AddsInProgress:
+    """Counts adds from their arrival to their answer; above ``adds_max`` or ``bytes_max`` no more are read.
+
+    A connection stops reading when its own run goes over a bound, and all of them go on when three quarters
+    of both are left. On the loop's thread only.
+
+    ``latency`` is the time from an add's arrival to its answer, ``taken``, the write stage's, the part of it
+    in which the engine took it, ``sizes`` the bytes of the entries that were acknowledged (of a run their
+    average).
+    """
+
+    def __init__(
+        self, adds_max: int, bytes_max: int, memory: ConnectionMemory, taken: LatencyHistogram
+    ) -> None:
+        self._bytes = 0
+        self._bytes_max = bytes_max
+        self._memory = memory
+        self.meter = StageMeter("adds_in_progress", bound=adds_max)
+        self.refused: Counter[ResultCode] = Counter()
+        self.latency = self.meter.worked
+        self.taken = taken
+        self.sizes = SizeHistogram()
+        self._paused: set[BookieConnection] = set()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the entries."""
+        return self._bytes
+
+    def begin(self, connection: BookieConnection, count: int, size_bytes: int) -> None:
+        """A run came in, of entries of so many bytes together."""
+        self.meter.length += count
+        self._bytes += size_bytes
+        self._memory.take(size_bytes)
+        full = self.meter.length >= self.meter.bound or self._bytes >= self._bytes_max
+        if full and connection not in self._paused:
+            self._paused.add(connection)
+            connection.pause_adds(True)
+
+    def end(self, count: int, size_bytes: int) -> None:
+        """Adds were answered."""
+        self.meter.length -= count
+        self.meter.done += count
+        self._bytes -= size_bytes
+        self._memory.give(size_bytes)
+        if self._paused and self._has_room():
+            paused, self._paused = self._paused, set()
+            for connection in paused:
+                connection.pause_adds(False)
+
+    def _has_room(self) -> bool:
+        few = self.meter.length <= self.meter.bound * 3 // 4
+        return few and self._bytes <= self._bytes_max * 3 // 4
+
+    def took(self, count: int, time_s: float) -> None:
+        """The engine took adds, all together in so much time."""
+        self.taken.add(time_s / count, count)
+
+    def forget(self, connection: BookieConnection) -> None:
+        """The connection is gone."""
+        self._paused.discard(connection)
+
+
+class AddAnswers:
+    """Hears from the engine about runs, from its threads."""
+
+    def __init__(self, answers: AnswerQueue, in_progress: AddsInProgress, clock: Clock) -> None:
+        self._answers = answers
+        self._in_progress = in_progress
+        self._clock = clock
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        """These runs are durable."""
+        self._post([cast("PendingAdds", batch.context) for batch in batches], ResultCode.OK)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        """These runs are not, as far as anybody knows."""
+        self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
+
+    def add_again(self, run: EngineAddRun) -> None:
+        """A held run must be taken apart."""
+        pending = cast("PendingAdds", run.context)
+        # Nothing to write, but on the loop's thread and in its turn.
+        again = partial(pending.connection.add_one_by_one, pending.run)
+        self._answers.post([(pending.connection, bytes, again)])
+
+    def refuse(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+        """Answer runs with an error."""
+        self._post(pending, code)
+
+    def _post(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+        self._answers.post(
+            (
+                one.connection,
+                partial(answer_adds, one.run.wire, one.run.tokens, code),
+                partial(self._ended, one, code),
+            )
+            for one in pending
+        )
+
+    def _ended(self, pending: PendingAdds, code: ResultCode) -> None:
+        count = len(pending.run)
+        try:
+            if code is ResultCode.OK:
+                self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
+                self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
+            else:
+                self._in_progress.refused[code] += count
+        finally:
+            # Whatever is wrong with a meter: what is not counted down keeps connections from being read.
+            self._in_progress.end(count, pending.run.size_bytes)

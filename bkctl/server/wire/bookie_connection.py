@@ -1,0 +1,411 @@
+"""One client's connection: bytes in, runs and requests to the engine, answers out.
+
+Back-pressure. Nothing is read from a socket while the answers on it are not taken (the transport's write
+buffer is above its high-water mark), nor while the bookie has as many adds in progress as it may have
+(``AddsInProgress``). Whatever brings entries waits for its turn (``ReadTurns``), and runs of reads are
+answered in chunks, each of which is a turn: one connection holds a bounded number of chunks and entries more
+than its write buffer, however much it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.write_stage import SingleAdd
+from bkctl.errors import BkctlError
+from bkctl.protocol.connection import ServerConnection
+from bkctl.protocol.events import Answer, Close, Refusal, StartTls
+from bkctl.protocol.messages import (
+    AddRequest,
+    BatchReadRequest,
+    ListOfEntriesRequest,
+    ReadLacRequest,
+    ReadRequest,
+    Request,
+    Response,
+    Wire,
+)
+from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
+from bkctl.protocol.wire import encode_response
+from bkctl.server.wire.add_answers import PendingAdds
+from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.connection_memory import READ_BYTES
+from bkctl.server.wire.read_runs import ReadRunJob
+from bkctl.server.wire.read_turns import ReadTurns
+from bkctl.types import ResultCode
+
+if TYPE_CHECKING:
+    from bkctl.server.wire.bookie_server import BookieServer
+
+_log = logging.getLogger(__name__)
+_KEY_BYTES = 20
+
+
+class BookieConnection(asyncio.Protocol):
+    """All methods run on the event loop's thread, :meth:`respond` excepted."""
+
+    def __init__(self, server: BookieServer) -> None:
+        self._server = server
+        self._state = ServerConnection(
+            tls=server.tls is not None,
+            tls_required=server.settings.tls_required,
+            frame_bytes_max=server.frame_bytes_max,
+        )
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._handshaking = False
+        self._handshake_task: asyncio.Future[None] | None = None
+        self._draining = False
+        self._secured = False
+        #: Whether the connection is to be closed in a turn of the loop that comes soon.
+        self._ending = False
+        #: The largest piece that was handed to the transport.
+        self._largest_bytes = 0
+        #: Since when, as far as anybody looked, the client has left answers untaken.
+        self.unread_since_s: float | None = None
+        #: Whether the client is to send the rest of a frame, as it is from the start.
+        self._owes = True
+        self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
+        self.write_paused = False
+        #: Adds of this connection wait for the bookie's limit, reads for their turn.
+        self.adds_paused = False
+        self.reads_paused = False
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for the log."""
+        return self._peer
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the socket is not read, for a reason of this bookie's own."""
+        return (
+            self.write_paused
+            or self.adds_paused
+            or self.reads_paused
+            or self._handshaking
+            or self._draining
+            or self._ending
+        )
+
+    @property
+    def unread_bytes(self) -> int:
+        """At most so many bytes are in answers that the client has not taken, and in reads for more."""
+        if self._transport is None or self._ending:
+            return 0
+        waiting_bytes = self._transport.get_write_buffer_size()
+        if waiting_bytes:
+            # Of the first piece some may be on its way; it is kept until all of it is.
+            waiting_bytes += self._largest_bytes
+        return waiting_bytes + self.turns.requests * READ_BYTES
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody gets an answer here any more."""
+        return self._transport is None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = str(transport.get_extra_info("peername"))
+        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        keep_alive(transport.get_extra_info("socket"))
+        self._server.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
+        self._transport = None
+        self.turns.clear()
+        self._cancel_slow_timer()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
+        self._server.disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        events = self._state.feed(data)
+        held_bytes = self._state.pending_bytes
+        if held_bytes or self._owes:
+            self._owes = held_bytes > 0
+            self._server.watch.received(self, held_bytes, went_on=bool(events))
+        for event in events:
+            if isinstance(event, AddRun):
+                self._add_run(event)
+            elif isinstance(event, ReadRun):
+                self._server.watch.answered(len(event) * READ_BYTES)
+                self.turns.add(ReadRunJob(self._server, self, event).start, requests=len(event))
+            elif isinstance(event, Request):
+                self._request(event)
+            elif isinstance(event, Answer | Refusal):
+                self.write(event.frame)
+            elif isinstance(event, StartTls):
+                self._start_tls(event)
+            else:
+                self._close(event)
+
+    def write(self, data: bytes) -> None:
+        """Send frames; without a connection they are dropped, as nobody waits for them any more."""
+        if self._transport is not None and not self._transport.is_closing():
+            if self.unread_since_s is not None and not self._transport.get_write_buffer_size():
+                self.unread_since_s = None
+            size_bytes = len(data)
+            self._largest_bytes = max(self._largest_bytes, size_bytes)
+            started_s = self._server.now_s()
+            self._transport.write(data)
+            self._server.channel_writes.add(self._server.now_s() - started_s)
+            self._server.watch.answered(size_bytes)
+
+    def respond(self, request: Request, since_s: float, response: Response) -> None:
+        """Send the answer to a request that came at ``since_s``, from any thread."""
+        ended = partial(self._ended, request, since_s, response)
+        self._server.answers.post([(self, partial(encode_response, response), ended)])
+
+    def _ended(self, request: Request, since_s: float, response: Response) -> None:
+        """On the loop's thread, when an answer was sent."""
+        if isinstance(request, AddRequest):
+            self._server.adds.end(1, len(request.body))
+        self._server.request_ended(request, response, self._server.now_s() - since_s)
+
+    def close(self) -> None:
+        """Send what is left and close; a client that does not take it is cut off after a while."""
+        if self._transport is not None:
+            self._transport.close()
+            if self._close_timer is None:
+                self._close_timer = self._server.loop.call_later(self._server.close_timeout_s, self.abort)
+
+    def abort(self) -> None:
+        """Close without sending anything more."""
+        if self._handshake_task is not None:
+            # Its transport has a protocol of its own meanwhile, which would tell nobody.
+            self._handshake_task.cancel()
+        elif self._transport is not None:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """Read no more; what was asked for is still answered."""
+        self._draining = True
+        self._set_reading()
+
+    def stop_reading(self) -> None:
+        """Read no more: the connection is about to be closed."""
+        self._ending = True
+        self._set_reading()
+
+    def eof_received(self) -> bool:
+        """Close when the turn comes: of thousands that go at once some are closed, then others are served."""
+        if self._secured or self._handshaking:
+            # TLS knows no half of a connection.
+            return False
+        self.stop_reading()
+        self._server.watch.end_soon(self.close)
+        return True
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        if self.unread_since_s is None:
+            self.unread_since_s = self._server.now_s()
+        self._set_reading()
+        if self._server.slow_reader_timeout_s is not None:
+            loop = self._server.loop
+            self._slow_timer = loop.call_later(self._server.slow_reader_timeout_s, self._too_slow)
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self.unread_since_s = None
+        self._cancel_slow_timer()
+        self.turns.go_on()
+        self._set_reading()
+
+    def pause_adds(self, paused: bool) -> None:
+        """Stop reading, or go on, because of the adds in progress."""
+        self.adds_paused = paused
+        self._set_reading()
+
+    def _pause_reads(self, paused: bool) -> None:
+        self.reads_paused = paused
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing() or self._handshaking:
+            return
+        if self.is_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _cancel_slow_timer(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+
+    def _too_slow(self) -> None:
+        self._slow_timer = None
+        if self._transport is not None:
+            _log.warning("%s takes no answers and is disconnected", self._peer)
+            self._transport.abort()
+
+    def _request(self, request: Request) -> None:
+        if isinstance(
+            request, ReadRequest | BatchReadRequest | ReadLacRequest | ListOfEntriesRequest
+        ) and not (isinstance(request, ReadRequest) and request.long_poll):
+            self._server.watch.answered(READ_BYTES)
+            begin = partial(self._read, request, self._server.now_s())
+            self.turns.add(begin, first=request.high_priority)
+        else:
+            if isinstance(request, AddRequest):
+                self._server.adds.begin(self, 1, len(request.body))
+            respond = partial(self.respond, request, self._server.now_s())
+            self._server.processor.process(request, respond, self)
+
+    def _read(self, request: Request, since_s: float) -> None:
+        """The turn of a request that brings entries."""
+        self._server.processor.process(request, partial(self._respond_read, request, since_s), self)
+
+    def _respond_read(self, request: Request, since_s: float, response: Response) -> None:
+        """From any thread."""
+
+        def ended() -> None:
+            self._ended(request, since_s, response)
+            self.turns.ended()
+
+        self._server.answers.post([(self, partial(encode_response, response), ended)])
+
+    def _add_run(self, run: AddRun) -> None:
+        """Hand a run to the engine; one that it does not take as a whole is taken apart."""
+        self._server.adds.begin(self, len(run), run.size_bytes)
+        if not self._add_whole(run):
+            self.add_one_by_one(run)
+
+    def _add_whole(self, run: AddRun) -> bool:
+        pending = PendingAdds(self, run, self._server.now_s())
+        engine_run = EngineAddRun(
+            run.grants, run.keys, run.bodies, run.size_bytes, self._server.add_answers, pending
+        )
+        try:
+            taken = self._server.bookie.writes.add_run(engine_run)
+        except BkctlError as error:
+            # The journal has failed; whether the engine took the entries makes no difference now.
+            self._server.add_answers.refuse([pending], code_of(error))
+            return True
+        if taken:
+            self._server.adds.took(len(run), self._server.now_s() - pending.since_s)
+        return taken
+
+    def add_one_by_one(self, run: AddRun) -> None:
+        """Add a run that the engine did not take as a whole: some ledger is new, fenced, or has another key.
+
+        Entries of ledgers that are known stay together as far as they stand side by side, the others are
+        added each by itself. Each entry is looked at a fixed number of times, however many ledgers are new.
+        """
+        refused: list[tuple[bytes, ResultCode]] = []
+        refused_bytes = index = tried = 0
+        while index < len(run):
+            if index == tried:
+                tried = max(index + 1, self._server.bookie.writes.end_of_known(run.grants, index))
+                if tried - index > 1 and self._add_whole(_slice(run, index, tried)):
+                    index = tried
+                    continue
+            code = self._add_single(run, index)
+            if code is not None:
+                refused.append((run.tokens[index], code))
+                refused_bytes += len(run.bodies[index])
+            index += 1
+        if refused:
+            self._refuse(run.wire, refused, refused_bytes)
+
+    def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
+        """None when the entry was taken, else the answer."""
+        one = _slice(run, index, index + 1)
+        started_s = self._server.now_s()
+        add = SingleAdd(
+            run.bodies[index],
+            run.grants[index][:_KEY_BYTES],
+            self._server.add_answers,
+            PendingAdds(self, one, started_s),
+        )
+        try:
+            self._server.bookie.writes.add(add)
+        except BkctlError as error:
+            return code_of(error)
+        self._server.adds.took(1, self._server.now_s() - started_s)
+        return None
+
+    def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]], size_bytes: int) -> None:
+        for code in {code for _, code in refused}:
+            tokens = [token for token, its in refused if its is code]
+            self.write(answer_adds(wire, tokens, code))
+            self._server.adds.refused[code] += len(tokens)
+        self._server.adds.end(len(refused), size_bytes)
+
+    def _start_tls(self, event: StartTls) -> None:
+        """Answer in clear, then shake hands; nothing is read meanwhile."""
+        assert self._transport is not None
+        self.write(event.frame)
+        self._transport.pause_reading()
+        self._handshaking = True
+        self._server.handshakes.begin(self)
+        self._handshake_task = asyncio.ensure_future(self._handshake(self._transport))
+        self._server.keep(self._handshake_task)
+
+    async def _handshake(self, transport: asyncio.Transport) -> None:
+        assert self._server.tls is not None
+        try:
+            secured = await self._server.loop.start_tls(
+                transport,
+                self,
+                self._server.tls,
+                server_side=True,
+                ssl_handshake_timeout=self._server.handshake_timeout_s,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            self._server.handshakes.failed(self, error)
+            transport.abort()
+            # Nobody else says it as long as the handshake goes on.
+            self.connection_lost(None)
+            return
+        finally:
+            self._handshake_task = None
+            self._server.handshakes.end(self)
+        if secured is None or self._transport is None:
+            return
+        self._transport = secured
+        self._handshaking = False
+        self._secured = True
+        self._state.tls_started()
+        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        self._set_reading()
+
+    def _close(self, event: Close) -> None:
+        self._server.closed_for[event.reason] += 1
+        _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
+        self.close()
+
+
+def keep_alive(connected: socket.socket | None) -> None:
+    """Have the system notice that a client's machine is gone, within some minutes."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8)):
+        # Other systems than Linux have other names, and keep their own times.
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _slice(run: AddRun, start: int, stop: int) -> AddRun:
+    bodies = run.bodies[start:stop]
+    return AddRun(
+        run.wire,
+        run.grants[start:stop],
+        run.keys[start:stop],
+        bodies,
+        run.tokens[start:stop],
+        sum(map(len, bodies)),
+    )

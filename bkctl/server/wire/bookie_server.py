@@ -1,0 +1,282 @@
+"""The bookie's port: a listener, its connections, the stages behind them (Java: ``BookieNettyServer``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import ssl
+from collections import Counter
+from dataclasses import dataclass
+
+from bkctl.clock import Clock
+from bkctl.engine.bookie import Bookie
+from bkctl.errors import StorageError
+from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.sizes import SizeHistogram
+from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason
+from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse, Request, Response
+from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress
+from bkctl.server.wire.answers import AnswerQueue
+from bkctl.server.wire.bookie_connection import BookieConnection
+from bkctl.server.wire.connection_memory import ConnectionMemory, adds_bytes_max, handshakes_max, polls_max
+from bkctl.server.wire.connection_watch import ConnectionWatch
+from bkctl.server.wire.handshakes import Handshakes
+from bkctl.server.wire.long_polls import LongPolls
+from bkctl.server.wire.request_meters import RequestKind, RequestMeters, answer_code, kind_of
+from bkctl.server.wire.request_processor import RequestProcessor
+from bkctl.server.wire.stage_pool import StagePool
+from bkctl.types import ResultCode
+
+_log = logging.getLogger(__name__)
+_DRAIN_POLL_S = 0.005
+_ACCEPTED_PER_TURN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Bounds of the port and its stages. ``slow_reader_timeout_ms`` None waits for a slow reader for ever."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    connections_max: int = 10_000
+    frame_timeout_ms: int = 30_000
+    held_bytes_max: int = 256 << 20
+    #: Connections that the system holds until they are accepted; net.core.somaxconn lowers it.
+    backlog: int = 4096
+    adds_in_progress_max: int = 20_000
+    read_threads: int = 4
+    reads_max: int = 50_000
+    high_priority_threads: int = 4
+    high_priority_max: int = 50_000
+    long_polls_max: int = 50_000
+    long_polls_per_connection_max: int = 10_000
+    batch_read_bytes_max: int = FRAME_BYTES_MAX
+    write_low_bytes: int = 384 << 10
+    write_high_bytes: int = 512 << 10
+    slow_reader_timeout_ms: int | None = None
+    #: Whether anything but START_TLS and AUTH is refused in clear; needs a TLS context.
+    tls_required: bool = False
+    handshake_timeout_ms: int = 10_000
+    close_timeout_ms: int = 5_000
+    drain_timeout_ms: int = 5_000
+
+
+class BookieServer:
+    """Serves an engine that is started, on the running event loop."""
+
+    def __init__(
+        self, bookie: Bookie, settings: ServerSettings, clock: Clock, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.bookie = bookie
+        self.settings = settings
+        self.tls = tls
+        self.loop = asyncio.get_running_loop()
+        self.frame_bytes_max = settings.frame_bytes_max
+        self.write_low_bytes = settings.write_low_bytes
+        self.write_high_bytes = settings.write_high_bytes
+        slow_ms = settings.slow_reader_timeout_ms
+        self.slow_reader_timeout_s = None if slow_ms is None else slow_ms / 1000
+        self.handshake_timeout_s = settings.handshake_timeout_ms / 1000
+        self.close_timeout_s = settings.close_timeout_ms / 1000
+        self.now_s = clock.monotonic
+        self.answers = AnswerQueue(self.loop)
+        self.memory = ConnectionMemory(settings.held_bytes_max)
+        self.adds = AddsInProgress(
+            settings.adds_in_progress_max,
+            adds_bytes_max(settings.held_bytes_max),
+            self.memory,
+            bookie.writes.meter.worked,
+        )
+        self.handshakes = Handshakes(self.memory, handshakes_max(settings.held_bytes_max))
+        self.add_answers = AddAnswers(self.answers, self.adds, clock)
+        self.read_stage = StagePool(
+            "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
+        )
+        self.high_priority_stage = StagePool(
+            "high_priority",
+            clock,
+            threads=settings.high_priority_threads,
+            requests_max=settings.high_priority_max,
+        )
+        self.request_meters = RequestMeters()
+        self.long_polls = self._new_long_polls(clock)
+        self.processor = RequestProcessor(
+            bookie,
+            self.read_stage,
+            self.high_priority_stage,
+            self.long_polls,
+            self.request_meters,
+            clock,
+            batch_read_bytes_max=settings.batch_read_bytes_max,
+            frame_bytes_max=settings.frame_bytes_max,
+        )
+        #: Counters: reads of runs answered and refused, why connections were closed.
+        self.reads_done = 0
+        self.reads_refused = 0
+        self.read_bytes = 0
+        self.read_latency = LatencyHistogram()
+        #: Reads answered without the entry.
+        self.reads_failed = 0
+        #: Parts of a read: waiting for its turn, and reading; the entries' bytes (of a run their average).
+        self.reads_waited = LatencyHistogram()
+        self.reads_worked = LatencyHistogram()
+        self.read_sizes = SizeHistogram()
+        #: Handing answers, of one request or many, to a connection.
+        self.channel_writes = LatencyHistogram()
+        self.closed_for: Counter[CloseReason] = Counter()
+        self.connections_refused = 0
+        self._connections: set[BookieConnection] = set()
+        self.watch = ConnectionWatch(
+            self._connections,
+            self.memory,
+            frame_timeout_ms=settings.frame_timeout_ms,
+            now_s=clock.monotonic,
+        )
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._listener: asyncio.Server | None = None
+
+    def _new_long_polls(self, clock: Clock) -> LongPolls:
+        return LongPolls(
+            self.bookie,
+            self.read_stage,
+            self.loop,
+            self.request_meters,
+            clock,
+            memory=self.memory,
+            polls_max=min(self.settings.long_polls_max, polls_max(self.settings.held_bytes_max)),
+            polls_per_client_max=self.settings.long_polls_per_connection_max,
+        )
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    @property
+    def waiting_reads(self) -> int:
+        """Reads, and runs of them, that wait for their turn on a connection."""
+        return sum(connection.turns.waiting for connection in self._connections)
+
+    async def start(self, bound: socket.socket) -> None:
+        """Accept connections on a socket that is bound (:func:`bind`)."""
+        self._listener = await self.loop.create_server(
+            lambda: BookieConnection(self), sock=bound, backlog=_ACCEPTED_PER_TURN
+        )
+        # asyncio accepts in one turn as many as it was told that may wait. Many more may, or the system would
+        # turn them away, and they would try again after a second.
+        bound.listen(self.settings.backlog)
+        self.watch.start(self.loop)
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is in progress (a bounded time long), close every connection."""
+        self.watch.stop()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in self._connections:
+            connection.drain()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained(), self.settings.drain_timeout_ms / 1000)
+        for connection in list(self._connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_gone(), self.close_timeout_s)
+        for connection in list(self._connections):
+            connection.abort()
+        await self.loop.run_in_executor(None, self._stop_stages)
+
+    async def _all_gone(self) -> None:
+        """Until the last answers are sent and every connection is closed."""
+        for wait_s in itertools.repeat(_DRAIN_POLL_S):
+            if not self._connections:
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _drained(self) -> None:
+        """Until nothing is in progress; looked at now and then, because this happens once in a life."""
+        for wait_s in itertools.repeat(_DRAIN_POLL_S):
+            if not self.adds.meter.length and not self.read_stage.meter.length:
+                return
+            await asyncio.sleep(wait_s)
+
+    def _stop_stages(self) -> None:
+        self.read_stage.stop()
+        self.high_priority_stage.stop()
+
+    def connected(self, connection: BookieConnection) -> None:
+        """A client has connected; where there is no place it takes that of one that stalls, or is closed."""
+        self._connections.add(connection)
+        full = len(self._connections) > self.settings.connections_max
+        if full and not self.watch.displace():
+            self.connections_refused += 1
+            connection.abort()
+        else:
+            self.watch.connected(connection)
+
+    def disconnected(self, connection: BookieConnection) -> None:
+        """A client is gone."""
+        self._connections.discard(connection)
+        self.watch.disconnected(connection)
+        self.adds.forget(connection)
+        self.long_polls.forget(connection)
+
+    def reads_ended(self, count: int, failed: int, size_bytes: int, since_s: float, worked_s: float) -> None:
+        """A chunk of reads was answered: ``count`` with entries of so many bytes, ``failed`` without.
+
+        ``since_s`` is when they came, ``worked_s`` the time of reading all of them.
+        """
+        self.reads_done += count + failed
+        self.reads_failed += failed
+        self.read_bytes += size_bytes
+        self.read_latency.add(self.now_s() - since_s, count)
+        if count:
+            self.reads_worked.add(worked_s / count, count)
+            self.read_sizes.add_size(size_bytes / count, count)
+
+    def request_ended(self, request: Request, response: Response, time_s: float) -> None:
+        """A request that came by itself was answered."""
+        code = answer_code(response)
+        self.request_meters.ended(request, code, time_s)
+        if code is not ResultCode.OK:
+            if isinstance(request, AddRequest):
+                self.adds.refused[code] += 1
+            return
+        if isinstance(request, AddRequest):
+            self.adds.latency.add(time_s)
+            self.adds.sizes.add_size(len(request.body))
+        elif isinstance(response, ReadResponse):
+            if kind_of(request) is RequestKind.READ:
+                self.read_latency.add(time_s)
+                self.reads_worked.add(time_s)
+            self._count_read(response.body)
+        elif isinstance(response, BatchReadResponse):
+            for body in response.bodies:
+                self._count_read(body)
+
+    def _count_read(self, body: bytes | None) -> None:
+        if body is not None:
+            self.read_bytes += len(body)
+            self.read_sizes.add_size(len(body))
+
+    def keep(self, task: asyncio.Future[None]) -> None:
+        """Hold on to a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that has its address and does not listen yet: the bookie's id needs the port.
+
+    Raises StorageError when the address cannot be had.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise StorageError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+    return bound

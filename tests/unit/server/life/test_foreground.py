@@ -1,0 +1,139 @@
+"""A bookie as a process's work: how it ends by itself, and what a second signal does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from bkctl.config.bookie import BookieConfig
+from bkctl.config.loader import load
+from bkctl.errors import StorageError
+from bkctl.server.life import foreground
+from bkctl.server.life.bookie_service import BookieService, StartReport
+from bkctl.server.life.event_loop import new_event_loop
+from bkctl.server.life.service_manager import ServiceManager
+from tests.support.any_disk import ANY_DISK
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers_stay() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> BookieConfig:
+    keys = {"bookiePort": "0", "allowEphemeralPorts": "true", "httpServerPort": "0", **ANY_DISK}
+    return load(None, keys, {}, working_directory=str(tmp_path))[0]
+
+
+def test_a_bookie_that_cannot_go_on_is_stopped_and_its_reason_raised(
+    config: BookieConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    services: list[BookieService] = []
+
+    class Seen(BookieService):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[arg-type]
+            services.append(self)
+
+    def started(report: StartReport) -> None:
+        assert services[0].bookie is not None
+        services[0].bookie.fail(StorageError("the disk is gone"))
+
+    monkeypatch.setattr(foreground, "BookieService", Seen)
+    before = set(threading.enumerate())
+    with pytest.raises(StorageError, match="the disk is gone"):
+        foreground.serve(config, accept_loss=False, started=started)
+    assert set(threading.enumerate()) <= before
+    # It was stopped, but not cleanly: the next start says so.
+    assert (Path(config.directories.ledgers[0]) / "current/DIRTY").exists()
+
+
+def test_a_row_that_nobody_takes_stops_the_bookie(config: BookieConfig) -> None:
+    def reader_gone(_: StartReport) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        foreground.serve(config, accept_loss=False, started=reader_gone)
+    assert not (Path(config.directories.ledgers[0]) / "current/DIRTY").exists()
+
+
+def test_a_signal_ends_it_and_says_which(config: BookieConfig) -> None:
+    def started(_: StartReport) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+
+
+def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Manager(ServiceManager):
+        def __init__(self) -> None:
+            super().__init__({"NOTIFY_SOCKET": "@nobody"})
+            self.said = 0
+            self.enough = asyncio.Event()
+
+        def stopping(self, status: str) -> None:
+            assert status == "flushing"
+            self.said += 1
+            if self.said == 3:
+                self.enough.set()
+
+    async def check() -> None:
+        manager = Manager()
+        service = SimpleNamespace(stop=manager.enough.wait)
+        async with asyncio.timeout(20):
+            await foreground._stop(cast("BookieService", service), manager)
+        assert manager.said >= 3
+
+    monkeypatch.setattr(foreground, "EXTENSION_S", 0.02)
+    asyncio.run(check())
+
+
+def test_one_more_signal_leaves_at_once_but_not_when_it_is_the_same_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+    now = [100.0]
+    loop = new_event_loop()
+    try:
+        monkeypatch.setattr(foreground.os, "_exit", left.append)
+        signals = foreground._Signals(loop)
+        monkeypatch.setattr(signals, "_loop", _Clock(now))
+        signals._signalled(signal.SIGINT)
+        now[0] += 0.5
+        signals._signalled(signal.SIGINT)
+        assert left == []
+        now[0] += 0.6
+        signals._signalled(signal.SIGTERM)
+        assert left == [128 + signal.SIGTERM]
+        assert signals.first.result() is signal.SIGINT
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+class _Clock:
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def time(self) -> float:
+        return self._now[0]
+
+
+def test_a_limited_address_space_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    foreground._warn_of_address_space(resource.RLIM_INFINITY)
+    assert not caplog.records
+    foreground._warn_of_address_space(800 << 20)
+    assert "limited to 800 MiB" in caplog.text

@@ -1,0 +1,231 @@
+"""Starts over entry logs whose index is lost: refused with the way out, or accepted and in limbo."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.errors import RecoveryFailedError
+from bkctl.errors import LedgerLimboError, NoLedgerError, RefusedError
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from bkctl.types import DigestType, ResultCode
+from tests.demo_client import DemoClient, body_of
+from tests.support.truthful_bookie import TruthfulBookie, started
+from tests.support.truthful_damage import cut_log
+
+Run = Callable[..., Any]
+LEDGER = 3
+PROFILES = {"ledgers": LEDGERS_PROFILE, "locations": LOCATIONS_PROFILE}
+
+
+def written(path: Path, **overrides: str) -> EmbeddedBookie:
+    """A stopped bookie with entries in its logs."""
+    bookie = EmbeddedBookie(path, overrides=overrides)
+    with bookie, DemoClient(bookie.port) as client:
+        for ledger in (LEDGER, LEDGER + 1):
+            assert client.add(ledger, range(10)).done == list(range(10))
+    return bookie
+
+
+def lose(current: Path, databases: tuple[str, ...], *, emptied: bool) -> None:
+    """Remove databases, or put an empty one in the place of each."""
+    for name in databases:
+        shutil.rmtree(current / name)
+        if emptied:
+            open_store(str(current / name), PROFILES[name], create=True).close()
+
+
+def serves(bookie: EmbeddedBookie) -> bool:
+    with DemoClient(bookie.port) as client:
+        return client.read(LEDGER, range(10)).bodies.get(9) == body_of(LEDGER, 9, 1000)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
+@pytest.mark.parametrize("databases", [("ledgers", "locations"), ("ledgers",), ("locations",)])
+def test_a_lost_index_refuses_the_start_and_a_rebuild_brings_it_back(
+    tmp_path: Path, run_cli: Run, databases: tuple[str, ...], emptied: bool
+) -> None:
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, databases, emptied=emptied)
+    before = sorted(os.listdir(current))
+    state = "empty" if emptied else "gone"
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"{databases[0]} is {state}.*index rebuild .*--accept-loss"):
+            bookie.start()
+    assert sorted(os.listdir(current)) == before
+    kind = ["--storage", "db"] if len(databases) == 2 and not emptied else []
+    # What the refusal names; that differences are told is no failure.
+    assert run_cli("index", "rebuild", str(tmp_path / "ledgers"), *kind, "--yes").exit_code in (0, 1)
+    with bookie:
+        assert serves(bookie)
+
+
+@pytest.mark.parametrize("mark", [None, b"short"], ids=["lost", "damaged"])
+def test_a_lost_index_is_lost_without_a_mark_too(tmp_path: Path, mark: bytes | None) -> None:
+    """A bookie without a mark looks like one that never flushed; its journal, which was cut, says nothing."""
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    (current / "lastMark").unlink()
+    if mark is not None:
+        (current / "lastMark").write_bytes(mark)
+    for journal in (tmp_path / "journal/current").glob("*.txn"):
+        journal.write_bytes(b"")
+    with pytest.raises(RefusedError, match="holds records that no journal holds"):
+        bookie.start()
+
+
+@pytest.mark.parametrize("databases", [("ledgers", "locations"), ("ledgers",), ("locations",)])
+def test_an_accepted_loss_of_an_index_is_limbo_and_accepted_once(
+    tmp_path: Path, databases: tuple[str, ...]
+) -> None:
+    written(tmp_path)
+    lose(tmp_path / "ledgers/current", databases, emptied=False)
+    accepting = EmbeddedBookie(tmp_path, accept_loss=True)
+    with accepting, DemoClient(accepting.port) as client:
+        assert accepting.report is not None
+        assert accepting.report.recovery.lost_indexes == 1
+        assert accepting.report.recovery.limbo_ledgers == 2
+        missing = client.read(LEDGER, range(20, 21)).refused
+        assert missing == {20: ResultCode.UNKNOWN_LEDGER_STATE}
+    with EmbeddedBookie(tmp_path) as again:
+        assert again.report is not None
+        assert again.report.recovery.limbo_ledgers == 0
+
+
+def test_an_accepted_loss_knows_the_ledgers_of_kept_journals(tmp_path: Path) -> None:
+    """Of a ledger whose log was cut as well the journal in front of the mark is all that is left."""
+    bookie = TruthfulBookie.make(tmp_path, "db", 1)
+    cut_log(bookie, 0, 0)
+    lose(bookie.current(), ("ledgers", "locations"), emptied=False)
+    assert not any(ledger == 2 for ledger, _ in bookie.proved_by_logs())
+    assert (2, 0) in bookie.proved_by_journals()
+    with started(tmp_path, 1, accept_loss=True) as engine:
+        with pytest.raises(LedgerLimboError):
+            engine.reads.read(2, 0)
+        with pytest.raises(NoLedgerError):
+            engine.reads.read(99, 0)
+
+
+def test_a_recovery_never_cuts_what_a_lost_index_held(tmp_path: Path) -> None:
+    """Three bookies, acknowledged by two: one of them without its index must not say "no such entry"."""
+    with LocalCluster(3, tmp_path, overrides={"gcWaitTime": "600000"}) as cluster:
+
+        async def write() -> dict[int, int]:
+            async with await BookKeeper.connect(cluster.metadata_uri) as client:
+                ledgers: dict[int, int] = {}
+                for _ in range(3):
+                    handle = await client.create(3, 2, 2, digest=DigestType.CRC32C, password=b"pw")
+                    for _ in range(20):
+                        await handle.append(b"x" * 8)
+                    ledgers[handle.ledger] = handle.last_add_confirmed
+                    handle.abandon()
+                return ledgers
+
+        async def recover(ledgers: dict[int, int]) -> None:
+            async with await BookKeeper.connect(cluster.metadata_uri) as client:
+                for ledger, acknowledged in ledgers.items():
+                    try:
+                        closed = await client.recover(ledger)
+                    except RecoveryFailedError:
+                        continue
+                    assert closed.last_entry >= acknowledged
+
+        ledgers = asyncio.run(write())
+        lossy = cluster.bookies[0]
+        lossy.stop()
+        lose(tmp_path / "bookie0/ledgers/current", ("ledgers", "locations"), emptied=False)
+        with pytest.raises(RefusedError, match="the index was lost"):
+            lossy.start()
+        lossy._accept_loss = True
+        lossy.start()
+        asyncio.run(recover(ledgers))
+
+
+# --- starts that are natural
+
+
+def test_an_index_whose_rows_were_all_deleted_is_not_lost(tmp_path: Path) -> None:
+    bookie = written(tmp_path)
+    with bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        for ledger in (LEDGER, LEDGER + 1):
+            bookie.service.bookie.delete_ledger(ledger)
+    assert list((tmp_path / "ledgers/current").glob("*.log"))
+    with bookie:
+        assert not serves(bookie)
+
+
+def test_an_empty_rebuilt_index_is_not_lost(tmp_path: Path, run_cli: Run) -> None:
+    bookie = written(tmp_path)
+    with bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        for ledger in (LEDGER, LEDGER + 1):
+            bookie.service.bookie.delete_ledger(ledger)
+    run_cli("index", "rebuild", str(tmp_path / "ledgers"), "--yes")
+    bookie.start()
+    bookie.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"BKLO" + bytes(1020), bytes(4096)], ids=["0", "header", "zeros"])
+def test_logs_without_records_need_no_index(tmp_path: Path, content: bytes) -> None:
+    bookie = EmbeddedBookie(tmp_path)
+    with bookie, DemoClient(bookie.port) as client:
+        client.add(LEDGER, range(10))
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for log in current.glob("*.log"):
+        log.write_bytes(content)
+    bookie.start()
+    bookie.stop()
+
+
+def test_the_first_flush_of_an_older_bookie_that_was_cut_off_is_no_loss(tmp_path: Path) -> None:
+    """Its databases were never written to, and its logs hold what the journal holds."""
+    bookie = EmbeddedBookie(tmp_path)
+    with bookie, DemoClient(bookie.port) as client:
+        client.add(LEDGER, range(10))
+        saved = {path.name: path.read_bytes() for path in (tmp_path / "journal/current").glob("*.txn")}
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=True)
+    for mark in current.glob("lastMark*"):
+        mark.unlink()
+    for name, content in saved.items():
+        (tmp_path / "journal/current" / name).write_bytes(content)
+    with bookie:
+        assert serves(bookie)
+
+
+def test_a_directory_in_front_of_its_first_flush_is_no_loss_beside_one_that_has_flushed(
+    tmp_path: Path,
+) -> None:
+    """The same with a mark: the logs hold nothing but what the journal behind it holds."""
+    two = f"{tmp_path}/ledgers,{tmp_path}/more"
+    bookie = EmbeddedBookie(tmp_path, overrides={"ledgerDirectories": two})
+    with bookie, DemoClient(bookie.port) as client:
+        client.add(4, range(10))
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        bookie.service.bookie.checkpoint()
+        marks = {path: path.read_bytes() for path in tmp_path.glob("*/current/lastMark")}
+        client.add(LEDGER, range(10))
+        journals = {path: path.read_bytes() for path in tmp_path.glob("journal/current/*.txn")}
+    lose(tmp_path / "more/current", ("ledgers", "locations"), emptied=True)
+    for path, content in {**marks, **journals}.items():
+        path.write_bytes(content)
+    for journal in set(tmp_path.glob("journal/current/*.txn")) - journals.keys():
+        journal.unlink()
+    with bookie:
+        assert serves(bookie)
