@@ -6,7 +6,7 @@ from io import BufferedReader, RawIOBase
 
 import pytest
 
-from bkctl.commands.ledger.data import _line_batches
+from bkctl.commands.ledger.write import _line_batches
 from bkctl.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from bkctl.commands.frame.options import (
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.frame.targets import paths_or_default, split_targets
-from bkctl.commands.index import check, rebuild, write
+from bkctl.commands.index import check, compact, limbo, rebuild, repair, statistics
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.files.indexes import get_index_entry, list_index_ledgers, scan_index
 from bkctl.scan.files.paths import directories
@@ -163,4 +163,7 @@ def get_command(
 
 check.register(app)
 rebuild.register(app)
-write.register(app)
+app.command("repair")(repair.repair_command)
+app.command("limbo")(limbo.limbo_command)
+app.command("stats")(statistics.stats_command)
+app.command("compact")(compact.compact_command)

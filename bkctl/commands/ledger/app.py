@@ -25,7 +25,7 @@ from bkctl.commands.frame.ledger_rows import LEDGER_KEYS, SECRET_KEY, ledger_row
 from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
 from bkctl.commands.frame.output import Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.ledger import data, deletion, doctor, recovery
+from bkctl.commands.ledger import create, delete, doctor, fence, read, recover, restore, tail, write
 from bkctl.commands.ledger.listing import LedgerListing
 
 if TYPE_CHECKING:
@@ -116,7 +116,12 @@ def _row(found: StoredLedger, *, secrets: bool = False) -> dict[str, Any]:
     )
 
 
-data.register(app)
-recovery.register(app)
+app.command("create")(create.create_command)
+app.command("write")(write.write_command)
+app.command("read")(read.read_command)
+app.command("tail")(tail.tail_command)
+app.command("recover")(recover.recover_command)
+app.command("fence")(fence.fence_command)
 doctor.register(app)
-deletion.register(app)
+app.command("delete")(delete.delete_command)
+app.command("restore")(restore.restore_command)

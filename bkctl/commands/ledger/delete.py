@@ -1,4 +1,4 @@
-"""``bkctl ledger delete | restore``: a ledger's metadata goes, with a file to bring it back."""
+"""``bkctl ledger delete``: a ledger's metadata goes, with a file to bring it back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from bkctl.commands.frame.cluster_options import (
     open_cluster,
 )
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import LedgersArgument, parse_ledger_id
+from bkctl.commands.frame.ledger_options import LedgersArgument
 from bkctl.commands.frame.options import OutputOption, schema_option
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.errors import RefusedError
 
 if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore, StoredLedger
@@ -31,18 +30,6 @@ DELETE_SCHEMA: Schema = (
     Key("deleted", "bool", "whether it is gone; false with --dry-run, or when it was changed meanwhile"),
     Key("undo_file", "string or null", "the file that 'bkctl ledger restore' reads"),
 )
-
-RESTORE_SCHEMA: Schema = (
-    Key("ledger", "int", "ledger id"),
-    Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
-    Key("version", "int", "version of the new metadata"),
-)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the app of ``bkctl ledger``."""
-    app.command("delete")(delete_command)
-    app.command("restore")(restore_command)
 
 
 def delete_command(
@@ -120,49 +107,3 @@ def _row(one: StoredLedger, path: str | None, *, deleted: bool) -> dict[str, Any
         "deleted": deleted,
         "undo_file": path,
     }
-
-
-def restore_command(
-    file: Annotated[
-        str,
-        typer.Argument(metavar="FILE", show_default=False, help="An undo file, or a metadata dump."),
-    ],
-    ledger: Annotated[
-        list[int] | None,
-        typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Only this one; repeatable."),
-    ] = None,
-    yes: YesOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(RESTORE_SCHEMA)] = False,
-) -> None:
-    """[online] [writes] Give deleted ledgers their metadata back, byte for byte, from an undo file.
-
-    Their entries are there only as long as no bookie has collected garbage since. Refuses when one of them
-    exists (exit code 4). Of a whole dump it asks, or needs --yes, unless --ledger says which.
-
-    Examples:
-
-      bkctl ledger restore ledger-42-1700000000000.undo.json
-
-      bkctl ledger restore cluster.json --ledger 42
-    """
-    from bkctl.admin.ledgers.ledger_deletion import restore_ledgers
-    from bkctl.scan.metadata_dump import load_metadata_dump
-    from bkctl.vfs import PosixFileSystem
-
-    dump = load_metadata_dump(PosixFileSystem(), file)
-    if not dump.ledgers:
-        raise RefusedError(f"{file}: no ledger in it")
-    if ledger is None and len(dump.znodes) > len(dump.ledgers):
-        ask(
-            f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster",
-            yes=yes,
-            has_dry_run=False,
-        )
-    with open_cluster(conf, override, metadata_uri) as store:
-        done = restore_ledgers(store, dump, ledger)
-    rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)
-    write_rows(rows, RESTORE_SCHEMA, output)

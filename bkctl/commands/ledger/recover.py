@@ -1,4 +1,4 @@
-"""``bkctl ledger recover | fence``: ledgers whose writer is gone."""
+"""``bkctl ledger recover``: ledgers whose writer is gone are closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.ledger_options import (
     BookieOption,
     CustomOption,
-    LedgerArgument,
     NewerOption,
     OlderOption,
     StateName,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from bkctl.client.sync import BookKeeperSync
     from bkctl.metadata.ledger_filter import LedgerFilter
 
-_REPLICAS = "bookie, answered, lac, last_entry, fenced (null: not known), error"
+REPLICAS = "bookie, answered, lac, last_entry, fenced (null: not known), error"
 
 RECOVER_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
@@ -66,23 +65,9 @@ RECOVER_SCHEMA: Schema = (
         "array of objects",
         "first_entry, last_entry, bookies: what was written again, to whom; an ack quorum of them has it",
     ),
-    Key("replicas", "array of objects", f"of the last ensemble: {_REPLICAS}"),
+    Key("replicas", "array of objects", f"of the last ensemble: {REPLICAS}"),
     Key("error", "string or null", "why it failed"),
 )
-
-FENCE_SCHEMA: Schema = (
-    Key("ledger", "int", "ledger id"),
-    Key("state", "string", "OPEN, IN_RECOVERY or CLOSED; fencing does not change it"),
-    Key("covered", "bool", "whether the writer gets no ack quorum from this ensemble any more"),
-    Key("guarantee", "string", "what that means"),
-    Key("replicas", "array of objects", f"of the last ensemble: {_REPLICAS}"),
-)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the app of ``bkctl ledger``."""
-    app.command("recover")(recover_command)
-    app.command("fence")(fence_command)
 
 
 def recover_command(
@@ -287,35 +272,3 @@ def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: A
 
 def _recovery_row(facts: RecoveryFacts) -> dict[str, Any]:
     return {**as_row(facts), "error": None if facts.error is None else str(facts.error)}
-
-
-def fence_command(
-    ledger: LedgerArgument,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(FENCE_SCHEMA)] = False,
-) -> None:
-    """[online] [writes] Fence a ledger on every bookie of its last ensemble that answers, without closing it.
-
-    Says what that guarantees. The exit code is 3 when too few bookies answered for the writer to be stopped.
-
-    Examples:
-
-      bkctl ledger fence 42
-    """
-    from bkctl.admin.ledgers.ledger_recovery import fence_ledger
-
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
-        facts = client.call(fence_ledger(client.client, ledger, password=secret))
-    write_one(facts, FENCE_SCHEMA, output)
-    if not facts.covered:
-        raise typer.Exit(3)

@@ -1,0 +1,63 @@
+"""``bkctl index limbo``: the flag of ledgers of which entries may be missing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.targets import paths_or_default, split_targets
+from bkctl.commands.index.databases import DIR, index_dirs, locked
+from bkctl.errors import UsageError
+from bkctl.vfs import PosixFileSystem
+
+LIMBO_SCHEMA: Schema = (
+    DIR,
+    Key("ledger", "int", "ledger id"),
+    Key("limbo", "bool", "whether a missing entry means that it is unknown"),
+    Key("changed", "bool", "whether it was different before"),
+)
+
+
+def limbo_command(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="LEDGER... [PATH...]", help="The ledgers, and where to look.")
+    ],
+    clear: Annotated[bool, typer.Option("--clear", help="Clear the flag instead of setting it.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(LIMBO_SCHEMA)] = False,
+) -> None:
+    """[offline] [writes] Set or clear the limbo flag of ledgers: a missing entry is unknown, not absent.
+
+    Set it where entries may have been lost: a client then asks other bookies instead of taking the loss for
+    the end of the ledger. Clear it when the entries are back, or known to be nowhere. Only DbLedgerStorage
+    has the flag; .idx files are refused (4). Exit code 6, and nothing changed, when a ledger has no row.
+
+    Examples:
+
+      bkctl index limbo 42 43 /data/bookie/ledgers --yes
+
+      bkctl index limbo 42 /data/bookie/ledgers --clear --dry-run
+    """
+    from bkctl.admin.index.limbo import plan_limbo, set_limbo
+
+    paths, ledgers = split_targets(targets, int)
+    if not ledgers:
+        raise UsageError("name the ledgers: bkctl index limbo LEDGER... [PATH...]")
+    filesystem = PosixFileSystem()
+    dirs = index_dirs(paths_or_default(paths))
+    if dry_run:
+        write_rows(plan_limbo(filesystem, dirs, ledgers, limbo=not clear), LIMBO_SCHEMA, output)
+        return
+    with locked(dirs):
+        rows = plan_limbo(filesystem, dirs, ledgers, limbo=not clear)
+        changes = sum(row.changed for row in rows)
+        if changes:
+            ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
+            rows = set_limbo(filesystem, dirs, ledgers, limbo=not clear)
+        write_rows(rows, LIMBO_SCHEMA, output)

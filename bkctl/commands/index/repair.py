@@ -1,0 +1,86 @@
+"""``bkctl index repair``: rows with 16-byte keys become 8-byte ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.known_cluster import ClusterWords, TrustDumpOption, known_cluster
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.index.databases import DIR, index_dirs, locked
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.index.repair import RepairPlan
+
+REPAIR_SCHEMA: Schema = (
+    DIR,
+    Key("kind", "string", "collapsed (two rows into one), converted, deleted, or damaged (left as it is)"),
+    Key("ledger", "int or null", "ledger id"),
+    Key("detail", "string", "what the row is now, or what is wrong with it"),
+)
+
+
+def repair_command(
+    context: typer.Context,
+    paths: PathsArgument,
+    ledger_metadata: LedgerMetadataOption = None,
+    trust_dump: TrustDumpOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(REPAIR_SCHEMA)] = False,
+) -> None:
+    """[offline] [writes] Replace the 16-byte rows that Java's ledger index rebuild wrote by 8-byte rows.
+
+    A 16-byte row wins over its ledger's 8-byte row whenever a Java bookie starts: the ledger is fenced and
+    without master key again, or back although it was deleted. Each becomes one 8-byte row; of two rows the
+    8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no more are
+    deleted with their locations: by --metadata-uri, or by a dump (--ledger-metadata) that is complete and
+    newer than the ledger.
+
+    Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
+    are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' makes them anew).
+
+    Examples:
+
+      bkctl index repair /data/bookie/ledgers --dry-run
+
+      bkctl index repair /data/bookie/ledgers --ledger-metadata zk.json --yes
+    """
+    from bkctl.admin.index.repair import plan_repair, repair
+    from bkctl.admin.ledgers.known_ledgers import known_in
+
+    filesystem = PosixFileSystem()
+    dirs = index_dirs(paths)
+    words = ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
+    with known_cluster(context, words) as cluster:
+        known = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
+        if dry_run:
+            plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
+            _write_repairs(plans, output)
+        else:
+            with locked(dirs):
+                plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
+                changes = sum(plan.changes for plan in plans)
+                if changes:
+                    ask(f"replace {changes} rows with 16-byte keys in {_counted(dirs)}", yes=yes)
+                    plans = [repair(filesystem, directory, known[directory]) for directory in dirs]
+                _write_repairs(plans, output)
+    raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
+
+
+def _write_repairs(plans: Iterable[RepairPlan], output: OutputOption) -> None:
+    write_rows((row for plan in plans for row in plan.rows), REPAIR_SCHEMA, output)
+
+
+def _counted(dirs: list[str]) -> str:
+    return dirs[0] if len(dirs) == 1 else f"{len(dirs)} directories"

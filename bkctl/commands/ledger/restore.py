@@ -1,0 +1,71 @@
+"""``bkctl ledger restore``: the metadata of deleted ledgers, from such a file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.commands.frame.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    open_cluster,
+)
+from bkctl.commands.frame.confirmation import YesOption, ask
+from bkctl.commands.frame.ledger_options import parse_ledger_id
+from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.errors import RefusedError
+
+RESTORE_SCHEMA: Schema = (
+    Key("ledger", "int", "ledger id"),
+    Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
+    Key("version", "int", "version of the new metadata"),
+)
+
+
+def restore_command(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", show_default=False, help="An undo file, or a metadata dump."),
+    ],
+    ledger: Annotated[
+        list[int] | None,
+        typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Only this one; repeatable."),
+    ] = None,
+    yes: YesOption = False,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(RESTORE_SCHEMA)] = False,
+) -> None:
+    """[online] [writes] Give deleted ledgers their metadata back, byte for byte, from an undo file.
+
+    Their entries are there only as long as no bookie has collected garbage since. Refuses when one of them
+    exists (exit code 4). Of a whole dump it asks, or needs --yes, unless --ledger says which.
+
+    Examples:
+
+      bkctl ledger restore ledger-42-1700000000000.undo.json
+
+      bkctl ledger restore cluster.json --ledger 42
+    """
+    from bkctl.admin.ledgers.ledger_deletion import restore_ledgers
+    from bkctl.scan.metadata_dump import load_metadata_dump
+    from bkctl.vfs import PosixFileSystem
+
+    dump = load_metadata_dump(PosixFileSystem(), file)
+    if not dump.ledgers:
+        raise RefusedError(f"{file}: no ledger in it")
+    if ledger is None and len(dump.znodes) > len(dump.ledgers):
+        ask(
+            f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster",
+            yes=yes,
+            has_dry_run=False,
+        )
+    with open_cluster(conf, override, metadata_uri) as store:
+        done = restore_ledgers(store, dump, ledger)
+    rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)
+    write_rows(rows, RESTORE_SCHEMA, output)

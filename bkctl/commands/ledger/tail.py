@@ -1,0 +1,76 @@
+"""``bkctl ledger tail``: entries as they are confirmed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.commands.frame.cluster_options import (
+    ClusterConfOption,
+    MetadataUriOption,
+    OverrideOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    open_client,
+)
+from bkctl.commands.frame.entry_options import Payload
+from bkctl.commands.frame.ledger_options import LedgerArgument
+from bkctl.commands.frame.options import (
+    OutputOption,
+    PasswordFileOption,
+    PasswordHexOption,
+    PasswordOption,
+    read_password,
+    schema_option,
+)
+from bkctl.commands.frame.output import Format, row_line, write_lines, write_rows
+from bkctl.commands.ledger.entries import READ_SCHEMA, PayloadFormOption, entry_rows
+from bkctl.errors import UsageError
+
+
+def tail_command(
+    ledger: LedgerArgument,
+    entries: Annotated[
+        int, typer.Option("--entries", "-n", metavar="N", help="Begin so many entries before the end.")
+    ] = 10,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="ENTRY", help="Begin at this entry instead.")
+    ] = None,
+    payload: PayloadFormOption = Payload.BASE64,
+    password: PasswordOption = None,
+    password_file: PasswordFileOption = None,
+    password_hex: PasswordHexOption = None,
+    conf: ClusterConfOption = None,
+    override: OverrideOption = None,
+    metadata_uri: MetadataUriOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    output: OutputOption = None,
+    schema: Annotated[bool, schema_option(READ_SCHEMA)] = False,
+) -> None:
+    """[online] [reads] Print entries as they are confirmed, until the ledger is closed or Ctrl-C.
+
+    The default is ndjson on a terminal too, a line at once for each entry; tables come page by page. The
+    last entry of a writer that pauses is not confirmed before it goes on or closes.
+
+    Examples:
+
+      bkctl ledger tail 42
+
+      bkctl ledger tail 42 --from 0 --payload text
+    """
+    if entries < 0 or (start is not None and start < 0):
+        raise UsageError("--entries and --from: 0 or more")
+    secret = read_password(password, password_file, password_hex)
+    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+        reader = client.open_without_recovery(ledger, password=secret)
+        first = max(0, reader.last_add_confirmed - entries + 1) if start is None else start
+        rows = entry_rows(reader.tail(first), payload)
+        if output in (None, Format.NDJSON):
+            for row in rows:
+                write_lines([row_line(row)])
+        else:
+            write_rows(rows, READ_SCHEMA, output)
