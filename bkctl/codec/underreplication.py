@@ -14,8 +14,15 @@ id as 16 hexadecimal digits and ``d`` as ten decimal ones or more::
     underreplication/auditorelection/V_<ten digits>
         bookieId: "127.0.0.1:3181"\n
 
+    underreplication/LAYOUT
+        type: "BASIC"\n
+        version: 1\n
+
     underreplication/disable                      empty; autorecovery rests while it is there
     underreplication/lostBookieRecoveryDelay      seconds, decimal ASCII
+    underreplication/checkallledgersctime         08 <varint>: when the check was last completed, ms
+    underreplication/placementpolicycheckctime    since 1970, as binary protobuf
+    underreplication/replicascheckctime
 
 ``replica`` are the bookies that the ledger misses; a mark without any is for a worker to find out. ``ctime``
 is when it was last marked, milliseconds since 1970. The lock's ``bookieId`` is the worker's host name, a
@@ -27,12 +34,14 @@ Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedg
 
 from __future__ import annotations
 
+import enum
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bkctl.codec.protobuf_text import merge_text
-from bkctl.errors import CorruptionError, UsageError
+from bkctl.codec.protobuf_text import merge_text, quote
+from bkctl.errors import CorruptionError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -42,11 +51,24 @@ LOCKS = "underreplication/locks"
 ELECTION = "underreplication/auditorelection"
 DISABLED = "underreplication/disable"
 LOST_BOOKIE_DELAY = "underreplication/lostBookieRecoveryDelay"
+LAYOUT = "underreplication/LAYOUT"
+LAYOUT_DATA = b'type: "BASIC"\nversion: 1\n'
+VOTE_PREFIX = "V_"
+#: Where Pulsar's metadata driver elects an auditor, in a way of its own.
+PULSAR_LEADER = "underreplication/leader"
 
 _VOTE = re.compile(r"V_(-?[0-9]{1,10})\Z")
 _SECONDS = re.compile(rb"\s*([+-]?[0-9]{1,10})\s*\Z")
 _NAME = re.compile(r"urL([0-9]{10,19})\Z")
 _ID_MAX = 2**63 - 1
+
+
+class CheckKind(enum.Enum):
+    """A periodical check of the auditor; the value is the name of the node that keeps its time stamp."""
+
+    ALL_LEDGERS = "checkallledgersctime"
+    PLACEMENT = "placementpolicycheckctime"
+    REPLICAS = "replicascheckctime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +77,18 @@ class UnderreplicatedMark:
 
     replicas: tuple[str, ...]
     marked_ms: int | None = None
+
+    def with_missing(self, bookies: Iterable[str], marked_ms: int | None) -> UnderreplicatedMark:
+        """Return the mark with more bookies, marked at ``marked_ms``; the same mark where all are named."""
+        added = tuple(dict.fromkeys(bookie for bookie in bookies if bookie not in self.replicas))
+        if not added:
+            return self
+        return UnderreplicatedMark(self.replicas + added, self.marked_ms if marked_ms is None else marked_ms)
+
+
+def check_path(kind: CheckKind) -> str:
+    """Path of a check's time stamp, below the ledgers root."""
+    return f"underreplication/{kind.value}"
 
 
 def mark_path(ledger: int) -> str:
@@ -86,6 +120,55 @@ def decode_mark(data: bytes) -> UnderreplicatedMark:
     message = UnderreplicatedLedgerFormat()
     _merge(message, data, "under-replication mark")
     return UnderreplicatedMark(tuple(message.replica), message.ctime if message.HasField("ctime") else None)
+
+
+def encode_mark(mark: UnderreplicatedMark) -> bytes:
+    """Return the mark's text, byte for byte as Java writes it."""
+    lines = [f"replica: {quote(replica.encode())}\n" for replica in mark.replicas]
+    if mark.marked_ms is not None:
+        lines.append(f"ctime: {mark.marked_ms}\n")
+    return "".join(lines).encode()
+
+
+def encode_holder(holder: str) -> bytes:
+    """Return the text of a lock or a vote."""
+    return f"bookieId: {quote(holder.encode())}\n".encode()
+
+
+def check_layout(data: bytes) -> None:
+    """Raise RefusedError for nodes that are arranged in another way than Java's and ours.
+
+    Raises CorruptionError for what is no layout.
+    """
+    from bkctl.codec.proto.bookkeeper_pb2 import LedgerRereplicationLayoutFormat
+
+    message = LedgerRereplicationLayoutFormat()
+    _merge(message, data, "under-replication layout")
+    if (message.type, message.version) != ("BASIC", 1):
+        raise RefusedError(
+            f"the under-replication layout is {message.type} {message.version}; only BASIC 1 is supported"
+        )
+
+
+def encode_check_completed(completed_ms: int) -> bytes:
+    """Return the bytes of a check's time stamp."""
+    from bkctl.codec.proto.bookkeeper_pb2 import CheckCompletedFormat
+
+    return CheckCompletedFormat(ctime=completed_ms).SerializeToString()
+
+
+def decode_check_completed(data: bytes) -> int | None:
+    """Return when a check was last completed, None where no time was stored. Raises CorruptionError."""
+    from google.protobuf.message import DecodeError
+
+    from bkctl.codec.proto.bookkeeper_pb2 import CheckCompletedFormat
+
+    message = CheckCompletedFormat()
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise CorruptionError("time of a check", expected="a protobuf message") from None
+    return message.ctime if message.HasField("ctime") else None
 
 
 def decode_holder(data: bytes) -> str:

@@ -16,7 +16,7 @@ Source: ``org.apache.bookkeeper.meta.LayoutManager``, ``LedgerManager``, ``disco
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -24,7 +24,7 @@ from typing import Protocol, Self
 from bkctl.codec.layout import LayoutText
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import LedgerLayout
-from bkctl.codec.underreplication import UnderreplicatedMark
+from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 
 
@@ -311,8 +311,28 @@ def find_ledger(ledgers: LedgerManager, ledger: int) -> StoredLedger | None:
 # --- under-replication --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A marked ledger whose lock a worker holds: the mark as it was read under the lock, and its version.
+
+    The lock ends with ``session``, and with it the right to replicate the ledger.
+    """
+
+    ledger: int
+    mark: UnderreplicatedMark
+    version: int
+    session: int = 0
+
+
 class Underreplication(Protocol):
     """What autorecovery, ours or Java's, has written down for everybody to see, and its switches."""
+
+    def prepare(self) -> None:
+        """Make what auditors and workers need to be there, as the first of Java's does.
+
+        Raises RefusedError for nodes that are arranged in another way, and in a cluster whose autorecovery is
+        that of Pulsar's own metadata driver.
+        """
 
     def enabled(self) -> bool:
         """Whether ledgers that are marked may be replicated."""
@@ -329,14 +349,86 @@ class Underreplication(Protocol):
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
         """Change that; writing it, be it the same again, makes an auditor look at all bookies at once."""
 
+    def initial_lost_bookie_recovery_delay(self, seconds: int) -> int:
+        """Set the delay to ``seconds`` where there is none yet; return the one that holds."""
+
+    def checked_at(self, kind: CheckKind) -> int | None:
+        """Return when a check of all ledgers was last completed, ms since 1970; None when it never was."""
+
+    def set_checked_at(self, kind: CheckKind, completed_ms: int) -> None:
+        """Record that a check was completed."""
+
     def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
         """Ledgers that miss replicas, ascending; one that is finished meanwhile may be left out."""
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
         """A ledger's mark; None when it is not marked."""
 
+    def mark(self, ledger: int, bookies: Iterable[str], now_ms: int | None) -> bool:
+        """Mark a ledger as missing replicas on ``bookies``; without any a worker finds out which.
+
+        A ledger that is marked gets those that its mark does not name, and the new time; a mark that names
+        them all stays as it is, and the answer is False. Raises CorruptionError for a mark that is damaged.
+        """
+
     def replicator_of(self, ledger: int) -> str | None:
         """The host whose worker holds the ledger's lock; None when nobody does."""
+
+    def acquire(self, skip: Container[int] = (), *, host: str | None = None) -> Taken | None:
+        """Lock any marked ledger that nobody has locked and that is not in ``skip``; None without one.
+
+        None also while autorecovery is disabled. ``host`` is what the lock tells others, by default the name
+        of this machine. A mark that does not decode is taken for one without bookies.
+        """
+
+    def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
+        """Lock one ledger, as :meth:`acquire`; None when it is not marked or somebody has it."""
+
+    def is_held(self, taken: Taken) -> bool:
+        """Return whether the lock is still there and ours. Ask before what must be done once."""
+
+    def finish(self, taken: Taken) -> bool:
+        """Delete the mark of a ledger that has all its replicas, and then the lock.
+
+        False, and the mark stays, when the ledger was marked anew since it was taken, or the lock was lost.
+        """
+
+    def release(self, taken: Taken) -> None:
+        """Give the lock back and leave the mark; a lock that is lost already is fine."""
+
+    def watch_work(self, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon, and when :meth:`acquire` may find something that it did not find before.
+
+        A mark in a directory that has others is not told: look again from time to time.
+        """
+
+    def watch_enabled(self, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon, and whenever autorecovery was enabled or disabled."""
+
+    def watch_lost_bookie_recovery_delay(self, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon, and whenever the delay was written, be it with the value that it had."""
+
+
+class AuditorElection(Protocol):
+    """One candidate in the election of the one auditor; it counts together with Java's candidates.
+
+    Used by one thread, except :meth:`resign`, which any may call.
+    """
+
+    def run(self) -> bool:
+        """Stand, and wait until elected: True; False after :meth:`resign`.
+
+        Raises RefusedError in a cluster whose autorecovery is that of Pulsar's own metadata driver.
+        """
+
+    def is_elected(self) -> bool:
+        """Return whether the vote that was elected is still there and ours, by asking the store.
+
+        Ask before everything that only one auditor may do. Raises ConnectionFailedError.
+        """
+
+    def resign(self) -> None:
+        """Withdraw the vote, and end :meth:`run`; the next candidate is elected at once."""
 
 
 class MetadataStore(Protocol):
@@ -369,6 +461,10 @@ class MetadataStore(Protocol):
     @property
     def underreplication(self) -> Underreplication:
         """What autorecovery has written down."""
+
+    def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
+        """Return a candidate by the name of ``bookie``; ``lost`` is called, from a thread of the store, when
+        it was elected and its vote is gone: with its session, or by somebody's hand."""
 
     def close(self) -> None:
         """End the session and the store's threads; a second call does nothing."""

@@ -441,7 +441,24 @@ class SqliteTree(NodeTree):
             self._notices.post("restored", self._callbacks.restored)
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
-        watch = _PolledWatch(self, self._notices, path, changed, self._settings.watch_poll_ms / 1000)
+        def look() -> object:
+            # In this order: what changes in between is seen by the next look. A child that came and went
+            # between two looks has changed something that a listener may have seen by another watch.
+            made = self.children_made(path)
+            names = self.children(path)
+            return made, None if names is None else sorted(names)
+
+        return self._watch(look, changed)
+
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Subscription:
+        def look() -> object:
+            node = self.get(path)
+            return None if node is None else (node.version, node.created_ms, node.owner, node.data)
+
+        return self._watch(look, changed)
+
+    def _watch(self, look: Callable[[], object], changed: Callable[[], None]) -> Subscription:
+        watch = _PolledWatch(look, self._notices, changed, self._settings.watch_poll_ms / 1000)
         watch.begin()
         return watch
 
@@ -504,26 +521,20 @@ def _is_gone(holder: str) -> bool:
 
 
 class _PolledWatch:
-    """Looks at a node's children again and again; SQLite tells nobody of a change.
-
-    The number of children ever made is looked at, too: a child that came and went between two looks has
-    changed something that a listener may have seen by another watch.
-    """
+    """Looks at something of a node again and again; SQLite tells nobody of a change."""
 
     def __init__(
         self,
-        tree: SqliteTree,
+        look: Callable[[], object],
         notices: NoticeThread,
-        path: str,
         changed: Callable[[], None],
         period_s: float,
     ) -> None:
-        self._tree = tree
+        self._see = look
         self._notices = notices
-        self._path = path
         self._changed = changed
         self._period_s = period_s
-        self._last: tuple[int | None, list[str] | None] = (None, None)
+        self._last: object = None
         self._looked = False
         self._closed = False
 
@@ -534,10 +545,7 @@ class _PolledWatch:
         if self._closed:
             return
         try:
-            # In this order: what changes in between is seen by the next look.
-            made = self._tree.children_made(self._path)
-            names = self._tree.children(self._path)
-            seen = (made, None if names is None else sorted(names))
+            seen = self._see()
             if not self._looked or seen != self._last:
                 self._looked, self._last = True, seen
                 self._changed()

@@ -56,18 +56,20 @@ class MemoryCluster:
         parent.names.add(path.rpartition("/")[2])
         parent.made += 1
         self.entries[path] = entry
-        self.tell(parent_of(path))
+        self.tell(path)
+        self.tell(parent_of(path), names=True)
 
     def remove(self, path: str) -> None:
         """Take a node out; the caller holds the lock and has checked."""
         del self.entries[path]
         self.entries[parent_of(path)].names.discard(path.rpartition("/")[2])
-        self.tell(parent_of(path))
+        self.tell(path)
+        self.tell(parent_of(path), names=True)
 
-    def tell(self, parent: str) -> None:
-        """The names below ``parent`` have changed."""
+    def tell(self, path: str, *, names: bool = False) -> None:
+        """Tell the watches of a node, or those of the ``names`` below it, that it has changed."""
         for watch in self.watches:
-            if watch.path == parent:
+            if (watch.path, watch.names) == (path, names):
                 watch.post()
         self.changed.notify_all()
 
@@ -82,9 +84,16 @@ class MemoryCluster:
 
 class _Watch:
     def __init__(
-        self, cluster: MemoryCluster, notices: NoticeThread, path: str, action: Callable[[], None]
+        self,
+        cluster: MemoryCluster,
+        notices: NoticeThread,
+        path: str,
+        action: Callable[[], None],
+        *,
+        names: bool,
     ) -> None:
         self.path = path
+        self.names = names
         self._cluster = cluster
         self._notices = notices
         self._action = action
@@ -213,6 +222,7 @@ class MemoryTree(NodeTree):
             entry = self._checked(path, version)
             entry.data = data
             entry.version += 1
+            self._cluster.tell(path)
             return entry.version
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -234,7 +244,12 @@ class MemoryTree(NodeTree):
             return path not in self._cluster.entries
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
-        watch = _Watch(self._cluster, self._notices, path, changed)
+        return self._watch(_Watch(self._cluster, self._notices, path, changed, names=True))
+
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Subscription:
+        return self._watch(_Watch(self._cluster, self._notices, path, changed, names=False))
+
+    def _watch(self, watch: _Watch) -> Subscription:
         with self._cluster.changed:
             self._cluster.watches.append(watch)
         watch.post()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from bkctl.clock import Clock
 from bkctl.codec.ledger_path import LedgerLayout
 from bkctl.metadata.api import (
+    AuditorElection,
     CookieStore,
     LayoutManager,
     LedgerManager,
     RegistrationManager,
     Underreplication,
 )
+from bkctl.metadata.auditor_election import TreeAuditorElection
 from bkctl.metadata.cookie_store import TreeCookieStore
 from bkctl.metadata.layout_manager import TreeLayoutManager
 from bkctl.metadata.ledger_manager import TreeLedgerManager
@@ -67,6 +70,9 @@ class TreeMetadataStore:
     @property
     def underreplication(self) -> Underreplication:
         return self._underreplication
+
+    def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
+        return TreeAuditorElection(self._tree, self._root, self._registration, bookie, lost)
 
     def close(self) -> None:
         self._tree.close()

@@ -165,6 +165,13 @@ class NodeTree(abc.ABC):
         """
 
     @abc.abstractmethod
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon, and from then on after the node was made, rewritten or deleted.
+
+        Rewriting a node with the bytes that it has is a change, too. Otherwise as :meth:`watch_children`.
+        """
+
+    @abc.abstractmethod
     def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
         """Whom to tell about the session; one for each tree."""
 

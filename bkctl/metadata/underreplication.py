@@ -6,28 +6,50 @@ Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedg
 from __future__ import annotations
 
 import contextlib
+import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+import socket
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TypeVar
 
 from bkctl.codec.underreplication import (
     DISABLED,
     ELECTION,
+    LAYOUT,
+    LAYOUT_DATA,
     LOCKS,
     LOST_BOOKIE_DELAY,
     MARKS,
+    PULSAR_LEADER,
+    CheckKind,
     UnderreplicatedMark,
+    check_layout,
+    check_path,
+    decode_check_completed,
     decode_delay_s,
     decode_holder,
     decode_mark,
+    encode_check_completed,
     encode_delay_s,
+    encode_holder,
+    encode_mark,
     ledger_of_mark,
     mark_name,
     mark_path,
     vote_number,
 )
-from bkctl.metadata.api import VersionConflictError
-from bkctl.metadata.tree import NodeExistsError, NodeMissingError, NodeTree, decoded, join, require_node
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.metadata.api import Subscription, Taken, VersionConflictError
+from bkctl.metadata.tree import (
+    NodeExistsError,
+    NodeMissingError,
+    NodeNotEmptyError,
+    NodeTree,
+    decoded,
+    join,
+    parent_of,
+    require_node,
+)
 
 _Value = TypeVar("_Value")
 
@@ -44,6 +66,20 @@ class TreeUnderreplication:
     def __init__(self, tree: NodeTree, root: str) -> None:
         self._tree = tree
         self._root = root
+        self._random = random.Random()  # noqa: S311 - workers shall not meet; no secret
+
+    def prepare(self) -> None:
+        require_node(self._tree, self._root)
+        refuse_pulsars_own(self._tree, self._root)
+        layout = join(self._root, LAYOUT)
+        with contextlib.suppress(NodeExistsError):
+            if self._tree.get(layout) is None:
+                self._tree.create_with_parents(layout, LAYOUT_DATA, below=self._root)
+        self._value(layout, check_layout)
+        for folder in (MARKS, LOCKS):
+            with contextlib.suppress(NodeExistsError):
+                if self._tree.get(join(self._root, folder)) is None:
+                    self._tree.create_with_parents(join(self._root, folder), b"", below=self._root)
 
     # --- switches -------------------------------------------------------------------------------------------
 
@@ -67,22 +103,160 @@ class TreeUnderreplication:
         return self._value_in_cluster(join(self._root, LOST_BOOKIE_DELAY), decode_delay_s)
 
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
-        data = encode_delay_s(seconds)
-        require_node(self._tree, self._root)
+        # Java leaves this one to everybody, also in a cluster with access control.
+        self._write(LOST_BOOKIE_DELAY, lambda _: encode_delay_s(seconds), open_to_all=True)
+
+    def initial_lost_bookie_recovery_delay(self, seconds: int) -> int:
         path = join(self._root, LOST_BOOKIE_DELAY)
+        self._write(
+            LOST_BOOKIE_DELAY,
+            lambda stored: encode_delay_s(seconds) if stored is None else None,
+            open_to_all=True,
+        )
+        found = self._value(path, decode_delay_s)
+        return seconds if found is None else found
+
+    def checked_at(self, kind: CheckKind) -> int | None:
+        return self._value_in_cluster(join(self._root, check_path(kind)), decode_check_completed)
+
+    def set_checked_at(self, kind: CheckKind, completed_ms: int) -> None:
+        self._write(check_path(kind), lambda _: encode_check_completed(completed_ms))
+
+    def _write(
+        self, name: str, change: Callable[[bytes | None], bytes | None], *, open_to_all: bool = False
+    ) -> bool:
+        """Make a node or rewrite it, from what it holds (None: not there) to what ``change`` gives for that.
+
+        Return False when ``change`` gave None, and nothing was written.
+        """
+        path = join(self._root, name)
         for attempt in range(_ATTEMPTS):
             node = self._tree.get(path)
+            data = change(None if node is None else node.data)
+            if data is None:
+                return False
             try:
                 if node is None:
-                    # Java leaves this one to everybody, also in a cluster with access control.
-                    self._tree.create_with_parents(path, data, below=self._root, open_to_all=True)
+                    self._tree.create_with_parents(path, data, below=self._root, open_to_all=open_to_all)
                 else:
                     self._tree.set(path, data, node.version)
-            except (NodeExistsError, NodeMissingError, VersionConflictError):
+            except (NodeExistsError, NodeMissingError, VersionConflictError) as error:
+                if isinstance(error, NodeMissingError):
+                    require_node(self._tree, self._root)
                 if attempt + 1 == _ATTEMPTS:
                     raise
             else:
+                return True
+        return False
+
+    # --- marks and locks ------------------------------------------------------------------------------------
+
+    def mark(self, ledger: int, bookies: Iterable[str], now_ms: int | None) -> bool:
+        path = mark_path(ledger)
+        missing = tuple(bookies)
+
+        def change(stored: bytes | None) -> bytes | None:
+            if stored is None:
+                return encode_mark(UnderreplicatedMark((), now_ms).with_missing(missing, now_ms))
+            known = decoded(self._tree, join(self._root, path), stored, decode_mark)
+            more = known.with_missing(missing, now_ms)
+            return None if more is known else encode_mark(more)
+
+        return self._write(path, change)
+
+    def acquire(self, skip: Container[int] = (), *, host: str | None = None) -> Taken | None:
+        if not self.enabled():
+            return None
+        locked = frozenset(self._tree.children(join(self._root, LOCKS)) or ())
+        for path in self._shuffled(join(self._root, MARKS), _DIRECTORIES):
+            ledger = _ledger_at(path)
+            if ledger is None or ledger in skip or mark_name(ledger) in locked:
+                continue
+            taken = self.acquire_ledger(ledger, host=host)
+            if taken is not None:
+                return taken
+        return None
+
+    def _shuffled(self, path: str, directories: int) -> Iterator[str]:
+        """Walk the marks in an order of chance, so that workers do not all try the same one."""
+        names = self._tree.children(path) or []
+        self._random.shuffle(names)
+        for name in names:
+            if directories == 0:
+                yield join(path, name)
+            elif _FOUR_DIGITS.match(name):
+                yield from self._shuffled(join(path, name), directories - 1)
+
+    def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
+        lock = self._lock_path(ledger)
+        data = encode_holder(host if host is not None else socket.getfqdn())
+        try:
+            self._tree.create_with_parents(lock, data, below=self._root, ephemeral=True)
+        except NodeExistsError:
+            return None
+        held = self._tree.get(lock)
+        session = self._tree.session()
+        if held is None or held.owner != session:
+            return None  # the session ended in between, and the lock with it
+        # The mark is read under the lock: what is marked from here on has another version.
+        path = join(self._root, mark_path(ledger))
+        node = self._tree.get(path)
+        taken = Taken(ledger, UnderreplicatedMark(()), 0 if node is None else node.version, session)
+        if node is None:
+            self.release(taken)
+            return None
+        try:
+            return Taken(ledger, decode_mark(node.data), node.version, session)
+        except CorruptionError:
+            return taken
+
+    def is_held(self, taken: Taken) -> bool:
+        node = self._tree.get(self._lock_path(taken.ledger))
+        return node is not None and node.owner == taken.session
+
+    def finish(self, taken: Taken) -> bool:
+        if not self.is_held(taken):
+            return False
+        path = join(self._root, mark_path(taken.ledger))
+        done = True
+        try:
+            with contextlib.suppress(NodeMissingError):
+                self._tree.delete(path, taken.version)
+            self._remove_empty_parents(path)
+        except VersionConflictError:
+            done = False
+        self.release(taken)
+        return done
+
+    def _remove_empty_parents(self, path: str) -> None:
+        for _ in range(_DIRECTORIES):
+            path = parent_of(path)
+            try:
+                self._tree.delete(path)
+            except NodeMissingError:
+                continue
+            except NodeNotEmptyError:
                 return
+
+    def release(self, taken: Taken) -> None:
+        if self.is_held(taken):
+            with contextlib.suppress(NodeMissingError):
+                self._tree.delete(self._lock_path(taken.ledger))
+
+    def _lock_path(self, ledger: int) -> str:
+        return join(self._root, f"{LOCKS}/{mark_name(ledger)}")
+
+    # --- watches --------------------------------------------------------------------------------------------
+
+    def watch_work(self, changed: Callable[[], None]) -> Subscription:
+        folders = [self._tree.watch_children(join(self._root, name), changed) for name in (MARKS, LOCKS)]
+        return _Watches([*folders, self.watch_enabled(changed)])
+
+    def watch_enabled(self, changed: Callable[[], None]) -> Subscription:
+        return self._tree.watch_node(join(self._root, DISABLED), changed)
+
+    def watch_lost_bookie_recovery_delay(self, changed: Callable[[], None]) -> Subscription:
+        return self._tree.watch_node(join(self._root, LOST_BOOKIE_DELAY), changed)
 
     # --- who and what ---------------------------------------------------------------------------------------
 
@@ -134,6 +308,27 @@ class TreeUnderreplication:
         if found is None:
             require_node(self._tree, self._root)
         return found
+
+
+class _Watches:
+    """Several subscriptions that are closed as one."""
+
+    def __init__(self, watches: list[Subscription]) -> None:
+        self._watches = watches
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.close()
+
+
+def refuse_pulsars_own(tree: NodeTree, root: str) -> None:
+    """Raise RefusedError where Pulsar's metadata driver elects the auditor: there would be two of them."""
+    if tree.get(join(root, PULSAR_LEADER)) is not None:
+        raise RefusedError(
+            f"{tree.name}: {join(root, PULSAR_LEADER)} is there: the auditor of this cluster is elected by "
+            "Pulsar's metadata driver, which does not see our vote; autorecovery of that driver and ours "
+            "cannot run beside each other"
+        )
 
 
 def _ledger_at(path: str) -> int | None:

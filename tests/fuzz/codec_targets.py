@@ -124,6 +124,10 @@ def _delay(data: bytes) -> None:
     found = decodes(data, underreplication.decode_delay_s)
     if found is not None and 0 <= found < 2**31:
         assert underreplication.decode_delay_s(underreplication.encode_delay_s(found)) == found
+    completed = decodes(data, underreplication.decode_check_completed)
+    if completed is not None:
+        again = underreplication.encode_check_completed(completed)
+        assert underreplication.decode_check_completed(again) == completed
 
 
 def _varints(data: bytes) -> None:
@@ -150,12 +154,13 @@ def _status(data: bytes) -> None:
 
 def _holder(data: bytes) -> None:
     found = decodes(data, underreplication.decode_holder)
-    assert found is None or isinstance(found, str)
+    assert found is None or underreplication.decode_holder(underreplication.encode_holder(found)) == found
 
 
 def _replicas(data: bytes) -> None:
     found = decodes(data, underreplication.decode_mark)
-    assert found is None or all(isinstance(replica, str) for replica in found.replicas)
+    if found is not None:
+        assert underreplication.decode_mark(underreplication.encode_mark(found)) == found
 
 
 _SMALL = [_mark, _id, _status, _layout, _lac, _delay, _varints, _replicas, _holder]
@@ -165,7 +170,7 @@ _SMALL_SEEDS = [
     [encode_bookie_status(BookieStatus(BookieMode.READ_ONLY, 1_600_000_000_000)), b"1,READ_WRITE,5\n"],
     [layout.encode_layout(layout.layout_text(each)) for each in ledger_path.LedgerLayout] + [b"1\nflat:1"],
     [explicit_lac.encode_explicit_lac(explicit_lac.ExplicitLac(7, 3, b"\1\2\3\4"))],
-    [b"120", b" -5\n"],
+    [b"120", b" -5\n", bytes.fromhex("08f2bca2ef9f34")],
     [b"\0\x05\1\x80\x01\0\0\x08" + b"\xff" * 8 + b"\x7f"],
     [b'replica: "a:3181"\nreplica: "b:3181"\nctime: 1600000000000\n'],
     [b'bookieId: "10.0.0.1:3181"\n'],

@@ -1,4 +1,4 @@
-"""What Java's autorecovery writes into its nodes of the metadata store; this program only reads it."""
+"""What Java's autorecovery writes into its nodes of the metadata store, without the codec that is tested."""
 
 from __future__ import annotations
 

@@ -1,5 +1,3 @@
-# mypy: disable-error-code="type-arg"
-# ruff: noqa
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -140,3 +138,17 @@ class LockDataFormat(_message.Message):
     BOOKIEID_FIELD_NUMBER: _ClassVar[int]
     bookieId: str
     def __init__(self, bookieId: _Optional[str] = ...) -> None: ...
+
+class LedgerRereplicationLayoutFormat(_message.Message):
+    __slots__ = ("type", "version")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    version: int
+    def __init__(self, type: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class CheckCompletedFormat(_message.Message):
+    __slots__ = ("ctime",)
+    CTIME_FIELD_NUMBER: _ClassVar[int]
+    ctime: int
+    def __init__(self, ctime: _Optional[int] = ...) -> None: ...

@@ -322,26 +322,33 @@ class ZooKeeperTree(NodeTree):
         until_s = self._clock.monotonic() + timeout_s
         while True:
             touched = threading.Event()
-            there = self._watch_node(path, touched)
-            if not there:
+            if not self._arm_node(path, touched.set):
                 return True
             while not touched.wait(min(_CLOSE_POLL_S, max(until_s - self._clock.monotonic(), 0.0))):
                 if self._closing.is_set() or self._clock.monotonic() >= until_s:
                     return False
 
-    def _watch_node(self, path: str, touched: threading.Event) -> bool:
-        return bool(self._read(lambda wait_s: self._connection.watch_node(path, touched.set, wait_s)))
+    def _arm_node(self, path: str, fired: Callable[[], None]) -> bool:
+        """Call ``fired`` once when the node changes next; return whether it is there."""
+        return bool(self._read(lambda wait_s: self._connection.watch_node(path, fired, wait_s)))
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
-        watch = _ZooKeeperWatch(self, self._notices, path, changed)
+        def arm(fired: Callable[[], None]) -> None:
+            self._read(lambda wait_s: self._connection.watch_children(path, fired, wait_s))
+
+        return self._watch(path, arm, changed)
+
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Subscription:
+        return self._watch(path, lambda fired: self._arm_node(path, fired), changed)
+
+    def _watch(
+        self, path: str, arm: Callable[[Callable[[], None]], object], changed: Callable[[], None]
+    ) -> Subscription:
+        watch = _ZooKeeperWatch(self, self._notices, path, arm, changed)
         with self._watches_lock:
             self._watches[watch] = None
         watch.post()
         return watch
-
-    def arm(self, path: str, fired: Callable[[], None]) -> None:
-        """Call ``fired`` once at the next change of the children of ``path``."""
-        self._read(lambda wait_s: self._connection.watch_children(path, fired, wait_s))
 
     def disarm(self, watch: _ZooKeeperWatch) -> None:
         """Forget a watch."""
@@ -355,14 +362,20 @@ class ZooKeeperTree(NodeTree):
 
 
 class _ZooKeeperWatch:
-    """ZooKeeper's watches fire once, so each report begins with setting the next one."""
+    """ZooKeeper's watches fire once, so each report begins with setting the next one by ``arm``."""
 
     def __init__(
-        self, tree: ZooKeeperTree, notices: NoticeThread, path: str, changed: Callable[[], None]
+        self,
+        tree: ZooKeeperTree,
+        notices: NoticeThread,
+        path: str,
+        arm: Callable[[Callable[[], None]], object],
+        changed: Callable[[], None],
     ) -> None:
         self._tree = tree
         self._notices = notices
         self._path = path
+        self._arm = arm
         self._changed = changed
         self._closed = False
 
@@ -377,7 +390,7 @@ class _ZooKeeperWatch:
         if self._closed:
             return
         try:
-            self._tree.arm(self._path, self._fired)
+            self._arm(self._fired)
             self._changed()
         except ConnectionFailedError:
             raise  # the notice thread tries again

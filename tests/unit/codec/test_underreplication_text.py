@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 
 from bkctl.codec.underreplication import (
+    LAYOUT_DATA,
+    CheckKind,
     UnderreplicatedMark,
+    check_layout,
+    check_path,
+    decode_check_completed,
     decode_delay_s,
     decode_holder,
     decode_mark,
+    encode_check_completed,
     encode_delay_s,
+    encode_holder,
+    encode_mark,
     ledger_of_mark,
     mark_name,
     mark_path,
     vote_number,
 )
-from bkctl.errors import CorruptionError, UsageError
+from bkctl.errors import CorruptionError, RefusedError, UsageError
 from tests.support.autorecovery_nodes import holder_text, mark_text
 
 TEXT = b'replica: "127.0.0.1:2313"\nreplica: "127.0.0.1:2311"\nctime: 1795263329069\n'
@@ -24,9 +32,39 @@ TEXT = b'replica: "127.0.0.1:2313"\nreplica: "127.0.0.1:2311"\nctime: 1795263329
 def test_a_mark_both_ways() -> None:
     mark = UnderreplicatedMark(("127.0.0.1:2313", "127.0.0.1:2311"), 1795263329069)
     assert decode_mark(TEXT) == mark
-    assert mark_text(mark) == TEXT
+    assert mark_text(mark) == TEXT == encode_mark(mark)
     assert decode_mark(b"") == UnderreplicatedMark(())
-    assert mark_text(UnderreplicatedMark(())) == b""
+    assert mark_text(UnderreplicatedMark(())) == b"" == encode_mark(UnderreplicatedMark(()))
+
+
+def test_a_mark_with_more_bookies() -> None:
+    mark = UnderreplicatedMark(("a:1",), 5)
+    assert mark.with_missing(["b:1", "a:1", "b:1"], 6) == UnderreplicatedMark(("a:1", "b:1"), 6)
+    assert mark.with_missing(["b:1"], None) == UnderreplicatedMark(("a:1", "b:1"), 5)
+    assert mark.with_missing(["a:1"], 6) is mark
+
+
+def test_the_layout() -> None:
+    assert LAYOUT_DATA == b'type: "BASIC"\nversion: 1\n'
+    check_layout(LAYOUT_DATA)
+    for data in (b'type: "OTHER"\nversion: 1\n', b'type: "BASIC"\nversion: 2\n'):
+        with pytest.raises(RefusedError, match="layout"):
+            check_layout(data)
+    for data in (b'type: "BASIC"\n', b"BASIC"):
+        with pytest.raises(CorruptionError, match="layout"):
+            check_layout(data)
+
+
+def test_when_a_check_was_completed() -> None:
+    """The bytes are those of a real node."""
+    data = bytes.fromhex("08f2bca2ef9f34")
+    assert decode_check_completed(data) == 1795261242994
+    assert encode_check_completed(1795261242994) == data
+    assert decode_check_completed(encode_check_completed(-1)) == -1
+    assert decode_check_completed(b"") is None
+    with pytest.raises(CorruptionError, match="time of a check"):
+        decode_check_completed(b"\x08")
+    assert check_path(CheckKind.ALL_LEDGERS) == "underreplication/checkallledgersctime"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +94,8 @@ def test_what_is_no_ledger() -> None:
 def test_holders_and_votes() -> None:
     assert decode_holder(b'bookieId: "localhost"\n') == "localhost"
     assert decode_holder(b"") == ""
-    assert holder_text("127.0.0.1:3181") == b'bookieId: "127.0.0.1:3181"\n'
+    expected = b'bookieId: "127.0.0.1:3181"\n'
+    assert holder_text("127.0.0.1:3181") == expected == encode_holder("127.0.0.1:3181")
     assert [vote_number(name) for name in ("V_0000000012", "V_-2147483648", "V_", "X_0000000001")] == [
         12,
         -(2**31),
