@@ -128,6 +128,10 @@ class LedgerAccess:
             priority=HIGH_PRIORITY if recovery else 0,
         )
 
+    def copy_request(self, entry: int, body: bytes) -> AddRequest:
+        """An add of a copy. The fence does not refuse it; a read-only bookie does, as it is no recovery."""
+        return AddRequest(self.ledger, entry, self.key, body, recovery=True)
+
     def read_request(self, entry: int, *, fence: bool = False, priority: int = 0) -> ReadRequest:
         """A read of one entry, -1 for the newest; with ``fence`` the writer is refused from then on."""
         return ReadRequest(self.ledger, entry, self.key if fence else None, fence, priority=priority)

@@ -1,0 +1,359 @@
+"""Copying a closed fragment's entries to new bookies, then naming these in the metadata.
+
+Every entry that is striped to a bad index is copied and read back from where it was written
+(:mod:`bkctl.replication.entry_copy`). Only when all of them are there, metadata change: one compare-and-set
+puts the new bookies in the places of the old ones, in this one segment, as far as each old one is still
+there. When somebody else changed the metadata meanwhile, they are read again and the decision is taken again.
+
+A bad bookie that is up may itself be the target, where no other is there: what it misses is written to it
+again, and metadata stay as they are.
+
+Source: ``org.apache.bookkeeper.client.LedgerFragmentReplicator``, which copies all entries of the range to
+every new bookie and does not read them back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from bkctl.client.distribution import Distribution
+from bkctl.client.errors import ClientError, NotEnoughBookiesError
+from bkctl.client.machine import BookiesAre, Event, MetadataFailed
+from bkctl.client.ops.exchange import OperationMachine
+from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
+from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome, rewritten
+from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.errors import BkctlError, UsageError
+from bkctl.replication.entry_copy import CopyCounts, CopyRules, EntryCopy
+from bkctl.replication.errors import LockLostError, OpenFragmentError
+from bkctl.replication.fragment_check import BadFragment, Defect
+from bkctl.replication.fragments import Fragment
+from bkctl.replication.rate import ByteRate
+from bkctl.types import LedgerState
+
+
+class CopyFailure(enum.Enum):
+    """Why an index could not be given a good copy; the value is the JSON form."""
+
+    NO_TARGET = "no_target"
+    NO_SOURCE = "no_source"
+    TARGET_FAILED = "target_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedIndex:
+    """One index that stays as it is. ``bookie`` is the one it names, ``target`` where copies went to."""
+
+    index: int
+    bookie: str
+    failure: CopyFailure
+    error: ClientError
+    target: str = ""
+    entry: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """What became of a fragment. ``metadata`` and ``version`` are what is stored now, as far as is known.
+
+    ``replaced`` maps indices to their new bookies; ``refilled`` are those whose own bookie was written to
+    again. ``superseded``: somebody else changed the segment meanwhile, so that nothing was written; look
+    again.
+    """
+
+    metadata: LedgerMetadata
+    version: int
+    replaced: Mapping[int, str]
+    refilled: tuple[int, ...]
+    failed: tuple[FailedIndex, ...]
+    superseded: bool
+    counts: CopyCounts
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings:
+    """Bounds and preferences of a copy.
+
+    At most ``entries_max`` entries (``rereplicationEntryBatchSize``), of about ``bytes_max`` bytes, are under
+    way; a copy begins with one and takes one more with each that is done, so that the size of entries is
+    known before many are asked for. ``avoid`` are slow bookies: asked last, and chosen only where no other
+    is there. ``exclude`` are never chosen. A bad bookie in ``refillable``, which is up and writable, is
+    written to again where no other can be chosen.
+    """
+
+    entries_max: int = 32
+    bytes_max: int = 16 << 20
+    speculation: Speculation | None = ENTRY_SPECULATION
+    avoid: frozenset[str] = field(default_factory=frozenset)
+    exclude: frozenset[str] = field(default_factory=frozenset)
+    refillable: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        if self.entries_max < 1 or self.bytes_max < 1:
+            raise UsageError("entries_max and bytes_max must be 1 or more")
+
+
+class FragmentCopyMachine(OperationMachine):
+    """Give the bad indices of a closed fragment good copies; finishes with a :class:`CopyResult`.
+
+    ``metadata`` and ``version`` are what was read last. ``may_write`` is asked before metadata are written:
+    False, when the lock on the ledger is gone, ends it with LockLostError. Other errors: OpenFragmentError,
+    those of the metadata store, and NoSuchLedgerError when the ledger was deleted meanwhile.
+    """
+
+    def __init__(
+        self,
+        access: LedgerAccess,
+        metadata: LedgerMetadata,
+        version: int,
+        bad: BadFragment,
+        rate: ByteRate,
+        settings: CopySettings | None = None,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__()
+        require_quorum_fields(metadata, access.ledger)
+        self._access = access
+        self._metadata = metadata
+        self._version = version
+        self._fragment = bad.fragment
+        self._settings = settings or CopySettings()
+        self._may_write = may_write
+        self._distribution = Distribution.of(metadata)
+        self._bad = {one.index: one for one in bad.bad}
+        #: Where the entries of each index go; those that fail are taken out.
+        self._targets: dict[int, str] = {}
+        self._failed: dict[int, FailedIndex] = {}
+        self._rate = rate
+        self._rules = CopyRules(access, rate, self._settings.speculation)
+        self._entries: Iterator[int] = iter(())
+        self._copies: set[EntryCopy] = set()
+        self._done_count = 0
+        self._largest_bytes = 1024
+        self._filling = False
+        self._updating = False
+
+    # --- targets --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if not self._fragment.is_closed:
+            error = OpenFragmentError("it is still written to", ledger=self._access.ledger)
+            self.exchange.finish(error=error)
+            return
+        self._choose(tuple(sorted(self._bad)), self._settings.avoid)
+
+    def _choose(self, indices: tuple[int, ...], avoid: frozenset[str]) -> None:
+        """Ask for a bookie for each of the indices; first without those that are slow."""
+        taken = {*self._fragment.bookies, *self._targets.values(), *self._settings.exclude}
+        self.exchange.choose_bookies(
+            len(indices),
+            frozenset(taken | avoid),
+            partial(self._chosen, indices, avoid),
+            ensemble=self._fragment.bookies,
+            replace=indices,
+        )
+
+    def _chosen(self, indices: tuple[int, ...], avoid: frozenset[str], event: Event) -> None:
+        if isinstance(event, MetadataFailed):
+            self.exchange.finish(error=event.error)
+            return
+        bookies = event.bookies if isinstance(event, BookiesAre) else ()
+        taken = {*self._fragment.bookies, *self._targets.values(), *self._settings.exclude}
+        for index, bookie in zip(indices, bookies, strict=False):
+            if bookie not in taken:
+                self._targets[index] = bookie
+                taken.add(bookie)
+        without = tuple([index for index in indices if index not in self._targets])
+        if without and avoid:
+            self._choose(without, frozenset())
+            return
+        for index in without:
+            self._refill_or_fail(index)
+        self._copy()
+
+    def _refill_or_fail(self, index: int) -> None:
+        bad = self._bad[index]
+        if bad.defect is not Defect.NOT_REGISTERED and bad.bookie in self._settings.refillable:
+            self._targets[index] = bad.bookie
+            return
+        error = NotEnoughBookiesError(
+            f"no bookie can take the place of {bad.bookie}", ledger=self._access.ledger
+        )
+        self._failed[index] = FailedIndex(index, bad.bookie, CopyFailure.NO_TARGET, error)
+
+    # --- entries --------------------------------------------------------------------------------------------
+
+    def _copy(self) -> None:
+        refilled = frozenset(self._targets[index] for index in self._refilled())
+        self._rules = CopyRules(
+            self._access,
+            self._rate,
+            self._settings.speculation,
+            refilled,
+            set(self._settings.avoid),
+        )
+        self._entries = self._entries_to_copy()
+        self._copy_on()
+
+    def _refilled(self) -> tuple[int, ...]:
+        return tuple([i for i, target in self._targets.items() if target == self._fragment.bookies[i]])
+
+    def _entries_to_copy(self) -> Iterator[int]:
+        holds = self._distribution.holds
+        for entry in self._fragment.entries:
+            if any(holds(index, entry) for index in self._targets):
+                yield entry
+
+    def _copy_on(self) -> None:
+        """Keep as many entries going as the bounds allow; behind the last one, change the metadata."""
+        if self._filling or self._updating or self.exchange.finished:
+            return
+        self._filling = True
+        while self._targets and self._has_room():
+            entry = next(self._entries, None)
+            if entry is None:
+                break
+            self._begin_entry(entry)
+        self._filling = False
+        if not self._copies:
+            self._update()
+
+    def _has_room(self) -> bool:
+        settings = self._settings
+        if len(self._copies) >= min(settings.entries_max, 1 + self._done_count):
+            return False
+        held = sum(copy.held_bytes or self._largest_bytes for copy in self._copies)
+        return not self._copies or held + self._largest_bytes <= settings.bytes_max
+
+    def _begin_entry(self, entry: int) -> None:
+        indices = [index for index in self._targets if self._distribution.holds(index, entry)]
+        copy = EntryCopy(
+            self.exchange,
+            self._rules,
+            entry,
+            self._sources(entry),
+            {self._targets[index] for index in indices},
+            no_source=self._no_source,
+            target_failed=self._target_failed,
+            done=self._entry_done,
+        )
+        self._copies.add(copy)
+        copy.begin()
+
+    def _sources(self, entry: int) -> Sequence[str]:
+        """Who may have it: the good ones first, slow ones behind them, then those that failed the check.
+
+        The latter may still have this entry; the digest tells.
+        """
+        bookies = self._fragment.bookies
+        indices = self._distribution.write_set(entry)
+        slow = self._rules.slow
+        return [
+            bookies[index] for index in sorted(indices, key=lambda i: (i in self._bad, bookies[i] in slow))
+        ]
+
+    def _no_source(self, entry: int, error: ClientError) -> None:
+        for index in list(self._targets):
+            if self._distribution.holds(index, entry):
+                self._fail(index, CopyFailure.NO_SOURCE, entry, error)
+
+    def _target_failed(self, entry: int, target: str, error: ClientError) -> None:
+        for index, name in list(self._targets.items()):
+            if name == target:
+                self._fail(index, CopyFailure.TARGET_FAILED, entry, error)
+
+    def _fail(self, index: int, failure: CopyFailure, entry: int, error: ClientError) -> None:
+        target = self._targets.pop(index)
+        bookie = self._fragment.bookies[index]
+        self._failed[index] = FailedIndex(index, bookie, failure, error, target, entry)
+
+    def _entry_done(self, copy: EntryCopy) -> None:
+        self._copies.discard(copy)
+        self._done_count += 1
+        self._largest_bytes = max(self._largest_bytes, copy.held_bytes)
+        self._copy_on()
+
+    # --- metadata -------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        self._updating = True
+        refilled = set(self._refilled())
+        self._replacements = {i: t for i, t in self._targets.items() if i not in refilled}
+        if not self._replacements:
+            self._finish(superseded=False)
+            return
+        MetadataUpdate(
+            self.exchange, self._access.ledger, self._metadata, self._version, self._plan, self._updated
+        ).begin()
+
+    def _plan(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        if not self._may_write():
+            raise LockLostError("the lock on it is lost", ledger=self._access.ledger)
+        segment = same_segment(self._metadata, metadata, self._fragment)
+        if segment is None:
+            return None
+        wanted = {
+            index: target
+            for index, target in self._replacements.items()
+            if segment.bookies[index] == self._fragment.bookies[index] and target not in segment.bookies
+        }
+        return replaced_in_segment(metadata, self._fragment.position, wanted) if wanted else None
+
+    def _updated(self, outcome: UpdateOutcome | BkctlError) -> None:
+        if isinstance(outcome, BkctlError):
+            self.exchange.finish(error=outcome)
+            return
+        segment = same_segment(self._metadata, outcome.metadata, self._fragment)
+        bookies = () if segment is None else segment.bookies
+        wanted = self._replacements
+        self._replacements = {i: t for i, t in wanted.items() if bookies and bookies[i] == t}
+        self._metadata, self._version = outcome.metadata, outcome.version
+        self._finish(superseded=self._replacements != wanted)
+
+    def _finish(self, *, superseded: bool) -> None:
+        self.exchange.finish(
+            CopyResult(
+                self._metadata,
+                self._version,
+                dict(self._replacements),
+                self._refilled(),
+                tuple([self._failed[index] for index in sorted(self._failed)]),
+                superseded,
+                self._rules.counts,
+            )
+        )
+
+
+def same_segment(before: LedgerMetadata, now: LedgerMetadata, fragment: Fragment) -> Segment | None:
+    """Return the fragment's segment as it is now; None when it is not the same entries any more."""
+    if fragment.position >= len(now.segments):
+        return None
+    if before.state is LedgerState.CLOSED and (
+        now.state is not LedgerState.CLOSED or now.last_entry != before.last_entry
+    ):
+        return None
+    segment = now.segments[fragment.position]
+    follows = now.segments[fragment.position + 1].first_entry if _follows(now, fragment) else None
+    followed = before.segments[fragment.position + 1].first_entry if _follows(before, fragment) else None
+    same = segment.first_entry == fragment.first_entry and follows == followed
+    return segment if same and len(segment.bookies) == len(fragment.bookies) else None
+
+
+def _follows(metadata: LedgerMetadata, fragment: Fragment) -> bool:
+    return fragment.position + 1 < len(metadata.segments)
+
+
+def replaced_in_segment(
+    metadata: LedgerMetadata, position: int, bookies: Mapping[int, str]
+) -> LedgerMetadata:
+    """Return ``metadata`` with ``bookies`` at their indices of one segment; the others stay as they are."""
+    segments = list(metadata.segments)
+    members = list(segments[position].bookies)
+    for index, bookie in bookies.items():
+        members[index] = bookie
+    segments[position] = replace(segments[position], bookies=tuple(members))
+    return replace(rewritten(metadata), segments=tuple(segments))
