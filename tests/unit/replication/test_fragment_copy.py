@@ -429,7 +429,7 @@ def test_bytes_under_way_are_bounded() -> None:
 def test_the_rate_spreads_the_adds() -> None:
     clock = ManualClock()
     size = len(entry_body(0))
-    copy = Copy(rate=ByteRate(size, clock))
+    copy = Copy(rate=ByteRate(size, clock), settings=CopySettings(entries_max=1))
     copy.choose("d")
     waited = 0.0
     while copy.rig.of(SetTimer):
