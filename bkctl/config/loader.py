@@ -15,9 +15,9 @@ from bkctl.config.metadata_uri import metadata_uri
 from bkctl.config.properties import Properties, ReadBytes, load_properties, read_bytes
 from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.config.server_keys.security import TLS_FACTORY
-from bkctl.config.server_keys.storage import DB_LEDGER_STORAGE
 from bkctl.config.values import GivenValues, Notice, gather
 from bkctl.errors import UsageError
+from bkctl.storage_kinds import DB_LEDGER_STORAGE, is_served
 
 #: Directory of a bookie without a configuration, below the working directory.
 DATA_DIRECTORY = "bkctl-data"
@@ -75,7 +75,7 @@ def build(
     if memory < _MIB:
         raise UsageError(f"--memory: expected at least 1 MiB, found {memory} bytes")
     storage = values.text("ledgerStorageClass")
-    if storage != DB_LEDGER_STORAGE:
+    if not is_served(storage):
         raise UsageError(
             f"{values.where('ledgerStorageClass')}: ledgerStorageClass: this bookie has DbLedgerStorage "
             "only; a bookie of another storage is converted with Java's `bookkeeper shell "

@@ -14,6 +14,7 @@ from bkctl.config.bookie import DirectorySettings
 from bkctl.directories.cookie_rules import DirectoryFacts
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
+from bkctl.storage_kinds import DEFAULT
 from bkctl.vfs import FileSystem
 
 _OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
@@ -50,7 +51,7 @@ def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -
         raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
     names = filesystem.names(path)
     found = inspect_directory(filesystem, path)
-    if holds_index and "idx" in found.indexes and "locations" not in found.indexes:
+    if holds_index and DEFAULT.finds_nothing_in(found.indexes):
         raise RefusedError(
             f"{path}: holds an index of SortedLedgerStorage or InterleavedLedgerStorage; this bookie would "
             "find none of its ledgers. Convert it first (`bookkeeper shell convert-to-db-storage`)"

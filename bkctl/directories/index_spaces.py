@@ -28,6 +28,7 @@ from bkctl.scan.directory import (
     inspect_directory,
     read_small,
 )
+from bkctl.storage_kinds import IDX, StorageKind, kind_in
 from bkctl.vfs import FileSystem
 
 
@@ -35,13 +36,13 @@ from bkctl.vfs import FileSystem
 class IndexSpace:
     """One index, or the ``.idx`` files of one bookie, with the logs that its locations are about.
 
-    ``kind`` is ``db`` or ``idx``. ``index_dirs`` is empty where there is no index (yet): in one directory of
+    ``index_dirs`` is empty where there is no index (yet): in one directory of
     DbLedgerStorage, or in all of a bookie's. ``other_logs`` are those of the bookie's other
-    ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; for
-    ``idx`` all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
+    ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; to
+    a storage over all directories all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
     """
 
-    kind: str
+    kind: StorageKind
     index_dirs: tuple[str, ...]
     log_dirs: tuple[str, ...]
     logs: tuple[LogFile, ...]
@@ -85,11 +86,9 @@ class _Bookie:
         return tuple(sorted(member.path for member in self.with_logs()))
 
 
-def storage_kind(directory: BookieDirectory) -> str | None:
-    """``db``, ``idx`` or None; the databases win over ``.idx`` files, which a conversion leaves behind."""
-    if {"locations", "ledgers"} & set(directory.indexes):
-        return "db"
-    return "idx" if "idx" in directory.indexes else None
+def storage_kind(directory: BookieDirectory) -> StorageKind | None:
+    """The kind of the index in a directory, None where there is none."""
+    return kind_in(directory.indexes)
 
 
 def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
@@ -101,11 +100,13 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
     """
     spaces: list[IndexSpace] = []
     for bookie in _bookies(filesystem, given):
-        kinds = {storage_kind(member) for member in bookie.with_index()}
-        if "db" in kinds:
-            spaces += _db_spaces(bookie)
-        elif kinds or bookie.with_logs():
-            spaces.append(_idx_space(bookie))
+        kind = kind_in([name for member in bookie.with_index() for name in member.indexes])
+        if kind is not None and not kind.shares_log_ids:
+            spaces += _spaces_of_directories(bookie, kind)
+        elif kind is not None or bookie.with_logs():
+            # Without any index it is not known which storage this is; a space without index directories
+            # says so.
+            spaces.append(_shared_space(bookie, kind or IDX))
     if not spaces:
         listed = ", ".join(directory.path for directory in given)
         raise UsageError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
@@ -179,12 +180,11 @@ def _is_part(directory: BookieDirectory) -> bool:
     return bool(directory.journals or directory.logs) and storage_kind(directory) is None
 
 
-def _idx_space(bookie: _Bookie) -> IndexSpace:
+def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
     log_members = _one_per_place(bookie, bookie.with_logs(), _paths(bookie, index=False))
     members = _one_per_place(bookie, bookie.with_index(), _paths(bookie, index=True))
-    # Without any index it is not known which storage this is; a space without index directories says so.
     return IndexSpace(
-        "idx",
+        kind,
         tuple(member.path for member in members),
         tuple(member.path for member in log_members or members),
         tuple(log for member in log_members for log in _finished(member)),
@@ -209,22 +209,22 @@ def _one_per_place(
     return members if places is None else [place for place in places if place is not None]
 
 
-def _db_spaces(bookie: _Bookie) -> list[IndexSpace]:
+def _spaces_of_directories(bookie: _Bookie, kind: StorageKind) -> list[IndexSpace]:
     log_paths, index_paths = _paths(bookie, index=False), _paths(bookie, index=True)
-    indexes = [member for member in bookie.with_index() if storage_kind(member) == "db"]
+    indexes = [member for member in bookie.with_index() if kind.is_in(member.indexes)]
     index_places = _places(bookie, indexes, index_paths)
     log_places = _places(bookie, bookie.with_logs(), log_paths)
     if index_places is None or log_places is None or len(index_places) != len(log_places):
-        return _unplaced_spaces(bookie, indexes)
+        return _unplaced_spaces(bookie, kind, indexes)
     pairs = list(zip(index_places, log_places, strict=True))
     return [
-        _db_space(bookie, index, logs, [other for _, other in pairs], place, len(pairs))
+        _space_of_directory(bookie, kind, index, logs, [other for _, other in pairs], place, len(pairs))
         for place, (index, logs) in enumerate(pairs)
         if _is_given(bookie, index, logs)
     ]
 
 
-def _unplaced_spaces(bookie: _Bookie, indexes: list[BookieDirectory]) -> list[IndexSpace]:
+def _unplaced_spaces(bookie: _Bookie, kind: StorageKind, indexes: list[BookieDirectory]) -> list[IndexSpace]:
     """Without a cookie that fits: an index is about the logs beside it, else pairs are made by name."""
     by_name = sorted(indexes, key=lambda member: member.path)
     log_members = sorted(bookie.with_logs(), key=lambda member: member.path)
@@ -235,7 +235,7 @@ def _unplaced_spaces(bookie: _Bookie, indexes: list[BookieDirectory]) -> list[In
         pairs.append((index, index if has_logs else apart.pop(0)))
     count = max(len(pairs), len(_paths(bookie, index=True)))
     return [
-        _db_space(bookie, index, logs, log_members, None if count > 1 else 0, count)
+        _space_of_directory(bookie, kind, index, logs, log_members, None if count > 1 else 0, count)
         for index, logs in pairs
         if _is_given(bookie, index, logs)
     ]
@@ -245,8 +245,9 @@ def _is_given(bookie: _Bookie, *members: BookieDirectory | None) -> bool:
     return any(member is not None and normpath(member.path) in bookie.given for member in members)
 
 
-def _db_space(
+def _space_of_directory(
     bookie: _Bookie,
+    kind: StorageKind,
     index: BookieDirectory | None,
     logs: BookieDirectory | None,
     all_logs: Iterable[BookieDirectory | None],
@@ -260,7 +261,7 @@ def _db_space(
     assert logs is not None, "a space has an index or logs"
     others = (other for other in all_logs if other is not None and other.path != logs.path)
     return IndexSpace(
-        "db",
+        kind,
         () if index is None else (index.path,),
         (logs.path,),
         tuple(_finished(logs)),

@@ -30,11 +30,8 @@ from bkctl.scan.directory import (
 )
 from bkctl.scan.entrylog import read_head
 from bkctl.scan.steady_file import SteadyFile
+from bkctl.storage_kinds import KINDS, StorageKind, kind_in
 from bkctl.vfs import FileSystem
-
-DB = "db"
-IDX = "idx"
-_DB_TRACES = ("locations", "ledgers", "metadata-cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +53,9 @@ class LedgerDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The storage of one bookie. ``kind`` is ``db`` or ``idx``; ``dirty`` after an unclean stop."""
+    """The storage of one bookie. ``dirty`` after an unclean stop."""
 
-    kind: str
+    kind: StorageKind
     directories: tuple[LedgerDirectory, ...]
     journals: tuple[JournalFile, ...]
     dirty: bool
@@ -75,7 +72,7 @@ def find_placement(
     *,
     ledger_dirs: Sequence[str] = (),
     index_dirs: Sequence[str] = (),
-    kind: str | None = None,
+    kind: StorageKind | None = None,
 ) -> Placement:
     """The storage in ``path``; directories given by the caller stand in the order of the configuration.
 
@@ -94,7 +91,7 @@ def find_placement(
     kind = kind or _kind(fs, [index for _, _, _, index in pairs])
     placed = tuple(LedgerDirectory(at, count, ledger.path, index.path) for at, count, ledger, index in pairs)
     dirty = any(ledger.dirty for _, _, ledger, _ in pairs)
-    if kind == IDX and not ledger_dirs:
+    if kind.shares_log_ids and not ledger_dirs:
         placed = _with_relatives(fs, found, placed)
     return Placement(kind, placed, journals or _journals_beside(fs, placed), dirty)
 
@@ -104,7 +101,7 @@ def _with_relatives(
 ) -> tuple[LedgerDirectory, ...]:
     """Add the bookie's other directories: they share one space of log ids, and any of them may have a file of
     a ledger whose entries are in all of them. A part of them would lose what the others hold."""
-    spaces = [space for space in index_spaces(fs, found) if space.kind == IDX]
+    spaces = [space for space in index_spaces(fs, found) if space.kind.shares_log_ids]
     if len(spaces) != 1:
         return placed
     index_of = {directory.ledger_dir: directory.index_dir for directory in placed}
@@ -266,23 +263,17 @@ def ledgers_in(fs: FileSystem, logs: Sequence[LogFile]) -> set[int]:
 
 
 def _has_index(fs: FileSystem, directory: BookieDirectory) -> bool:
-    return bool(directory.indexes) or any(_is_trace(name) for name in fs.names(directory.path))
+    return bool(directory.indexes) or any(kind.has_trace_in(fs.names(directory.path)) for kind in KINDS)
 
 
-def _is_trace(name: str) -> bool:
-    """Whether a name in ``current`` is of DbLedgerStorage: a database, or one that a tool moved away."""
-    return name.split(".", 1)[0] in _DB_TRACES
-
-
-def _kind(fs: FileSystem, indexes: Sequence[BookieDirectory]) -> str:
+def _kind(fs: FileSystem, indexes: Sequence[BookieDirectory]) -> StorageKind:
     kinds = set()
     for index in indexes:
-        if set(index.indexes) & {"locations", "ledgers"}:
-            kinds.add(DB)
-        elif "idx" in index.indexes:
-            kinds.add(IDX)
-        elif any(_is_trace(name) for name in fs.names(index.path)):
-            kinds.add(DB)
+        kind = kind_in(index.indexes)
+        if kind is not None:
+            kinds.add(kind)
+        else:
+            kinds.update(kind for kind in KINDS if kind.has_trace_in(fs.names(index.path)))
     if len(kinds) != 1:
         why = "both kinds of index" if kinds else "no index, nor a trace of one"
         where = ", ".join(index.path for index in indexes)

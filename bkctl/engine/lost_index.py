@@ -36,6 +36,7 @@ from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
+from bkctl.storage_kinds import DB
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -88,8 +89,8 @@ class LostIndex:
     def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:
         """The words of the command that builds the index anew."""
         # Where no trace of an index is left, or one of another storage, its kind has to be said.
-        present = set(inspect_directory(filesystem, self.place.databases).indexes)
-        kind = () if present & {LOCATIONS, LEDGERS} else ("--storage", "db")
+        present = inspect_directory(filesystem, self.place.databases).indexes
+        kind = () if DB.is_in(present) else ("--storage", DB.name)
         return ("index", "rebuild", home_of(self.place.logs), *kind)
 
 

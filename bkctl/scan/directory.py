@@ -26,6 +26,7 @@ from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, pa
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.storage_kinds import IDX
 from bkctl.vfs import FileSystem
 
 FOLDER_DEPTH_MAX = 5
@@ -137,6 +138,7 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
     journals: list[JournalFile] = []
     marks: list[str] = []
     indexes: list[str] = []
+    has_idx_files = False
     names = filesystem.names(path)
     for name in names:
         full = join(path, name)
@@ -150,10 +152,9 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
             marks.append(name)
         elif name in _KEY_VALUE_NAMES and _may_be(is_key_value_store, filesystem, full):
             indexes.append(name)
-        elif (
-            _HEX_DIRECTORY.fullmatch(name) and "idx" not in indexes and _may_be(_holds_idx, filesystem, full)
-        ):
-            indexes.append("idx")
+        elif not has_idx_files and _HEX_DIRECTORY.fullmatch(name) and _may_be(_holds_idx, filesystem, full):
+            has_idx_files = True
+            indexes += IDX.indexes
     return BookieDirectory(
         path,
         tuple(sorted(logs, key=lambda log: (log.log_id, log.compaction, log.path))),

@@ -22,6 +22,7 @@ from bkctl.errors import StorageError
 from bkctl.kvstore import rocksdb, rocksdb_store
 from bkctl.kvstore.rocksdb_rows import RocksRows
 from bkctl.kvstore.rocksdb_store import RocksStore, SstFile
+from bkctl.storage_kinds import kind_named
 from bkctl.vfs import PosixFileSystem
 from tests.support.failing_steps import Steps
 from tests.support.own_handles import own_handles
@@ -84,7 +85,7 @@ def rebuild(root: Path, kind: str, steps: Steps) -> BaseException | None:
     """The error of the rebuild, kept: what it refers to is not freed by chance."""
     with steps_of(steps, root):
         try:
-            placement = find_placement(PosixFileSystem(), str(root), kind=kind)
+            placement = find_placement(PosixFileSystem(), str(root), kind=kind_named(kind))
             rebuild_index(placement, RebuildOptions(accept_loss=True), 1)
         except Exception as error:  # noqa: BLE001 - any error ends a rebuild
             return error

@@ -14,6 +14,7 @@ from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
 from bkctl.directories.placement import find_placement
+from bkctl.storage_kinds import kind_named
 from tests.support.checked_bookie import FILES, HOST, CheckedBookie
 from tests.support.closure import Bench, Case, Do
 from tests.support.closure_of_doctor import bring_back
@@ -217,7 +218,7 @@ def cookies_made(bench: Bench) -> None:
 
 
 def rebuilt_as_db(bench: Bench) -> None:
-    placement = find_placement(FILES, str(bench.root), kind="db")
+    placement = find_placement(FILES, str(bench.root), kind=kind_named("db"))
     rebuild_index(placement, RebuildOptions(locations=True, ledgers=True, memory_bytes=64 << 20), 1)
 
 

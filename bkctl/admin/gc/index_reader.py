@@ -56,7 +56,7 @@ class IndexReader:
                 self._indexes.append(self._stack.enter_context(index))
         for index in self._indexes:
             self._read_ledgers(index)
-        if space.kind == "db" and space.index_dirs:
+        if space.kind.has_databases and space.index_dirs:
             self._store = _open_locations(space.index_dirs[0])
             self._stack.callback(self._store.close)
             self._locations = LocationIndex(self._store)

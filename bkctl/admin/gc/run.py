@@ -127,7 +127,7 @@ def prepare(
     Raises RefusedError when it would not be safe, BkctlError when something cannot be read.
     """
     before = _fingerprint(filesystem, space)
-    if space.kind != "db":
+    if not space.kind.is_collected_offline:
         raise RefusedError(
             f"{space.dir}: its index is .idx files (Sorted- or InterleavedLedgerStorage), which only a bookie"
             " collects; 'bkctl gc explain' and 'bkctl gc plan' tell what there is to win"

@@ -104,7 +104,7 @@ class Survey:
             )
         if self.holder is not None and log_id >= self.newest:
             return f"newest log of the directory, and {self.holder} may be writing it"
-        if self.holder is not None and self.space.kind == "idx" and not facts.rolled:
+        if self.holder is not None and self.space.kind.shares_log_ids and not facts.rolled:
             return f"it has no ledgers map yet, and {self.holder} may be writing it"
         if self.unreplayed.records and log_id >= self.newest:
             return (
@@ -201,7 +201,7 @@ def _read(reader: LogReader, log: LogFile, advance: Advance) -> LogFacts | None:
 
 
 def _open_cache(space: IndexSpace) -> LogMetadataCache | None:
-    if space.kind != "db":
+    if not space.kind.has_metadata_cache:
         return None
     with suppress(NotFoundError, CorruptionError, StorageError):  # it is only a cache
         return LogMetadataCache.open(join(space.log_dirs[0], METADATA_CACHE))

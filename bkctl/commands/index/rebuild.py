@@ -15,6 +15,7 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
+from bkctl.storage_kinds import StorageKind, kind_named
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -125,12 +126,12 @@ def rebuild_command(
 
       bkctl index rebuild /data/bookie --locations --memory 1GiB --ledger-metadata zk.json --yes
     """
-    _check(digest, storage, jobs)
+    _check(digest, jobs)
     from bkctl.admin.index.rebuild.bookie_facts import with_cluster
     from bkctl.directories.placement import find_placement
 
     placement = find_placement(
-        PosixFileSystem(), path, ledger_dirs=ledger_dir or (), index_dirs=index_dir or (), kind=storage
+        PosixFileSystem(), path, ledger_dirs=ledger_dir or (), index_dirs=index_dir or (), kind=_kind(storage)
     )
     chosen = locations or ledgers or everything
     if drop_old and not chosen:
@@ -148,11 +149,13 @@ def rebuild_command(
         _run(placement, options, jobs, (accept_loss, drop_old, dry_run), output)
 
 
-def _check(digest: str, storage: str | None, jobs: int | None) -> None:
+def _kind(storage: str | None) -> StorageKind | None:
+    return None if storage is None else kind_named(storage)
+
+
+def _check(digest: str, jobs: int | None) -> None:
     if digest not in ("auto", "off"):
         raise UsageError(f"--digest {digest}: is neither auto nor off")
-    if storage not in (None, "db", "idx"):
-        raise UsageError(f"--storage {storage}: is neither db nor idx")
     if jobs is not None and jobs < 1:
         raise UsageError("--jobs: at least 1")
 

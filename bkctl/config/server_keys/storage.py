@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from bkctl.config.keys import Area, ConfigKey, Declare, Kind
-
-DB_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-SORTED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
-INTERLEAVED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
+from bkctl.storage_kinds import DB_LEDGER_STORAGE, KINDS, SORTED_LEDGER_STORAGE
 
 _LOG = Declare(Area.ENTRY_LOG)
 _DB = Declare(Area.DB_STORAGE)
@@ -21,7 +18,7 @@ KEYS: tuple[ConfigKey, ...] = (
         Kind.CLASS,
         DB_LEDGER_STORAGE,
         "The ledger storage. This bookie writes DbLedgerStorage; it does not start on the others.",
-        choices=(DB_LEDGER_STORAGE, SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
+        choices=tuple(name for kind in KINDS for name in kind.classes),
         java_default=SORTED_LEDGER_STORAGE,
     ),
     _LOG.honoured(

@@ -64,7 +64,7 @@ def test_idx_files_speak_of_the_logs_of_all_directories(tmp_path: Path) -> None:
     made.locations[0, 5, 20] = made.store(5, 20, 1, place=1)
     made.write()
     (space,) = spaces(made.current(0))
-    assert space.kind == "idx"
+    assert space.kind.name == "idx"
     assert sorted(log.log_id for log in space.logs) == [0, 1]
     assert made.check() == []
 

@@ -80,7 +80,7 @@ def opened(name: str) -> DirectoryIndex:
 )
 def test_real_locations(name: str, kind: str, expected: dict[tuple[int, int], tuple[int, int]]) -> None:
     with opened(name) as index:
-        assert index.kind == kind
+        assert index.kind.name == kind
         rows = flat(index.locations.rows())
         found = {row[:2]: row[2:] for row in rows if not isinstance(row, IndexDamage)}
         assert len(found) == len(rows)
@@ -372,7 +372,7 @@ def test_open_index_chooses() -> None:
     ]
     for files, kind in kinds:
         index = open_index(tree(files), "c", opener=lambda path: MemoryReader({}, path))
-        assert (index.kind if index else None) == kind, files
+        assert (index.kind.name if index else None) == kind, files
     with pytest.raises(NotFoundError):
         open_index(tree({"x": b""}), "elsewhere")
 

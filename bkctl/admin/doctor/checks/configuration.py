@@ -13,9 +13,9 @@ from bkctl.config.keys import State
 from bkctl.config.loader import build
 from bkctl.config.properties import ReadBytes, load_properties, read_bytes
 from bkctl.config.server_keys import SERVER_KEYS
-from bkctl.config.server_keys.storage import DB_LEDGER_STORAGE
 from bkctl.config.values import Given, GivenValues, Notice, gather
 from bkctl.errors import BkctlError, UsageError
+from bkctl.storage_kinds import is_served
 
 CHECK = "configuration"
 _STORAGE_KEY = "ledgerStorageClass"
@@ -61,7 +61,7 @@ def read_configuration(
     usable = reader.usable(given, environment)
     other_storage = False
     if _STORAGE_KEY in usable:
-        other_storage = GivenValues(usable, environment).text(_STORAGE_KEY) != DB_LEDGER_STORAGE
+        other_storage = not is_served(GivenValues(usable, environment).text(_STORAGE_KEY))
         if other_storage:
             del usable[_STORAGE_KEY]
     values = GivenValues(usable, environment)

@@ -15,6 +15,7 @@ from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.directories.bookie_directories import refuse_old_layout
 from bkctl.errors import NotFoundError, RefusedError
 from bkctl.scan.directory import DIRTY_NAME, REBUILD_SUFFIX
+from bkctl.storage_kinds import DEFAULT
 
 #: Half-written small files: ``VERSION.<random>.tmp``, ``lastMark.<random>.tmp``.
 _HALF_FILE = re.compile(r".+\.[0-9a-f]+\.tmp")
@@ -118,7 +119,7 @@ def _made(exam: Examination) -> NextStep:
 def _other_storage(exam: Examination) -> Iterator[Finding]:
     for place in exam.subject.indexes:
         found = place.found
-        if found is not None and "idx" in found.indexes and "locations" not in found.indexes:
+        if found is not None and DEFAULT.finds_nothing_in(found.indexes):
             explicit = "ledgerStorageClass" in exam.given
             yield Finding(
                 "directories",

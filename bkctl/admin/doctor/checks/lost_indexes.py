@@ -10,6 +10,7 @@ from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.next_step import ended_by
 from bkctl.engine.lost_index import IndexPlace, find_lost_indexes
+from bkctl.storage_kinds import DEFAULT
 
 
 def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) -> Iterator[Finding]:
@@ -51,9 +52,11 @@ def _pairs(exam: Examination) -> list[tuple[Place, Place]]:
         pairs = [(place, place) for place in ledgers]
     else:
         return []
-    # A bookie of .idx files has no databases.
+    # A bookie of another storage has no databases.
     return [
         (logs, index)
         for logs, index in pairs
-        if logs.found is not None and index.found is not None and "idx" not in index.found.indexes
+        if logs.found is not None
+        and index.found is not None
+        and not DEFAULT.has_others_in(index.found.indexes)
     ]

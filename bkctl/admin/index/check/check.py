@@ -122,7 +122,7 @@ class _SpaceCheck:
     def _premises(self) -> Iterator[Finding]:
         """What keeps some of the questions from being asked."""
         space = self._space
-        if space.kind == "db" and space.position is None:
+        if not space.kind.shares_log_ids and space.position is None:
             detail = (
                 f"{space.directories} index directories, but no cookie that fits their paths: whether "
                 "ledgers are in the right one was not checked"

@@ -68,7 +68,7 @@ def read_ledgers(
             yield about_ledger(Kind.DUPLICATE_IDX, owner, ledger, detail)
     every = np.union1d(every, np.fromiter(hidden, np.int64))
     seen = np.zeros(len(every), np.bool_)
-    return IndexedLedgers(every, seen, hidden if space.kind == "idx" else set(), owners, limbo)
+    return IndexedLedgers(every, seen, hidden if space.kind.has_file_per_ledger else set(), owners, limbo)
 
 
 def _owner(filesystem: FileSystem, space: IndexSpace, ledger: int) -> tuple[str, list[str]]:
@@ -109,7 +109,7 @@ class _Reader:
 
     def findings(self) -> Generator[Finding, None, None]:
         source = self._index.ledgers
-        if self._space.kind == "db" and source.needs_integrity_check():
+        if source.needs_integrity_check():
             detail = "Java was asked for a data integrity check at the next start"
             yield about_directory(Kind.INTEGRITY_FLAG, self._index.path, detail)
         last: int | None = None

@@ -32,6 +32,7 @@ from bkctl.admin.index.rebuild.old_locations import (
     NO_LOCATIONS,
     OldLocations,
     old_ledgers,
+    rows_of_databases,
 )
 from bkctl.admin.index.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
@@ -83,7 +84,9 @@ class DbRebuild:
         self._backups: list[str] = []
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
-        self._search = EntrySearch(self._fs, "db", [directory.index_dir], placement, options, self._few_runs)
+        self._search = EntrySearch(
+            self._fs, rows_of_databases, [directory.index_dir], placement, options, self._few_runs
+        )
         self._known: KnownLedgers = known_in(self._fs, options.cluster, [directory.ledger_dir, current])
 
     def run(self) -> RebuildResult:

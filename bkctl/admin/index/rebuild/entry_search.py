@@ -8,7 +8,7 @@ import numpy as np
 
 from bkctl.admin.index.rebuild.journal_facts import replayed_keys
 from bkctl.admin.index.rebuild.log_set import LogSet
-from bkctl.admin.index.rebuild.old_locations import dangling_entries, lost_entries, rows_in_logs
+from bkctl.admin.index.rebuild.old_locations import OldRows, dangling_entries, lost_entries, rows_in_logs
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rows.journal_entries import unlogged_entries, unreplayed_entries
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, ROW_BYTES_AT_PEAK, Rows, Run
@@ -22,19 +22,19 @@ FewRuns = Callable[[LogSet], list[Run]]
 
 
 class EntrySearch:
-    """The sources of one index: its old locations and the journals. ``kind`` is ``db`` or ``idx``."""
+    """The sources of one index: its old locations and the journals. ``old_rows`` reads the first ones."""
 
     def __init__(
         self,
         filesystem: FileSystem,
-        kind: str,
+        old_rows: OldRows,
         index_dirs: Sequence[str],
         placement: Placement,
         options: RebuildOptions,
         few_runs: FewRuns,
     ) -> None:
         self._fs = filesystem
-        self._kind = kind
+        self._old_rows = old_rows
         self._index_dirs = index_dirs
         self._journals = placement.journals
         self._ledger_dirs = placement.ledger_dirs
@@ -47,11 +47,11 @@ class EntrySearch:
         A dry run, which keeps no rows of the logs, only finds those whose log is gone. Raises StorageError.
         """
         if self._options.dry_run:
-            return dangling_entries(self._fs, self._index_dirs, self._kind, found.logs, ledgers)
+            return dangling_entries(self._fs, self._index_dirs, self._old_rows, found.logs, ledgers)
         runs, rows_max = self._few_runs(found), self._options.rows_beside(found.held_bytes)
         total = sum(run.rows for run in runs) * ROW_BYTES
         with self._options.phase("comparing the old index", total) as advance:
-            return lost_entries(self._fs, self._index_dirs, self._kind, runs, ledgers, rows_max, advance)
+            return lost_entries(self._fs, self._index_dirs, self._old_rows, runs, ledgers, rows_max, advance)
 
     def by_journals(self, found: LogSet, ledgers: Collection[int]) -> dict[int, LostEntries]:
         """Return the entries of ``ledgers`` that journals in front of the last mark have and no log.
@@ -94,7 +94,7 @@ class EntrySearch:
         return keys - left.keys()
 
     def _located(self, found: LogSet, ledgers: Collection[int], sorter: RowSorter) -> Iterator[Rows]:
-        for rows in rows_in_logs(self._fs, self._index_dirs, self._kind, found.logs, ledgers):
+        for rows in rows_in_logs(self._fs, self._index_dirs, self._old_rows, found.logs, ledgers):
             sorter.add(rows)
         yield from sorter.blocks()
 

@@ -25,6 +25,7 @@ from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
+from bkctl.admin.index.rebuild.old_locations import rows_of_idx_files
 from bkctl.admin.index.rebuild.old_rows import OldRows
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
@@ -49,6 +50,7 @@ from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
+from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 
@@ -98,7 +100,9 @@ class IdxRebuild:
         self._main = self._works[self._indexes[0]]
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
-        self._search = EntrySearch(self._fs, "idx", self._indexes, placement, options, self._few_runs)
+        self._search = EntrySearch(
+            self._fs, rows_of_idx_files, self._indexes, placement, options, self._few_runs
+        )
         folders = [d.ledger_dir for d in placement.directories] + self._indexes
         self._known: KnownLedgers = known_in(self._fs, options.cluster, folders)
 
@@ -107,7 +111,7 @@ class IdxRebuild:
         logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
         if not self._options.dry_run:
             for path in self._indexes:
-                finish_drops(path, "idx")
+                finish_drops(path, *IDX.indexes)
         if self._options.dry_run:
             found = rehearsed_logs(logs, self._options)
             check_loss(found, self._options)

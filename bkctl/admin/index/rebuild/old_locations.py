@@ -6,7 +6,7 @@ stands in no log is lost: its ledger is put into limbo, as after any other loss.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
@@ -30,6 +30,10 @@ _BATCH_ROWS = 1 << 14
 #: Rows read at a time to tell a ledger's first one.
 _FIRST_ROWS = 64
 NO_LOCATIONS = "there is no locations database"
+
+#: Reads the rows of an old index in order of their keys: those of the ledgers given, ascending. The keys of
+#: rows that do not decode are put into the last argument.
+OldRows = Callable[[FileSystem, str, Column, set[tuple[int, int]]], Iterator[Rows]]
 
 
 @dataclass(slots=True)
@@ -89,7 +93,7 @@ def _ledgers_of(store: KeyValueReader) -> Iterator[int]:
 def lost_entries(
     filesystem: FileSystem,
     index_dirs: Sequence[str],
-    kind: str,
+    old_rows: OldRows,
     runs: Sequence[Run],
     ledgers: Collection[int],
     rows_max: int,
@@ -104,7 +108,7 @@ def lost_entries(
     lost: dict[int, LostEntries] = {}
     for directory in index_dirs:
         damaged: set[tuple[int, int]] = set()
-        old = _old_rows(filesystem, directory, kind, wanted, damaged)
+        old = old_rows(filesystem, directory, wanted, damaged)
         note_missing(lost, old, run_rows(runs, rows_max), advance)
         if damaged:
             note_lost(lost, _unfound(damaged, runs, rows_max))
@@ -114,7 +118,7 @@ def lost_entries(
 def dangling_entries(
     filesystem: FileSystem,
     index_dirs: Sequence[str],
-    kind: str,
+    old_rows: OldRows,
     logs: Sequence[LogFile],
     ledgers: Collection[int],
 ) -> dict[int, LostEntries]:
@@ -123,7 +127,7 @@ def dangling_entries(
     there = np.array(sorted(log.log_id for log in logs), np.int64)
     lost: dict[int, LostEntries] = {}
     for directory in index_dirs:
-        for rows in _old_rows(filesystem, directory, kind, wanted, set()):
+        for rows in old_rows(filesystem, directory, wanted, set()):
             note_lost(lost, rows.select(~np.isin(rows.locations >> 32, there)))
     return lost
 
@@ -131,7 +135,7 @@ def dangling_entries(
 def rows_in_logs(
     filesystem: FileSystem,
     index_dirs: Sequence[str],
-    kind: str,
+    old_rows: OldRows,
     logs: Sequence[LogFile],
     ledgers: Collection[int],
 ) -> Iterator[Rows]:
@@ -142,21 +146,16 @@ def rows_in_logs(
     wanted = np.array(sorted(ledgers), np.int64)
     there = np.array(sorted(log.log_id for log in logs), np.int64)
     for directory in index_dirs:
-        for rows in _old_rows(filesystem, directory, kind, wanted, set()):
+        for rows in old_rows(filesystem, directory, wanted, set()):
             yield rows.select(np.isin(rows.locations >> 32, there))
 
 
-def _old_rows(
-    filesystem: FileSystem, directory: str, kind: str, wanted: Column, damaged: set[tuple[int, int]]
+def rows_of_databases(
+    filesystem: FileSystem, directory: str, wanted: Column, damaged: set[tuple[int, int]]
 ) -> Iterator[Rows]:
-    """Rows of the old index in order of keys; keys of those that do not decode go into ``damaged``."""
+    """The rows of a ``locations`` database; see ``OldRows``."""
     store = None
     try:
-        if kind == "idx":
-            for item in IdxLocations(IdxTree(filesystem, directory)).rows():
-                if not isinstance(item, IndexDamage):
-                    yield from _chosen(rows_of(item), wanted)
-            return
         store = open_store(join(directory, LOCATIONS))
         for batch in store.batches(rows_max=_BATCH_ROWS):
             yield from _chosen(_decoded(batch, wanted, damaged), wanted)
@@ -165,6 +164,18 @@ def _old_rows(
     finally:
         if store is not None:
             store.close()
+
+
+def rows_of_idx_files(
+    filesystem: FileSystem, directory: str, wanted: Column, damaged: set[tuple[int, int]]
+) -> Iterator[Rows]:
+    """The rows of ``.idx`` files; see ``OldRows``."""
+    try:
+        for item in IdxLocations(IdxTree(filesystem, directory)).rows():
+            if not isinstance(item, IndexDamage):
+                yield from _chosen(rows_of(item), wanted)
+    except (CorruptionError, NotFoundError):
+        return  # what cannot be read says nothing
 
 
 def _decoded(batch: list[Row], wanted: Column, damaged: set[tuple[int, int]]) -> Rows:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bkctl.admin.index.rebuild.difference import Difference
 from bkctl.admin.index.rebuild.log_files import find_logs
@@ -17,11 +18,18 @@ from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, job
 from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
 from bkctl.admin.index.rebuild.swap import backups, half_dropped
 from bkctl.directories.holders import DirectoryLock
-from bkctl.directories.placement import DB, Placement
+from bkctl.directories.placement import Placement
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import is_key_value_store
+from bkctl.storage_kinds import DB, IDX, KINDS, StorageKind
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
+
+if TYPE_CHECKING:
+    from bkctl.admin.index.rebuild.db_rebuild import DbRebuild
+
+#: Gives the workers that share the work, by their number and the modules of their tasks.
+Hire = Callable[[int, Sequence[str]], Workers]
 
 _DIRTY = (
     "the last stop was not clean: entries may still be only in the journals; the next start of the bookie "
@@ -38,7 +46,7 @@ def rebuild_index(
     placement: Placement,
     options: RebuildOptions,
     jobs: int | None = None,
-    hire: Callable[[int, Sequence[str]], Workers] = Workers,
+    hire: Hire = Workers,
 ) -> list[RebuildResult]:
     """Rebuild what ``options`` ask for, one result for each index directory (``.idx``: one for all).
 
@@ -51,32 +59,50 @@ def rebuild_index(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _locked(placement, options.dry_run) as recheck:
         options = replace(options, recheck=recheck)
-        results = []
-        if placement.kind != DB:
-            if not (options.locations and options.ledgers):
-                raise UsageError(".idx files hold locations and ledger rows together: use --all")
-            found = find_logs(PosixFileSystem(), sorted({d.ledger_dir for d in placement.directories}))
-            sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-            with hire(sized.jobs, WORK_MODULES) as workers:
-                from bkctl.admin.index.rebuild.idx_rebuild import IdxRebuild
-
-                results.append(_timed(IdxRebuild(placement, sized, workers).run))
-        else:
-            verbs = []
-            for directory in placement.directories:
-                found = find_logs(PosixFileSystem(), [directory.ledger_dir])
-                sized = _sized(options, sum(log.size_bytes for log in found), jobs)
-                with hire(sized.jobs, WORK_MODULES) as workers:
-                    from bkctl.admin.index.rebuild.db_rebuild import DbRebuild
-
-                    verbs.append(DbRebuild(directory, placement, sized, workers))
-                    results.append(_timed(verbs[-1].run))
-            # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
-            results = [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
+        results = REBUILDS[placement.kind](placement, options, jobs, hire)
     if placement.dirty:
         note = Difference("note", None, _DIRTY)
         results = [replace(result, differences=(*result.differences, note)) for result in results]
     return results
+
+
+def _rebuild_databases(
+    placement: Placement, options: RebuildOptions, jobs: int | None, hire: Hire
+) -> list[RebuildResult]:
+    verbs: list[DbRebuild] = []
+    results = []
+    for directory in placement.directories:
+        found = find_logs(PosixFileSystem(), [directory.ledger_dir])
+        sized = _sized(options, sum(log.size_bytes for log in found), jobs)
+        with hire(sized.jobs, WORK_MODULES) as workers:
+            from bkctl.admin.index.rebuild.db_rebuild import DbRebuild
+
+            verbs.append(DbRebuild(directory, placement, sized, workers))
+            results.append(_timed(verbs[-1].run))
+    # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
+    return [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
+
+
+def _rebuild_idx_files(
+    placement: Placement, options: RebuildOptions, jobs: int | None, hire: Hire
+) -> list[RebuildResult]:
+    if not (options.locations and options.ledgers):
+        raise UsageError(".idx files hold locations and ledger rows together: use --all")
+    found = find_logs(PosixFileSystem(), sorted({d.ledger_dir for d in placement.directories}))
+    sized = _sized(options, sum(log.size_bytes for log in found), jobs)
+    with hire(sized.jobs, WORK_MODULES) as workers:
+        from bkctl.admin.index.rebuild.idx_rebuild import IdxRebuild
+
+        return [_timed(IdxRebuild(placement, sized, workers).run)]
+
+
+#: How the index of a kind is rebuilt, in all directories of a bookie.
+REBUILDS: Mapping[
+    StorageKind, Callable[[Placement, RebuildOptions, int | None, Hire], list[RebuildResult]]
+] = {
+    DB: _rebuild_databases,
+    IDX: _rebuild_idx_files,
+}
 
 
 def _sized(options: RebuildOptions, log_bytes: int, jobs: int | None) -> RebuildOptions:
@@ -102,7 +128,7 @@ def _locked(placement: Placement, dry_run: bool) -> Iterator[Callable[[], None]]
 
 def old_indexes(placement: Placement) -> list[str]:
     """Backups that earlier rebuilds kept, half removed ones as well. Raises StorageError."""
-    names = ("locations", "ledgers", "idx")
+    names = [name for kind in KINDS for name in kind.indexes]
     current = sorted({directory.index_dir for directory in placement.directories})
     return [
         path
@@ -115,10 +141,10 @@ def old_indexes(placement: Placement) -> list[str]:
 def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
     """Remove backups. Raises RefusedError when the index that they are of is not in place, StorageError."""
     with _locked(placement, False):
-        if placement.kind == DB:
+        if placement.kind.has_databases:
             filesystem = PosixFileSystem()
             for directory in placement.directories:
-                for name in ("locations", "ledgers"):
+                for name in placement.kind.indexes:
                     live = f"{directory.index_dir}/{name}"
                     if not is_key_value_store(filesystem, live):
                         raise RefusedError(f"{live}: is not there; the backups are kept")

@@ -1,0 +1,124 @@
+"""The kinds of ledger storage that bookies have: what tells them apart, in one table.
+
+No other module compares kinds. One that treats them differently asks for a fact of this table, or has a table
+of operations with a row for each kind: the readers of indexes are ``READERS`` of ``scan.index``, the rebuilds
+``REBUILDS`` of ``admin.index.rebuild.rebuild``. ``tests/arch/test_storage_kinds.py`` checks both.
+
+SortedLedgerStorage and InterleavedLedgerStorage leave the same files, so that they are one kind here; a class
+of Java's chooses between them.
+
+Source: ``org.apache.bookkeeper.bookie.LedgerStorageFactory`` and the classes that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from bkctl.errors import UsageError
+
+DB_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
+SORTED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
+INTERLEAVED_LEDGER_STORAGE = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKind:
+    """One kind of ledger storage, by the files that it leaves.
+
+    =================== ==================================================================================
+    field               meaning
+    =================== ==================================================================================
+    name                what ``--storage`` takes
+    classes             values of ``ledgerStorageClass`` that choose it
+    served_classes      those of them that a bookie of this program starts on
+    indexes             its index, as ``BookieDirectory.indexes`` names it; what a bookie cannot do without
+                        comes first
+    traces              names in a ``current`` directory that only it leaves, whole or moved away by a tool
+    has_databases       whether ``indexes`` are RocksDB databases, which are read, built and kept one by one
+    has_file_per_ledger whether a ledger that cannot be read hides in a file of its own
+    shares_log_ids      whether all ledger directories of a bookie are one storage: one space of log ids, in
+                        which several logs may be written at a time, and any index directory for a ledger.
+                        Otherwise each ledger directory is a storage of its own, with the ledgers of its
+                        position
+    has_metadata_cache  whether ``metadata-cache`` in a ledger directory is its collector's
+    is_collected_offline whether ``gc run`` collects it without a bookie
+    =================== ==================================================================================
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    served_classes: tuple[str, ...]
+    indexes: tuple[str, ...]
+    traces: tuple[str, ...]
+    has_databases: bool
+    has_file_per_ledger: bool
+    shares_log_ids: bool
+    has_metadata_cache: bool
+    is_collected_offline: bool
+
+    def is_in(self, indexes: Collection[str]) -> bool:
+        """Whether a directory with these indexes has one of this kind."""
+        return any(name in indexes for name in self.indexes)
+
+    def has_others_in(self, indexes: Collection[str]) -> bool:
+        """Whether a directory with these indexes has one of another kind."""
+        return any(kind.is_in(indexes) for kind in KINDS if kind != self)
+
+    def finds_nothing_in(self, indexes: Collection[str]) -> bool:
+        """Whether a bookie of this kind would find none of the ledgers of a directory with these indexes."""
+        return self.has_others_in(indexes) and self.indexes[0] not in indexes
+
+    def has_trace_in(self, names: Iterable[str]) -> bool:
+        """Whether one of the names in ``current`` is this kind's: an index, or one that a tool moved away."""
+        return any(name.split(".", 1)[0] in self.traces for name in names)
+
+
+DB = StorageKind(
+    name="db",
+    classes=(DB_LEDGER_STORAGE,),
+    served_classes=(DB_LEDGER_STORAGE,),
+    indexes=("locations", "ledgers"),
+    traces=("locations", "ledgers", "metadata-cache"),
+    has_databases=True,
+    has_file_per_ledger=False,
+    shares_log_ids=False,
+    has_metadata_cache=True,
+    is_collected_offline=True,
+)
+IDX = StorageKind(
+    name="idx",
+    classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
+    served_classes=(),
+    indexes=("idx",),
+    traces=(),
+    has_databases=False,
+    has_file_per_ledger=True,
+    shares_log_ids=True,
+    has_metadata_cache=False,
+    is_collected_offline=False,
+)
+
+#: Every kind. Where a directory has indexes of several, the first one counts: a conversion leaves the others.
+KINDS = (DB, IDX)
+
+#: The kind of a bookie of this program whose configuration names none.
+DEFAULT = DB
+
+
+def kind_named(name: str) -> StorageKind:
+    """Return the kind that ``--storage`` names. Raises UsageError."""
+    for kind in KINDS:
+        if kind.name == name:
+            return kind
+    raise UsageError(f"--storage {name}: is neither {' nor '.join(kind.name for kind in KINDS)}")
+
+
+def kind_in(indexes: Collection[str]) -> StorageKind | None:
+    """Return the kind of a directory with these indexes, None where it has none."""
+    return next((kind for kind in KINDS if kind.is_in(indexes)), None)
+
+
+def is_served(storage_class: str | None) -> bool:
+    """Return whether a bookie of this program starts with this ``ledgerStorageClass``."""
+    return any(storage_class in kind.served_classes for kind in KINDS)
