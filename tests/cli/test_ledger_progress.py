@@ -35,7 +35,7 @@ async def leave_open(uri: str) -> None:
 def seen_on_the_terminal(uri: str, out: Path, *words: str) -> str:
     """What a command writes to stderr, a terminal; its rows go to a file. Its bar appears at once."""
     program = (
-        "from bkctl.commands import progress; progress.QUIET_S = 0\n"
+        "from bkctl.commands.frame import progress; progress.QUIET_S = 0\n"
         "from bkctl.cli import main; raise SystemExit(main())"
     )
     ours, theirs = pty.openpty()
