@@ -132,14 +132,16 @@ class DbRebuild:
 
     def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
         located = old_ledgers(self._directory.index_dir)
+        # Where its locations cannot be read, only a kept journal may still tell of a ledger without a row.
+        incomplete = old.problem is not None or located.problem is not None
         facts = JournalFacts()
-        if old.problem is not None or old.damaged:
+        if incomplete or old.damaged:
             facts = self._read_journals()
         local: dict[Source, Set[int]] = {
             Source.LOCATIONS: located.ledgers,
             Source.LOGS: frozenset() if found is None else found.ledgers,
         }
-        if old.problem is not None:
+        if incomplete:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
         census = take_census(

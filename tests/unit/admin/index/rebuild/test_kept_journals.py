@@ -81,6 +81,26 @@ def test_limbo_tells_which_entries_are_known_to_be_lost(run_cli: Cli, bookie: Ch
     assert any(each.detail.startswith("2 entries (30 to 31): only in a journal") for each in found)
 
 
+@pytest.mark.parametrize("bookie", ["db"], indirect=True)
+@pytest.mark.parametrize("broken", [False, True], ids=["gone", "broken"])
+def test_a_ledger_of_such_a_journal_alone_is_kept_where_locations_cannot_be_read(
+    run_cli: Cli, bookie: CheckedBookie, broken: bool
+) -> None:
+    """Its row is lost, and so is its log; sound locations would tell whether it had been deleted."""
+    bookie.write()
+    assert "ledger_added" not in rebuilt(run_cli, bookie)[1]
+    locations = bookie.current() / "locations"
+    if broken:
+        for path in locations.glob("*.sst"):
+            path.write_bytes(b"\xa5" * path.stat().st_size)
+    else:
+        shutil.rmtree(locations)
+    result, differences = rebuilt(run_cli, bookie)
+    assert result.exit_code == 1
+    assert differences["ledger_added"][9].endswith("known from: journals")
+    assert 9 in limbo(bookie)
+
+
 def test_a_dry_run_notes_what_the_old_index_does_not_confirm(run_cli: Cli, bookie: CheckedBookie) -> None:
     bookie.write()
     result, differences = rebuilt(run_cli, bookie, "--dry-run")
