@@ -346,6 +346,9 @@ class Underreplication(Protocol):
     def lost_bookie_recovery_delay_s(self) -> int | None:
         """How long an auditor waits before it takes a bookie for lost; None before there was an auditor."""
 
+    def lost_bookie_recovery_delay_written(self) -> tuple[int, int] | None:
+        """Return the delay and how often it was written; None before there was an auditor."""
+
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
         """Change that; writing it, be it the same again, makes an auditor look at all bookies at once."""
 

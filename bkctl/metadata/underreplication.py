@@ -102,6 +102,14 @@ class TreeUnderreplication:
     def lost_bookie_recovery_delay_s(self) -> int | None:
         return self._value_in_cluster(join(self._root, LOST_BOOKIE_DELAY), decode_delay_s)
 
+    def lost_bookie_recovery_delay_written(self) -> tuple[int, int] | None:
+        path = join(self._root, LOST_BOOKIE_DELAY)
+        node = self._tree.get(path)
+        if node is None:
+            require_node(self._tree, self._root)
+            return None
+        return decoded(self._tree, path, node.data, decode_delay_s), node.version
+
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
         # Java leaves this one to everybody, also in a cluster with access control.
         self._write(LOST_BOOKIE_DELAY, lambda _: encode_delay_s(seconds), open_to_all=True)

@@ -113,6 +113,7 @@ def test_the_switches(store: TreeMetadataStore) -> None:
     assert node is not None
     # The same value is written again: that is what makes an auditor look.
     assert (node.data, node.version) == (b"0", 2)
+    assert known.lost_bookie_recovery_delay_written() == (0, 2)
 
 
 def test_only_the_delay_is_everybodys(store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,346 @@
+"""The auditor: the one process of a cluster that notices missing replicas and marks their ledgers.
+
+It stands in the election that Java's auditors stand in, and works while it is elected: it watches which
+bookies are up, and checks all ledgers from time to time. When its session is lost, or its vote, everything
+stops at once, and it stands again. Each mark is made only after the metadata store has said once more that
+the vote is there.
+
+Source: ``org.apache.bookkeeper.replication.Auditor``, ``AuditorElector``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TypeVar
+
+from bkctl.clock import Clock, SystemClock
+from bkctl.codec.underreplication import CheckKind
+from bkctl.errors import BkctlError, ConnectionFailedError
+from bkctl.metadata.api import MetadataStore, Subscription
+from bkctl.replication.auditor_office import NotElectedError, Office
+from bkctl.replication.auditor_settings import AuditorSettings
+from bkctl.replication.auditor_status import AuditorCounts, AuditorStatus, Counter, Measure
+from bkctl.replication.bookie_check import check_bookies
+from bkctl.replication.lost_bookies import LostBookies
+from bkctl.replication.waiting import Wait, wait_for_event
+
+_LOG = logging.getLogger(__name__)
+
+#: How soon a store that did not answer is asked again.
+_RETRY_S = 1.0
+
+#: How often the time stamp of a check is looked at.
+_TIME_STAMP_S = 60.0
+
+#: Threads beside those that mark: the election, and one for each check.
+_THREADS = 6
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicCheck:
+    """A check of all ledgers that is made from time to time."""
+
+    name: str
+    kind: CheckKind
+    interval_s: int
+    measure: Measure
+    run: Callable[[Office], Awaitable[object]]
+
+
+class Auditor:
+    """A candidate, and the auditor while it is elected. Belongs to one event loop.
+
+    ``store`` stays open at the end; the vote hangs on its session. ``bookie`` is the name that the vote
+    tells others.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookie: str,
+        settings: AuditorSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        wait: Wait = wait_for_event,
+    ) -> None:
+        self._store = store
+        self._bookie = bookie
+        self._settings = settings or AuditorSettings()
+        self._clock = clock or SystemClock()
+        self._wait = wait
+        self._counts = AuditorCounts()
+        self._threads = ThreadPoolExecutor(
+            self._settings.marks_max + _THREADS, thread_name_prefix="auditor-metadata"
+        )
+        self._election = store.auditor_election(bookie, self._vote_lost)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over = asyncio.Event()  # the office is lost, or the auditor stops
+        self._stopping = False
+        self._finished = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._office: Office | None = None
+        self._lost: LostBookies | None = None
+        self._running: set[str] = set()
+        self._checking = asyncio.Lock()  # one check of all ledgers at a time
+        self._checks: tuple[PeriodicCheck, ...] = ()
+
+    # --- from the outside -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Stand for election and do the auditor's work while elected, until :meth:`stop`.
+
+        Raises RefusedError in a cluster whose auditor is elected in another way, NoClusterError without a
+        cluster.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            while not self._stopping:
+                self._over.clear()
+                self._counts.add(Counter.ELECTION_ATTEMPTS)
+                if not await self._in_thread(self._election.run):
+                    break
+                await self._hold_office()
+        finally:
+            self._stopping = True
+            await self._in_thread(self._election.resign)
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._finished.set()
+
+    async def stop(self) -> None:
+        """Withdraw the vote and end :meth:`run`; wait for that."""
+        self._stopping = True
+        self._over.set()
+        if self._loop is None:
+            self._threads.shutdown(wait=False)
+            return
+        if not self._finished.is_set():
+            await asyncio.to_thread(self._election.resign)
+        await self._finished.wait()
+
+    def status(self) -> AuditorStatus:
+        """Return one moment's picture; called from the event loop."""
+        office, lost, counts = self._office, self._lost, self._counts
+        due_s = None if lost is None else lost.due_s
+        return AuditorStatus(
+            self._bookie,
+            is_elected=office is not None,
+            is_enabled=office is None or office.enabled.is_set(),
+            gone=frozenset() if lost is None else lost.gone,
+            audit_in_s=None if due_s is None else max(0.0, due_s - self._clock.monotonic()),
+            running=tuple(sorted(self._running)),
+            marked=counts.marked,
+            undecodable=counts.undecodable,
+            last_error=counts.last_error,
+            counters=MappingProxyType(dict(counts.counters)),
+            gauges=MappingProxyType(dict(counts.gauges)),
+            summaries=MappingProxyType(dict(counts.summaries)),
+        )
+
+    # --- the office -----------------------------------------------------------------------------------------
+
+    def _vote_lost(self) -> None:
+        """Runs in a thread of the store."""
+        _LOG.warning("%s is no longer the auditor: its vote is gone", self._bookie)
+        self._call(self._over.set)
+
+    async def _in_thread(self, call: Callable[[], _Value]) -> _Value:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _hold_office(self) -> None:
+        """Do the auditor's work until the vote is lost, or the auditor stops."""
+        office = Office(
+            self._store, self._election, self._settings, self._counts, self._threads, self._clock, self._wait
+        )
+        tasks: list[asyncio.Task[object]] = [asyncio.create_task(self._over.wait())]
+        watches: list[Subscription] = []
+        try:
+            lost, version = await self._open(office)
+            self._office, self._lost = office, lost
+            _LOG.info("%s is the auditor", self._bookie)
+            watches += await self._in_thread(partial(self._watch, office))
+            tasks.append(asyncio.create_task(self._watch_bookies(office, lost, version)))
+            tasks += [asyncio.create_task(self._check_now_and_then(office, check)) for check in self._checks]
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        except NotElectedError as error:
+            self._note(error)
+        except ConnectionFailedError as error:
+            self._note(error)
+            await self._pause(_RETRY_S)
+        finally:
+            self._office = self._lost = None
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for watch in watches:
+                watch.close()
+
+    async def _open(self, office: Office) -> tuple[LostBookies, int]:
+        """Prepare what others need to find; return who should be up, and how often the delay was written."""
+        underreplication = self._store.underreplication
+        await office.in_thread(underreplication.prepare)
+        delay_s = self._settings.lost_bookie_recovery_delay_s
+        await office.in_thread(partial(underreplication.initial_lost_bookie_recovery_delay, delay_s))
+        if await office.in_thread(underreplication.enabled):
+            office.enabled.set()
+        known = await office.in_thread(self._store.cookies.cookie_bookies)
+        written = await office.in_thread(underreplication.lost_bookie_recovery_delay_written)
+        delay_s, version = written or (delay_s, -1)
+        return LostBookies(known, delay_s), version
+
+    def _watch(self, office: Office) -> list[Subscription]:
+        """Have the store tell of what the work depends on; runs in a thread, as do the callbacks."""
+        underreplication = self._store.underreplication
+
+        def wake() -> None:
+            self._call(self._wake.set)
+
+        def look_at_the_switch() -> None:
+            self._call(partial(self._switch, office, underreplication.enabled()))
+
+        return [
+            self._store.registration.watch_bookies(lambda _: wake()),
+            underreplication.watch_lost_bookie_recovery_delay(wake),
+            underreplication.watch_enabled(look_at_the_switch),
+        ]
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """Have the event loop call something; runs in any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(call)
+
+    def _switch(self, office: Office, is_enabled: bool) -> None:
+        if is_enabled:
+            office.enabled.set()
+        else:
+            office.enabled.clear()
+        self._wake.set()
+
+    # --- bookies that are gone ------------------------------------------------------------------------------
+
+    async def _watch_bookies(self, office: Office, lost: LostBookies, version: int) -> None:
+        """Audit when bookies are lost, when somebody asks for it, and from time to time."""
+        interval_s = self._settings.bookie_check_interval_s
+        check_at_s: float | None = self._clock.monotonic()
+        while True:
+            self._wake.clear()
+            try:
+                if not office.enabled.is_set():
+                    await office.until_enabled()
+                    lost.begin_anew()
+                version = await self._look(office, lost, version)
+                now_s = self._clock.monotonic()
+                is_due = check_at_s is not None and now_s >= check_at_s and lost.due_s is None
+                if lost.time_is(now_s) or is_due:
+                    await self._audit(office, lost)
+                    if is_due:
+                        check_at_s = now_s + interval_s if interval_s else None
+                    continue
+            except NotElectedError:
+                raise
+            except BkctlError as error:
+                self._note(error)
+                await self._pause(_RETRY_S)
+                continue
+            times = [lost.due_s, check_at_s if lost.due_s is None else None]
+            wanted = [at_s for at_s in times if at_s is not None]
+            await self._wait(self._wake, min(wanted) - now_s if wanted else None)
+
+    async def _look(self, office: Office, lost: LostBookies, version: int) -> int:
+        """Tell ``lost`` what there is to know; return how often the delay was written by now."""
+        up = await office.up()
+        written = await office.in_thread(self._store.underreplication.lost_bookie_recovery_delay_written)
+        now_s = self._clock.monotonic()
+        before = (lost.delayed, lost.cancelled)
+        lost.bookies_are(up, now_s)
+        if written is not None and written[1] != version:
+            version = written[1]
+            lost.delay_written(written[0], now_s)
+        lost.time_is(now_s)
+        self._counts.add(Counter.AUDITS_DELAYED, lost.delayed - before[0])
+        self._counts.add(Counter.DELAYED_AUDITS_CANCELLED, lost.cancelled - before[1])
+        office.is_audit_pending, office.gone = lost.is_pending, lost.gone
+        return version
+
+    async def _audit(self, office: Office, lost: LostBookies) -> None:
+        gone = lost.begin_audit()
+        if gone:
+            _LOG.warning("bookies are lost, their ledgers are marked: %s", ", ".join(sorted(gone)))
+        try:
+            with self._measured("bookies", Measure.BOOKIE_CHECK_TIME):
+                await check_bookies(office)
+        except BaseException:
+            lost.audit_failed()
+            raise
+        lost.audited()
+        office.is_audit_pending, office.gone = lost.is_pending, lost.gone
+
+    # --- checks of all ledgers ------------------------------------------------------------------------------
+
+    async def _check_now_and_then(self, office: Office, check: PeriodicCheck) -> None:
+        """Make one of the checks whenever its time has come, as the store's time stamp says."""
+        while True:
+            try:
+                wait_s = await self._time_until(office, check)
+                if wait_s > 0:
+                    # The time stamp may be set back by somebody who wants a check now.
+                    await self._pause(min(wait_s, _TIME_STAMP_S))
+                    continue
+                await office.until_enabled()
+                if office.is_audit_pending:
+                    self._counts.add(Counter.CHECKS_SKIPPED)
+                    await self._pause(_TIME_STAMP_S)
+                    continue
+                async with self._checking:
+                    with self._measured(check.name, check.measure):
+                        await check.run(office)
+                    await office.record(check.kind)
+            except NotElectedError:
+                raise
+            except BkctlError as error:
+                self._note(error)
+                await self._pause(self._settings.retry_interval_s)
+
+    async def _time_until(self, office: Office, check: PeriodicCheck) -> float:
+        """Return the seconds until a check is due; 0 when it is, or was never completed."""
+        completed_ms = await office.in_thread(partial(self._store.underreplication.checked_at, check.kind))
+        if completed_ms is None:
+            return 0.0
+        # A time stamp of the future is that of a clock which was wrong.
+        since_s = max(0.0, (self._clock.time_ms() - completed_ms) / 1000)
+        return max(0.0, check.interval_s - since_s)
+
+    # --- bookkeeping ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _measured(self, name: str, measure: Measure) -> Iterator[None]:
+        """Take the time of a check; a failed one is counted by itself."""
+        began_s = self._clock.monotonic()
+        self._running.add(name)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self._running.discard(name)
+            took_ms = (self._clock.monotonic() - began_s) * 1000
+            self._counts.measure(measure, took_ms, failed=failed)
+
+    def _note(self, error: BkctlError) -> None:
+        self._counts.last_error = str(error)
+        _LOG.warning("the auditor was held up: %s", error)
+
+    async def _pause(self, seconds: float) -> None:
+        await self._wait(self._over, seconds)

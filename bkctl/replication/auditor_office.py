@@ -1,0 +1,138 @@
+"""What the checks of an elected auditor share: the cluster's state, and the right to mark ledgers.
+
+The right hangs on the vote. It is asked of the metadata store again before every mark: a process that was
+stopped for longer than its session lived does not know by itself that somebody else was elected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from bkctl.clock import Clock
+from bkctl.codec.underreplication import CheckKind
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.metadata.api import AuditorElection, MetadataStore, StoredLedger
+from bkctl.replication.auditor_settings import AuditorSettings
+from bkctl.replication.auditor_status import AuditorCounts
+from bkctl.replication.waiting import Wait
+
+_LOG = logging.getLogger(__name__)
+_Value = TypeVar("_Value")
+
+#: Ledgers that are held at once while all of them are read.
+GROUP = 256
+
+LedgerRow = tuple[int, StoredLedger | CorruptionError | None]
+
+
+class NotElectedError(RefusedError):
+    """This process is not, or no longer, the auditor: somebody else may mark ledgers now."""
+
+
+class Office:
+    """An auditor's office, from its election until it is lost.
+
+    ``executor`` carries out the metadata store's calls. Everything else belongs to the event loop.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        election: AuditorElection,
+        settings: AuditorSettings,
+        counts: AuditorCounts,
+        executor: Executor,
+        clock: Clock,
+        wait: Wait,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.counts = counts
+        self.clock = clock
+        self.wait = wait
+        self.enabled = asyncio.Event()
+        #: Bookies that are gone, but not for long enough to be taken for lost.
+        self.gone: frozenset[str] = frozenset()
+        #: Whether an audit of bookies is waited for, which other checks must not forestall.
+        self.is_audit_pending = False
+        self._election = election
+        self._executor = executor
+        self._marking = asyncio.Semaphore(settings.marks_max)
+
+    async def in_thread(self, call: Callable[[], _Value]) -> _Value:
+        """Return what a blocking call of the metadata store gives."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def up(self) -> frozenset[str]:
+        """Return the bookies that are up, writable or read-only."""
+        bookies = await self.in_thread(self.store.registration.bookies)
+        return frozenset(bookies.everyone)
+
+    async def until_enabled(self) -> None:
+        """Wait until autorecovery is enabled."""
+        while not self.enabled.is_set():
+            await self.wait(self.enabled, None)
+
+    async def ledgers(self) -> AsyncIterator[list[LedgerRow]]:
+        """Yield all ledgers with their metadata, ascending, a bounded number at a time.
+
+        What ends without an error was complete.
+        """
+        ledgers = self.store.ledgers
+        rows = iter(await self.in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers())))
+        while group := await self.in_thread(lambda: list(islice(rows, GROUP))):
+            yield group
+
+    async def record(self, kind: CheckKind) -> None:
+        """Record that a check has come to its end now. Raises NotElectedError and the store's errors."""
+        await self.in_thread(partial(self._record_if_elected, kind))
+
+    def _record_if_elected(self, kind: CheckKind) -> None:
+        """Runs in a thread."""
+        self._require_vote()
+        self.store.underreplication.set_checked_at(kind, self.clock.time_ms())
+
+    def _require_vote(self) -> None:
+        if not self._election.is_elected():
+            raise NotElectedError("the vote of this auditor is gone; another one may be elected")
+
+    def note_undecodable(self, ledger: int, error: CorruptionError) -> None:
+        """Count a ledger whose metadata do not decode; no check can say anything about it."""
+        self.counts.undecodable += 1
+        _LOG.error("the metadata of ledger %d do not decode, it is not checked: %s", ledger, error)
+
+    async def mark(self, missing: Sequence[tuple[int, tuple[str, ...]]]) -> None:
+        """Mark ledgers, each as missing replicas on some bookies.
+
+        Raises NotElectedError, and the store's errors.
+        """
+        tasks = [asyncio.create_task(self._mark(ledger, bookies)) for ledger, bookies in missing]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _mark(self, ledger: int, bookies: tuple[str, ...]) -> None:
+        await self.until_enabled()
+        try:
+            async with self._marking:
+                grew = await self.in_thread(partial(self._mark_if_elected, ledger, bookies))
+        except CorruptionError as error:
+            _LOG.error("the mark of ledger %d is damaged, and stays as it is: %s", ledger, error)
+            return
+        self.counts.marked += grew
+
+    def _mark_if_elected(self, ledger: int, bookies: tuple[str, ...]) -> bool:
+        """Runs in a thread."""
+        self._require_vote()
+        now_ms = self.clock.time_ms() if self.settings.store_mark_time else None
+        return self.store.underreplication.mark(ledger, bookies, now_ms)

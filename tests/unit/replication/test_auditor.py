@@ -1,0 +1,378 @@
+"""The auditor over a metadata store in memory, by a time that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bkctl.errors import ConnectionFailedError, RefusedError
+from bkctl.metadata.api import NoClusterError
+from bkctl.replication.auditor import Auditor
+from bkctl.replication.auditor_settings import AuditorSettings
+from bkctl.replication.auditor_status import Counter, Measure
+from bkctl.types import LedgerState
+from tests.support.audited_cluster import AuditedCluster, RunningAuditor, audited_cluster, ledger_metadata
+from tests.support.manual_time import eventually
+
+A, B, C, D = (f"bookie-{letter}:3181" for letter in "abcd")
+DELAY_S = 30
+DELAYED = AuditorSettings(lost_bookie_recovery_delay_s=DELAY_S)
+
+
+def test_the_ledgers_of_a_lost_bookie_are_marked() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C)) as (cluster, running):
+            ledgers = cluster.store.ledgers
+            ledgers.create_ledger(1, ledger_metadata((A, B)))
+            ledgers.create_ledger(2, ledger_metadata((B, C)))
+            ledgers.create_ledger(3, ledger_metadata((B, C), (A, C), state=LedgerState.OPEN))
+            cluster.go(A)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,), 3: (A,)}
+            mark = cluster.store.underreplication.mark_of(1)
+            assert mark is not None
+            assert mark.marked_ms == running.time.time_ms()
+            status = running.auditor.status()
+            assert (status.marked, status.gone, status.bookie) == (2, frozenset(), "auditor-1:3181")
+            assert status.summaries[Measure.UNDER_REPLICATED_LEDGERS].total == 2
+            assert status.summaries[Measure.UNDER_REPLICATED_BYTES].total == 1_000
+            assert cluster.store.underreplication.auditor() == "auditor-1:3181"
+
+    asyncio.run(scenario())
+
+
+def test_marks_have_no_time_where_the_configuration_wants_none() -> None:
+    async def scenario() -> None:
+        settings = AuditorSettings(store_mark_time=False)
+        async with audited_cluster((A, B), settings) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await running.audited(2)
+            mark = cluster.store.underreplication.mark_of(1)
+            assert mark is not None
+            assert mark.marked_ms is None
+
+    asyncio.run(scenario())
+
+
+def test_what_the_first_auditor_leaves_for_others_to_find() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A,), DELAYED) as (cluster, _):
+            names = cluster.store._tree.children(f"{cluster.store.root}/underreplication")
+            assert names is not None
+            assert set(names) == {"LAYOUT", "ledgers", "locks", "auditorelection", "lostBookieRecoveryDelay"}
+            assert cluster.store.underreplication.lost_bookie_recovery_delay_s() == DELAY_S
+
+    asyncio.run(scenario())
+
+
+def test_a_rolling_restart_within_the_delay_marks_nothing() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B, C)))
+            status = running.auditor.status
+            for number, bookie in enumerate((A, B, C), 1):
+                cluster.go(bookie)
+                await eventually(lambda bookie=bookie: status().gone == {bookie})
+                assert status().audit_in_s == DELAY_S
+                await running.time.pass_by(DELAY_S - 1)
+                cluster.come(bookie)
+                await eventually(lambda: not status().gone)
+                await running.time.pass_by(10)
+                assert status().counters[Counter.DELAYED_AUDITS_CANCELLED] == number
+            assert running.audits == 1
+            assert cluster.marks() == {}
+
+    asyncio.run(scenario())
+
+
+def test_one_that_stays_away_is_lost_after_the_delay() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await eventually(lambda: running.auditor.status().gone == {A})
+            assert cluster.marks() == {}
+            await running.time.pass_by(DELAY_S)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
+            assert running.auditor.status().counters[Counter.AUDITS_DELAYED] == 1
+
+    asyncio.run(scenario())
+
+
+def test_two_are_lost_at_once() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await eventually(lambda: running.auditor.status().gone == {A})
+            cluster.go(B)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A, B)}
+
+    asyncio.run(scenario())
+
+
+def test_a_bookie_that_was_gone_before_the_election_is_found() -> None:
+    async def scenario() -> None:
+        cluster = AuditedCluster((A, B))
+        cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+        cluster.go(A)
+        running = RunningAuditor(cluster, "auditor", DELAYED)
+        await running.elected()
+        await eventually(lambda: running.auditor.status().audit_in_s == DELAY_S)
+        assert (running.audits, cluster.marks()) == (0, {})
+        await running.time.pass_by(DELAY_S)
+        await running.audited(1)
+        assert cluster.marks() == {1: (A,)}
+        await running.stop()
+        cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_writing_the_same_delay_again_is_how_an_audit_is_asked_for() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await eventually(lambda: running.auditor.status().gone == {A})
+            cluster.store.underreplication.set_lost_bookie_recovery_delay(DELAY_S)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
+
+    asyncio.run(scenario())
+
+
+def test_while_autorecovery_is_disabled_nobody_is_taken_for_lost() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B), DELAYED) as (cluster, running):
+            status = running.auditor.status
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await eventually(lambda: status().gone == {A})
+            cluster.store.underreplication.set_enabled(False)
+            await eventually(lambda: not status().is_enabled)
+            await running.time.pass_by(DELAY_S * 10)
+            cluster.store.underreplication.set_enabled(True)
+            # Its time away begins anew: who disabled autorecovery may have it down on purpose.
+            await eventually(lambda: status().is_enabled and status().audit_in_s == DELAY_S)
+            assert (running.audits, cluster.marks()) == (1, {})
+            await running.time.pass_by(DELAY_S)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
+
+    asyncio.run(scenario())
+
+
+def test_bookies_are_checked_from_time_to_time() -> None:
+    """A bookie without a cookie that nobody ever saw is missed by nobody, but ledgers name it."""
+
+    async def scenario() -> None:
+        async with audited_cluster((A, B), AuditorSettings(bookie_check_interval_s=100)) as (
+            cluster,
+            running,
+        ):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, D)))
+            await running.time.pass_by(99)
+            assert running.audits == 1
+            await running.time.pass_by(1)
+            await running.audited(2)
+            assert cluster.marks() == {1: (D,)}
+
+    asyncio.run(scenario())
+
+
+def test_metadata_that_do_not_decode_do_not_end_an_audit() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B)) as (cluster, running):
+            for ledger in (1, 2):
+                cluster.store.ledgers.create_ledger(ledger, ledger_metadata((A, B)))
+            path = f"{cluster.store.root}/00/0000/L0001"
+            cluster.store._tree.set(path, b"garbage", 0)
+            cluster.go(A)
+            await running.audited(2)
+            assert cluster.marks() == {2: (A,)}
+            assert running.auditor.status().undecodable == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_audit_that_the_store_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B)) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            with monkeypatch.context() as patch:
+
+                def fail(*_: object) -> None:
+                    raise ConnectionFailedError("away")
+
+                patch.setattr(running.store.ledgers, "read_ledgers", fail)
+                cluster.go(A)
+                await eventually(lambda: "away" in running.auditor.status().last_error)
+            await running.time.pass_by(1)
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
+            assert running.auditor.status().summaries[Measure.BOOKIE_CHECK_TIME].failed_count >= 1
+
+    asyncio.run(scenario())
+
+
+class HeldUp:
+    """A listing of ledgers that stands still, as in a process that is stopped, until it is let go."""
+
+    def __init__(self, running: RunningAuditor, patch: pytest.MonkeyPatch) -> None:
+        self.stands = threading.Event()
+        self.goes_on = threading.Event()
+        listing = running.store.ledgers.ledgers
+
+        def held() -> Iterator[int]:
+            self.stands.set()
+            assert self.goes_on.wait(20)
+            yield from listing()
+
+        patch.setattr(running.store.ledgers, "ledgers", held)
+
+
+def test_an_auditor_that_was_stopped_past_its_session_marks_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when it has not heard of it: it is about to mark when another one is the auditor."""
+
+    async def scenario() -> None:
+        async with audited_cluster((A, B)) as (cluster, first):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            second = RunningAuditor(cluster, "auditor-2", AuditorSettings())
+            marked_by: list[str] = []
+            for name, running in (("first", first), ("second", second)):
+                mark = running.store.underreplication.mark
+
+                def noted(*arguments: object, name: str = name, mark: object = mark) -> object:
+                    marked_by.append(name)
+                    assert callable(mark)
+                    return mark(*arguments)
+
+                monkeypatch.setattr(running.store.underreplication, "mark", noted)
+            held = HeldUp(first, monkeypatch)
+            # It does not hear that its vote is gone before it wants to mark.
+            monkeypatch.setattr(first.auditor, "_over", asyncio.Event())
+            monkeypatch.setattr(first.auditor, "_vote_lost", lambda: None)
+            monkeypatch.setattr(first.auditor._election, "_lost", lambda: None)
+            cluster.go(A)
+            await eventually(held.stands.is_set)
+            first.lose_session()
+            await second.audited(1)
+            assert second.auditor.status().is_elected
+            held.goes_on.set()
+            await eventually(lambda: not first.auditor.status().is_elected)
+            assert "vote" in first.auditor.status().last_error
+            assert marked_by == ["second"]
+            await second.stop()
+            await first.elected()  # it has stood again
+
+    asyncio.run(scenario())
+
+
+def test_who_loses_its_session_steps_down_at_once_and_the_next_one_takes_over() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C)) as (cluster, first):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            second = RunningAuditor(cluster, "auditor-2", AuditorSettings())
+            first.lose_session()
+            await second.elected()
+            await eventually(lambda: not first.auditor.status().is_elected)
+            cluster.go(A)
+            await eventually(lambda: cluster.marks() == {1: (A,)})
+            assert first.auditor.status().marked == 0
+            await second.stop()
+            await first.elected()
+
+    asyncio.run(scenario())
+
+
+def test_a_million_ledgers_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read ahead of what is done with is one group."""
+
+    async def scenario() -> None:
+        async with audited_cluster((A, B)) as (cluster, running):
+            cluster.store.ledgers.create_ledger(0, ledger_metadata((A, B)))
+            row = (0, cluster.store.ledgers.read_ledger(0))
+            given = marked = ahead = 0
+
+            def rows(_: object) -> Iterator[object]:
+                nonlocal given, ahead
+                for _ in range(3_000):
+                    given += 1
+                    ahead = max(ahead, given - marked)
+                    yield row
+
+            def mark(*_: object) -> bool:
+                nonlocal marked
+                marked += 1
+                return True
+
+            monkeypatch.setattr(running.store.ledgers, "read_ledgers", rows)
+            monkeypatch.setattr(running.store.underreplication, "mark", mark)
+            cluster.go(A)
+            await running.audited(2)
+            assert (given, marked, ahead) == (3_000, 3_000, 256)
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_of_pulsars_own_election_is_refused() -> None:
+    async def scenario() -> None:
+        cluster = AuditedCluster((A,))
+        cluster.store._tree.create_with_parents(
+            f"{cluster.store.root}/underreplication/leader", b"{}", below=cluster.store.root
+        )
+        with pytest.raises(RefusedError, match="Pulsar"):
+            await Auditor(cluster.store, "auditor").run()
+        cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_without_a_cluster_there_is_nothing_to_audit() -> None:
+    async def scenario() -> None:
+        cluster = AuditedCluster(())
+        cluster.store._tree.delete(f"{cluster.store.root}/LAYOUT")
+        store = cluster.open()
+        shared = cluster.store._tree
+        for name in ("available/readonly", "available", "INSTANCEID", ""):
+            path = f"{cluster.store.root}/{name}".rstrip("/")
+            for below in shared.children(path) or ():
+                shared.delete(f"{path}/{below}")
+            shared.delete(path)
+        with pytest.raises(NoClusterError):
+            await Auditor(store, "auditor").run()
+        cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_auditor_that_never_ran_can_be_stopped() -> None:
+    async def scenario() -> None:
+        cluster = AuditedCluster((A,))
+        auditor = Auditor(cluster.store, "auditor")
+        await auditor.stop()
+        assert not auditor.status().is_elected
+        cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_candidate_that_waits_is_stopped_and_leaves_no_vote() -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A,)) as (cluster, _):
+            second = RunningAuditor(cluster, "auditor-2", AuditorSettings())
+            folder = f"{cluster.store.root}/underreplication/auditorelection"
+            await eventually(lambda: len(cluster.store._tree.children(folder) or ()) == 2)
+            await second.stop()
+            assert cluster.store._tree.children(folder) == ["V_0000000000"]
+
+    asyncio.run(scenario())
