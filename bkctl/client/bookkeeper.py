@@ -27,6 +27,7 @@ from bkctl.client.driver import BookieChoice, Driver
 from bkctl.client.errors import NoSuchLedgerError
 from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle
 from bkctl.client.ledger_handle_adv import LedgerHandleAdv
+from bkctl.client.machine import Machine
 from bkctl.client.ops.create import CreatedLedger, CreateMachine, NewLedger
 from bkctl.client.ops.delete import DeleteMachine
 from bkctl.client.ops.ledger_access import LedgerAccess
@@ -226,6 +227,14 @@ class BookKeeper:
     async def read_metadata(self, ledger: int) -> StoredLedger:
         """A ledger's metadata. Raises NoSuchLedgerError."""
         return await self._driver.read_ledger(ledger, missing="the metadata store has no such ledger")
+
+    async def run(self, machine: Machine) -> object:
+        """The value that a machine finishes with. Raises its error."""
+        return await self._driver.run(machine)
+
+    def slow_bookies(self) -> frozenset[str]:
+        """The bookies that keep this client waiting now."""
+        return self._driver.slow_bookies()
 
     async def in_thread(self, call: Callable[[], _Value]) -> _Value:
         """What a blocking call of the store gives, made in one of the client's threads."""

@@ -30,14 +30,6 @@ class CopyCounts:
     bytes_written: int = 0
     entries_unreadable: int = 0
 
-    def add(self, other: CopyCounts) -> None:
-        """Add what another copy did."""
-        self.entries_read += other.entries_read
-        self.bytes_read += other.bytes_read
-        self.entries_written += other.entries_written
-        self.bytes_written += other.bytes_written
-        self.entries_unreadable += other.entries_unreadable
-
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:

@@ -101,8 +101,9 @@ class FragmentCopyMachine(OperationMachine):
     """Give the bad indices of a closed fragment good copies; finishes with a :class:`CopyResult`.
 
     ``metadata`` and ``version`` are what was read last. ``may_write`` is asked before metadata are written:
-    False, when the lock on the ledger is gone, ends it with LockLostError. Other errors: OpenFragmentError,
-    those of the metadata store, and NoSuchLedgerError when the ledger was deleted meanwhile.
+    False, when the lock on the ledger is gone, ends it with LockLostError. ``counts`` may be shared with
+    other copies. Other errors: OpenFragmentError, those of the metadata store, and NoSuchLedgerError when
+    the ledger was deleted meanwhile.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class FragmentCopyMachine(OperationMachine):
         rate: ByteRate,
         settings: CopySettings | None = None,
         may_write: Callable[[], bool] = lambda: True,
+        counts: CopyCounts | None = None,
     ) -> None:
         super().__init__()
         require_quorum_fields(metadata, access.ledger)
@@ -129,6 +131,7 @@ class FragmentCopyMachine(OperationMachine):
         self._targets: dict[int, str] = {}
         self._failed: dict[int, FailedIndex] = {}
         self._rate = rate
+        self._counts = counts or CopyCounts()
         self._rules = CopyRules(access, rate, self._settings.speculation)
         self._entries: Iterator[int] = iter(())
         self._copies: set[EntryCopy] = set()
@@ -195,6 +198,7 @@ class FragmentCopyMachine(OperationMachine):
             self._settings.speculation,
             refilled,
             set(self._settings.avoid),
+            self._counts,
         )
         self._entries = self._entries_to_copy()
         self._copy_on()
@@ -323,7 +327,7 @@ class FragmentCopyMachine(OperationMachine):
                 self._refilled(),
                 tuple([self._failed[index] for index in sorted(self._failed)]),
                 superseded,
-                self._rules.counts,
+                self._counts,
             )
         )
 

@@ -1,0 +1,71 @@
+"""How long a ledger rests that could not be repaired, so that what is impossible is not tried in a loop.
+
+As in Java the lock is kept for 1/32 of ``lockReleaseOfFailedLedgerGracePeriod``, doubled with each failure up
+to the whole of it.
+
+Source: ``org.apache.bookkeeper.replication.ReplicationWorker`` (``getReplicationFailedLedgers``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from bkctl.clock import Clock
+
+#: The first pause is this part of the longest; it takes so many doublings to get there.
+_FIRST_PART = 32
+_DOUBLINGS = 5
+
+#: Ledgers whose failures are remembered; beyond, those that failed longest ago begin anew.
+REMEMBERED_MAX = 100_000
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    until_s: float
+
+
+class Backoff:
+    """Counts the failures of ledgers. Belongs to one event loop; ``in`` tells which ledgers rest now."""
+
+    def __init__(self, longest_ms: int, clock: Clock, remembered_max: int = REMEMBERED_MAX) -> None:
+        self._longest_s = longest_ms / 1000
+        self._clock = clock
+        self._remembered_max = remembered_max
+        self._ledgers: OrderedDict[int, _Failures] = OrderedDict()
+
+    def failed(self, ledger: int) -> float:
+        """Note a failure; return how many seconds the ledger rests."""
+        known = self._ledgers.pop(ledger, None)
+        count = 0 if known is None else known.count
+        pause_s = self._longest_s * (1 << min(count, _DOUBLINGS)) / _FIRST_PART
+        self._ledgers[ledger] = _Failures(count + 1, self._clock.monotonic() + pause_s)
+        if len(self._ledgers) > self._remembered_max:
+            self._ledgers.popitem(last=False)
+        return pause_s
+
+    def forget(self, ledger: int) -> None:
+        """Note that nothing is wrong with the ledger any more."""
+        self._ledgers.pop(ledger, None)
+
+    def wake(self, ledger: int) -> None:
+        """Let the ledger rest no longer; its failures still count."""
+        known = self._ledgers.get(ledger)
+        if known is not None:
+            known.until_s = self._clock.monotonic()
+
+    def __contains__(self, ledger: object) -> bool:
+        known = self._ledgers.get(ledger) if isinstance(ledger, int) else None
+        return known is not None and known.until_s > self._clock.monotonic()
+
+    def resting_count(self) -> int:
+        """Return how many ledgers rest now."""
+        now_s = self._clock.monotonic()
+        return sum(known.until_s > now_s for known in self._ledgers.values())
+
+    def failures(self, ledger: int) -> int:
+        """Return how often in a row the ledger could not be repaired."""
+        known = self._ledgers.get(ledger)
+        return 0 if known is None else known.count

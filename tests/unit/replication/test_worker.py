@@ -1,0 +1,242 @@
+"""The worker over bookies of ours: a bookie goes for good, and every ledger gets all of its copies back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.ledger_handle import LedgerHandle
+from bkctl.client.settings import ClientSettings
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.settings import WorkerSettings
+from bkctl.replication.verdict import VerdictKind
+from bkctl.replication.worker import ReplicationWorker
+from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from bkctl.types import DigestType, LedgerState
+from tests.support.replicas import assert_whole, replicas_of, wait_for
+from tests.support.waiting import WAIT_S
+
+METADATA = MetadataSettings(watch_poll_ms=20)
+CLIENT = ClientSettings(add_timeout_ms=3_000, read_timeout_ms=3_000)
+QUICK = WorkerSettings(RepairSettings(grace_ms=200), error_pause_ms=50, locks_held_ms=3_200, poll_ms=200)
+
+
+@dataclass
+class Site:
+    """A cluster, a client and a metadata store of the worker's own."""
+
+    cluster: LocalCluster
+    store: MetadataStore
+    client: BookKeeper
+    written: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def bookie(self, name: str) -> EmbeddedBookie:
+        return next(one for one in self.cluster.bookies if one.bookie_id == name)
+
+    async def lose(self, name: str) -> None:
+        await asyncio.to_thread(self.bookie(name).stop)
+
+    async def write(self, handle: LedgerHandle, count: int) -> None:
+        payloads = self.written.setdefault(handle.ledger, [])
+        for _ in range(count):
+            payload = f"{handle.ledger}-{len(payloads)}".encode() * (1 + len(payloads) % 5)
+            await handle.append(payload)
+            payloads.append(payload)
+
+    async def closed(self, *quorums: int, count: int = 20, digest: DigestType = DigestType.CRC32C) -> int:
+        async with await self.client.create(*quorums, digest=digest, password=b"pw") as handle:
+            await self.write(handle, count)
+        return handle.ledger
+
+    async def member_of(self, *ledgers: int) -> str:
+        """A bookie that is in the last ensembles of all of them."""
+        found = [(await self.client.read_metadata(one)).metadata.segments[-1].bookies for one in ledgers]
+        return sorted(set.intersection(*map(set, found)))[0]
+
+    def mark(self, *ledgers: int, bookie: str) -> None:
+        for ledger in ledgers:
+            self.store.underreplication.mark(ledger, [bookie], 1_700_000_000_000)
+
+    def marked(self) -> set[int]:
+        return {ledger for ledger, _ in self.store.underreplication.marked_ledgers()}
+
+    @contextlib.asynccontextmanager
+    async def worker(self, settings: WorkerSettings = QUICK) -> AsyncIterator[ReplicationWorker]:
+        worker = ReplicationWorker(self.store, self.client, settings, host="worker")
+        task = asyncio.get_running_loop().create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            await worker.stop()
+            await task
+
+    async def until_unmarked(self, worker: ReplicationWorker) -> None:
+        await wait_for(lambda: not self.marked(), "marks stay")
+        await wait_for(lambda: not worker.status().at_work, f"still at work: {worker.status()}")
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(5, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, tmp_path) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def site_of(cluster: LocalCluster) -> AsyncIterator[Site]:
+    store = await asyncio.to_thread(open_metadata_store, cluster.metadata_uri, METADATA)
+    try:
+        async with asyncio.timeout(4 * WAIT_S), BookKeeper(store, CLIENT) as client:
+            await asyncio.to_thread(store.underreplication.prepare)
+            yield Site(cluster, store, client)
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+def test_a_bookie_goes_for_good_and_every_ledger_gets_all_copies_back(five: LocalCluster) -> None:
+    """Closed, with every digest, E > Wq, several segments; open without a writer; with one that goes on."""
+
+    async def check() -> None:
+        async with site_of(five) as site:
+            ledgers = [await site.closed(4, 3, 2, digest=digest) for digest in DigestType]
+            ledgers.append(await site.closed(4, 2, 2))
+            ledgers.append(await site.closed(3, 3, 2))
+            ledgers.append(await site.closed(2, 2, 2, count=0))
+            abandoned = await site.client.create(4, 3, 2, password=b"pw")
+            await site.write(abandoned, 15)
+            alive = await site.client.create(4, 3, 2, password=b"pw")
+            await site.write(alive, 15)
+            lost = await site.member_of(abandoned.ledger, alive.ledger)
+            await site.lose(lost)
+            # Those that had it go on elsewhere: several segments, the earlier ones with the lost bookie.
+            await site.write(alive, 15)
+            everything = [*ledgers, abandoned.ledger, alive.ledger]
+            site.mark(*everything, bookie=lost)
+            async with site.worker() as worker:
+                await site.until_unmarked(worker)
+                status = worker.status()
+            # The writer that was alive was left alone.
+            await site.write(alive, 5)
+            await alive.close()
+            for ledger in everything:
+                stored = await assert_whole(site.client, ledger, site.written.get(ledger, []))
+                assert stored.state is LedgerState.CLOSED
+                assert all(lost not in segment.bookies for segment in stored.segments)
+            assert status.rereplicated >= len(everything)
+            assert status.entries_written == status.entries_read > 0
+            assert (status.rereplicate_failed, status.resting, status.last_error) == (0, (), "")
+
+    asyncio.run(check())
+
+
+def test_what_cannot_be_done_rests_with_a_verdict_until_a_bookie_comes_back(three: LocalCluster) -> None:
+    async def check() -> None:
+        async with site_of(three) as site:
+            whole = await site.closed(3, 3, 2)
+            alone = await site.closed(1, 1, 1)
+            lost = await site.member_of(alone)
+            await site.lose(lost)
+            site.mark(whole, alone, 4_711, bookie=lost)
+            settings = WorkerSettings(QUICK.repair, error_pause_ms=50, locks_held_ms=3_200_000, poll_ms=100)
+            async with site.worker(settings) as worker:
+                await wait_for(lambda: len(worker.status().resting) == 2, f"{worker.status()}")
+                kinds = {one.ledger: one.kind for one in worker.status().resting}
+                assert kinds == {
+                    whole: VerdictKind.BLOCKED_NO_TARGET,
+                    alone: VerdictKind.LOST_WRITE_QUORUM_OF_ONE,
+                }
+                # A ledger that is gone has no mark any more; the others keep theirs and their locks.
+                assert site.marked() == {whole, alone}
+                assert site.store.underreplication.replicator_of(whole) == "worker"
+                tried = worker.status().rereplicate_failed
+                await asyncio.sleep(0.5)
+                assert worker.status().rereplicate_failed == tried == 2
+                await asyncio.to_thread(site.bookie(lost).start)
+                await site.until_unmarked(worker)
+            for ledger in (whole, alone):
+                await assert_whole(site.client, ledger, site.written[ledger])
+
+    asyncio.run(check())
+
+
+def test_a_worker_that_stops_gives_its_locks_back(three: LocalCluster) -> None:
+    async def check() -> None:
+        async with site_of(three) as site:
+            lost = three.bookies[0].bookie_id
+            ledger = await site.closed(3, 3, 2)
+            await site.lose(lost)
+            site.mark(ledger, bookie=lost)
+            async with site.worker() as worker:
+                await wait_for(lambda: worker.status().resting, f"{worker.status()}")
+            assert not worker.status().running
+            assert site.store.underreplication.replicator_of(ledger) is None
+            assert site.marked() == {ledger}
+
+    asyncio.run(check())
+
+
+def test_two_workers_share_the_marks(five: LocalCluster) -> None:
+    async def check() -> None:
+        async with site_of(five) as site, site_of(five) as other:
+            lost = five.bookies[1].bookie_id
+            ledgers = [await site.closed(3, 2, 2, count=10) for _ in range(12)]
+            await site.lose(lost)
+            site.mark(*ledgers, bookie=lost)
+            async with site.worker() as first, other.worker() as second:
+                await site.until_unmarked(first)
+                await site.until_unmarked(second)
+                assert first.status().rereplicated + second.status().rereplicated >= len(ledgers)
+            for ledger in ledgers:
+                await assert_whole(site.client, ledger, site.written[ledger])
+
+    asyncio.run(check())
+
+
+def test_nothing_is_done_while_autorecovery_is_disabled(three: LocalCluster) -> None:
+    async def check() -> None:
+        async with site_of(three) as site:
+            ledger = await site.closed(2, 2, 2)
+            site.store.underreplication.set_enabled(False)
+            site.mark(ledger, bookie="127.0.0.1:1")
+            async with site.worker() as worker:
+                await asyncio.sleep(0.5)
+                assert site.marked() == {ledger}
+                site.store.underreplication.set_enabled(True)
+                await site.until_unmarked(worker)
+
+    asyncio.run(check())
+
+
+def test_a_copy_that_is_missing_on_a_bookie_that_is_up_is_made_again(three: LocalCluster) -> None:
+    """BK#3905: the ensemble is all the bookies that there are, and one has come back empty."""
+
+    async def check() -> None:
+        async with site_of(three) as site:
+            empty = three.bookies[2]
+            ledger = await site.closed(3, 3, 2)
+            assert empty.service is not None
+            assert empty.service.bookie is not None
+            await asyncio.to_thread(empty.service.bookie.delete_ledger, ledger)
+            assert any(one.payload is None for one in await replicas_of(site.client, ledger))
+            before = await site.client.read_metadata(ledger)
+            site.mark(ledger, bookie=empty.bookie_id)
+            async with site.worker() as worker:
+                await site.until_unmarked(worker)
+            await assert_whole(site.client, ledger, site.written[ledger])
+            assert await site.client.read_metadata(ledger) == before
+
+    asyncio.run(check())
