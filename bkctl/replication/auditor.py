@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -29,7 +30,9 @@ from bkctl.replication.auditor_office import NotElectedError, Office
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorCounts, AuditorStatus, Counter, Measure
 from bkctl.replication.bookie_check import check_bookies
+from bkctl.replication.ledger_check import LedgerCheck, MachineRunner
 from bkctl.replication.lost_bookies import LostBookies
+from bkctl.replication.replicas_check import ReplicasCheck
 from bkctl.replication.waiting import Wait, wait_for_event
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ class Auditor:
     """A candidate, and the auditor while it is elected. Belongs to one event loop.
 
     ``store`` stays open at the end; the vote hangs on its session. ``bookie`` is the name that the vote
-    tells others.
+    tells others. ``client`` reads from bookies; without one only metadata are checked.
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class Auditor:
         bookie: str,
         settings: AuditorSettings | None = None,
         *,
+        client: MachineRunner | None = None,
+        random: Random | None = None,
         clock: Clock | None = None,
         wait: Wait = wait_for_event,
     ) -> None:
@@ -92,7 +97,26 @@ class Auditor:
         self._lost: LostBookies | None = None
         self._running: set[str] = set()
         self._checking = asyncio.Lock()  # one check of all ledgers at a time
-        self._checks: tuple[PeriodicCheck, ...] = ()
+        self._checks = [check for check in self._known_checks(client, random) if check.interval_s]
+
+    def _known_checks(self, client: MachineRunner | None, random: Random | None) -> Iterator[PeriodicCheck]:
+        settings = self._settings
+        if client is None:
+            return
+        yield PeriodicCheck(
+            "ledgers",
+            CheckKind.ALL_LEDGERS,
+            settings.ledger_check_interval_s,
+            Measure.LEDGER_CHECK_TIME,
+            lambda office: LedgerCheck(office, client, random or Random()).run(),  # noqa: S311 - no secret
+        )
+        yield PeriodicCheck(
+            "replicas",
+            CheckKind.REPLICAS,
+            settings.replicas_check_interval_s,
+            Measure.REPLICAS_CHECK_TIME,
+            lambda office: ReplicasCheck(office, client).run(),
+        )
 
     # --- from the outside -----------------------------------------------------------------------------------
 
@@ -159,7 +183,14 @@ class Auditor:
     async def _hold_office(self) -> None:
         """Do the auditor's work until the vote is lost, or the auditor stops."""
         office = Office(
-            self._store, self._election, self._settings, self._counts, self._threads, self._clock, self._wait
+            self._store,
+            self._election,
+            self._settings,
+            self._counts,
+            self._threads,
+            self._clock,
+            self._wait,
+            self._over,
         )
         tasks: list[asyncio.Task[object]] = [asyncio.create_task(self._over.wait())]
         watches: list[Subscription] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
@@ -50,6 +50,7 @@ class Office:
         executor: Executor,
         clock: Clock,
         wait: Wait,
+        over: asyncio.Event,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -63,6 +64,7 @@ class Office:
         self.is_audit_pending = False
         self._election = election
         self._executor = executor
+        self._over = over
         self._marking = asyncio.Semaphore(settings.marks_max)
 
     async def in_thread(self, call: Callable[[], _Value]) -> _Value:
@@ -79,15 +81,56 @@ class Office:
         while not self.enabled.is_set():
             await self.wait(self.enabled, None)
 
-    async def ledgers(self) -> AsyncIterator[list[LedgerRow]]:
-        """Yield all ledgers with their metadata, ascending, a bounded number at a time.
+    async def ledgers(self, only: Iterable[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
+        """Yield all ledgers with their metadata, ascending, a bounded number at a time; or ``only`` some.
 
         What ends without an error was complete.
         """
         ledgers = self.store.ledgers
-        rows = iter(await self.in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers())))
+        rows = iter(
+            await self.in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers() if only is None else only))
+        )
         while group := await self.in_thread(lambda: list(islice(rows, GROUP))):
             yield group
+
+    async def for_each(
+        self, work: Callable[[StoredLedger], Awaitable[None]], at_once: int, only: Iterable[int] | None = None
+    ) -> int:
+        """Do something with each ledger whose metadata decode, with ``at_once`` of them at a time.
+
+        Return how many ledgers there are. The first error ends it. While autorecovery is disabled nothing
+        more is begun.
+        """
+        ledgers = 0
+        running: set[asyncio.Task[None]] = set()
+        try:
+            async for group in self.ledgers(only):
+                ledgers += len(group)
+                for ledger, stored in group:
+                    if isinstance(stored, CorruptionError):
+                        self.note_undecodable(ledger, stored)
+                    elif stored is not None:
+                        await self.until_enabled()
+                        running = await self._until_fewer(running, at_once)
+                        running.add(asyncio.create_task(_as_coroutine(work, stored)))
+            await self._until_fewer(running, 1)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return ledgers
+
+    async def _until_fewer(self, running: set[asyncio.Task[None]], count: int) -> set[asyncio.Task[None]]:
+        """Wait until fewer than ``count`` tasks run; return these. Raises the error of one that failed."""
+        while len(running) >= count:
+            ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        return running
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, or until the office is over."""
+        await self.wait(self._over, seconds)
 
     async def record(self, kind: CheckKind) -> None:
         """Record that a check has come to its end now. Raises NotElectedError and the store's errors."""
@@ -136,3 +179,7 @@ class Office:
         self._require_vote()
         now_ms = self.clock.time_ms() if self.settings.store_mark_time else None
         return self.store.underreplication.mark(ledger, bookies, now_ms)
+
+
+async def _as_coroutine(work: Callable[[StoredLedger], Awaitable[None]], stored: StoredLedger) -> None:
+    await work(stored)

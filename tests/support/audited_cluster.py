@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
+from random import Random
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.metadata.memory import MemoryTree
@@ -14,6 +15,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Measure
+from bkctl.replication.ledger_check import MachineRunner
 from bkctl.types import DigestType, LedgerState
 from tests.support.manual_time import ManualTime, eventually
 
@@ -75,10 +77,24 @@ class AuditedCluster:
 class RunningAuditor:
     """An auditor that runs in the background of a test, by a time of its own."""
 
-    def __init__(self, cluster: AuditedCluster, name: str, settings: AuditorSettings) -> None:
+    def __init__(
+        self,
+        cluster: AuditedCluster,
+        name: str,
+        settings: AuditorSettings,
+        client: MachineRunner | None = None,
+    ) -> None:
         self.store = cluster.open()
         self.time = ManualTime()
-        self.auditor = Auditor(self.store, name, settings, clock=self.time, wait=self.time.wait)
+        self.auditor = Auditor(
+            self.store,
+            name,
+            settings,
+            client=client,
+            random=Random(1),
+            clock=self.time,
+            wait=self.time.wait,
+        )
         self.task = asyncio.create_task(self.auditor.run())
 
     @property
@@ -109,11 +125,11 @@ class RunningAuditor:
 
 @contextlib.asynccontextmanager
 async def audited_cluster(
-    bookies: Iterable[str], settings: AuditorSettings | None = None
+    bookies: Iterable[str], settings: AuditorSettings | None = None, client: MachineRunner | None = None
 ) -> AsyncIterator[tuple[AuditedCluster, RunningAuditor]]:
     """A cluster and an auditor that is elected and has made its first check."""
     cluster = AuditedCluster(bookies)
-    running = RunningAuditor(cluster, "auditor-1:3181", settings or AuditorSettings())
+    running = RunningAuditor(cluster, "auditor-1:3181", settings or AuditorSettings(), client)
     try:
         await running.elected()
         await running.audited(1)

@@ -214,6 +214,7 @@ def test_an_audit_that_the_store_breaks_off_is_made_again(monkeypatch: pytest.Mo
                 patch.setattr(running.store.ledgers, "read_ledgers", fail)
                 cluster.go(A)
                 await eventually(lambda: "away" in running.auditor.status().last_error)
+                await running.time.until_somebody_waits(1)
             await running.time.pass_by(1)
             await running.audited(2)
             assert cluster.marks() == {1: (A,)}
