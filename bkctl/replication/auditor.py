@@ -22,6 +22,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
+from bkctl.client.adherence import Adheres
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.underreplication import CheckKind
 from bkctl.errors import BkctlError, ConnectionFailedError
@@ -32,6 +33,7 @@ from bkctl.replication.auditor_status import AuditorCounts, AuditorStatus, Count
 from bkctl.replication.bookie_check import check_bookies
 from bkctl.replication.ledger_check import LedgerCheck, MachineRunner
 from bkctl.replication.lost_bookies import LostBookies
+from bkctl.replication.placement_check import PlacementCheck
 from bkctl.replication.replicas_check import ReplicasCheck
 from bkctl.replication.waiting import Wait, wait_for_event
 
@@ -64,7 +66,8 @@ class Auditor:
     """A candidate, and the auditor while it is elected. Belongs to one event loop.
 
     ``store`` stays open at the end; the vote hangs on its session. ``bookie`` is the name that the vote
-    tells others. ``client`` reads from bookies; without one only metadata are checked.
+    tells others. ``client`` reads from bookies; without one only metadata are checked. ``adheres`` is the
+    placement policy; without one placement is not checked.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Auditor:
         settings: AuditorSettings | None = None,
         *,
         client: MachineRunner | None = None,
+        adheres: Adheres | None = None,
         random: Random | None = None,
         clock: Clock | None = None,
         wait: Wait = wait_for_event,
@@ -97,10 +101,20 @@ class Auditor:
         self._lost: LostBookies | None = None
         self._running: set[str] = set()
         self._checking = asyncio.Lock()  # one check of all ledgers at a time
-        self._checks = [check for check in self._known_checks(client, random) if check.interval_s]
+        self._checks = [check for check in self._known_checks(client, adheres, random) if check.interval_s]
 
-    def _known_checks(self, client: MachineRunner | None, random: Random | None) -> Iterator[PeriodicCheck]:
+    def _known_checks(
+        self, client: MachineRunner | None, adheres: Adheres | None, random: Random | None
+    ) -> Iterator[PeriodicCheck]:
         settings = self._settings
+        if adheres is not None:
+            yield PeriodicCheck(
+                "placement",
+                CheckKind.PLACEMENT,
+                settings.placement_check_interval_s,
+                Measure.PLACEMENT_CHECK_TIME,
+                lambda office: PlacementCheck(office, adheres).run(),
+            )
         if client is None:
             return
         yield PeriodicCheck(

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 from random import Random
 
+from bkctl.client.adherence import Adheres
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.metadata.memory import MemoryTree
 from bkctl.metadata.store import TreeMetadataStore
@@ -83,6 +84,7 @@ class RunningAuditor:
         name: str,
         settings: AuditorSettings,
         client: MachineRunner | None = None,
+        adheres: Adheres | None = None,
     ) -> None:
         self.store = cluster.open()
         self.time = ManualTime()
@@ -91,6 +93,7 @@ class RunningAuditor:
             name,
             settings,
             client=client,
+            adheres=adheres,
             random=Random(1),
             clock=self.time,
             wait=self.time.wait,
@@ -125,11 +128,14 @@ class RunningAuditor:
 
 @contextlib.asynccontextmanager
 async def audited_cluster(
-    bookies: Iterable[str], settings: AuditorSettings | None = None, client: MachineRunner | None = None
+    bookies: Iterable[str],
+    settings: AuditorSettings | None = None,
+    client: MachineRunner | None = None,
+    adheres: Adheres | None = None,
 ) -> AsyncIterator[tuple[AuditedCluster, RunningAuditor]]:
     """A cluster and an auditor that is elected and has made its first check."""
     cluster = AuditedCluster(bookies)
-    running = RunningAuditor(cluster, "auditor-1:3181", settings or AuditorSettings(), client)
+    running = RunningAuditor(cluster, "auditor-1:3181", settings or AuditorSettings(), client, adheres)
     try:
         await running.elected()
         await running.audited(1)
