@@ -57,11 +57,14 @@ class TreeAuditorElection:
         self._resigned = False
         self._elected: tuple[str, int] | None = None  # the vote and its session
         self._watch: Subscription | None = None
-        registration.add_session_listener(self)
+        self._is_listening = False
 
     # --- standing -------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
+        if not self._is_listening:
+            self._is_listening = True
+            self._registration.add_session_listener(self)
         while not self._is_resigned():
             try:
                 vote, session, before = self._stand()

@@ -159,7 +159,6 @@ class Auditor:
         self._stopping = True
         self._over.set()
         if self._loop is None:
-            self._threads.shutdown(wait=False)
             return
         if not self._finished.is_set():
             await asyncio.to_thread(self._election.resign)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
-from bkctl.codec.underreplication import mark_path
+from bkctl.codec.underreplication import CheckKind, check_path, mark_path
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.replication.auditor import Auditor
+from bkctl.replication.auditor_status import Measure
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.autorecovery_processes import AuditorProcess
 from tests.support.java_bookkeeper import require_jars
-from tests.support.java_cluster import OURS, SETTINGS, THEIRS, new_cluster
+from tests.support.java_cluster import OURS, SETTINGS, THEIRS, new_cluster, our_bookies
+from tests.support.manual_time import eventually
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
@@ -164,3 +170,66 @@ def test_our_auditor_that_was_stopped_past_its_session_is_not_a_second_one(
             cluster.wait_for_auditor(OUR_NAME, ours)
             # Java's left the lost bookie unmarked; the new auditor's first look finds it.
             cluster.wait_for(lambda: len(cluster.marks()) == 2, ours)
+
+
+async def written_and_damaged(uri: str, bookies: Sequence[str]) -> set[int]:
+    """Write ledgers of one replica an entry; return those whose metadata then name the wrong bookies."""
+    a, b = bookies
+    damaged = {}
+    async with await BookKeeper.connect(uri) as client:
+        for wrong in ((b, a), None, ("127.0.0.1:9", b)):
+            async with await client.create(2, 1, 1, password=b"pw") as ledger:
+                for number in range(10):
+                    await ledger.append(b"%d" % number)
+            if wrong is not None:
+                damaged[ledger.ledger] = wrong
+        for number, wrong in damaged.items():
+            stored = await client.read_metadata(number)
+            (segment,) = stored.metadata.segments
+            names = segment.bookies[::-1] if wrong == (b, a) else wrong
+            metadata = replace(stored.metadata, segments=(replace(segment, bookies=names),))
+            client.store.ledgers.update_ledger(number, metadata, stored.version)
+    return set(damaged)
+
+
+async def check_with_ours(uri: str) -> None:
+    """Our auditor's check of all ledgers."""
+    async with await BookKeeper.connect(uri, metadata=SETTINGS) as client:
+        auditor = Auditor(client.store, OUR_NAME, client=client)
+        running = asyncio.create_task(auditor.run())
+        try:
+            await eventually(lambda: auditor.status().summaries[Measure.LEDGER_CHECK_TIME].count)
+        finally:
+            await auditor.stop()
+        await running
+
+
+def test_both_find_the_same_replicas_missing_by_reading(
+    zookeeper_server: ZooKeeperServer,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    require_jars()
+    uri = new_cluster(zookeeper_server)
+    with our_bookies(tmp_path, uri, 2) as bookies, open_metadata_store(uri, SETTINGS) as store:
+        damaged = asyncio.run(written_and_damaged(uri, list(bookies)))
+        known = store.underreplication
+
+        def marks() -> dict[int, set[str]]:
+            return {ledger: set(mark.replicas) for ledger, mark in known.marked_ledgers()}
+
+        conf = {"auditorPeriodicCheckInterval": "3600"}
+        with AuditorProcess(THEIRS, tmp_path / THEIRS, uri, THEIR_NAME, conf) as theirs:
+            try:
+                until(lambda: known.checked_at(CheckKind.ALL_LEDGERS) is not None)
+            except AssertionError:
+                raise AssertionError(theirs.last_words()) from None
+            of_java = marks()
+        assert set(of_java) == damaged
+        assert isinstance(store, TreeMetadataStore)
+        for ledger in damaged:
+            store._tree.delete(f"{store.root}/{mark_path(ledger)}")
+        store._tree.delete(f"{store.root}/{check_path(CheckKind.ALL_LEDGERS)}")
+        until(lambda: known.auditor() is None)
+        asyncio.run(check_with_ours(uri))
+        assert marks() == of_java
+        assert known.checked_at(CheckKind.ALL_LEDGERS) is not None

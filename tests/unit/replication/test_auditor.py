@@ -362,6 +362,8 @@ def test_an_auditor_that_never_ran_can_be_stopped() -> None:
         auditor = Auditor(cluster.store, "auditor")
         await auditor.stop()
         assert not auditor.status().is_elected
+        await auditor.run()  # it is over at once
+        assert cluster.store.underreplication.auditor() is None
         cluster.close()
 
     asyncio.run(scenario())
