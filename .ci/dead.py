@@ -51,6 +51,7 @@ KEPT = {
     "crash": "of a seam's twin",
     "crash_now": "of a seam's twin",
     "heal": "of a seam's twin",
+    "MemoryStorages": "of a seam's twin",
     "unsynced_batches": "of a seam's twin",
     "lose_session": "of a seam's twin",
     "restore_session": "of a seam's twin",

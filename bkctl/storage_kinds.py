@@ -2,7 +2,8 @@
 
 No other module compares kinds. One that treats them differently asks for a fact of this table, or has a table
 of operations with a row for each kind: the readers of indexes are ``READERS`` of ``scan.index``, the rebuilds
-``REBUILDS`` of ``admin.index.rebuild.rebuild``. ``tests/arch/test_storage_kinds.py`` checks both.
+``REBUILDS`` of ``admin.index.rebuild.rebuild``, the storages of a running bookie, by class, ``STORAGES`` of
+``engine.storages``. ``tests/arch/test_storage_kinds.py`` checks both.
 
 SortedLedgerStorage and InterleavedLedgerStorage leave the same files, so that they are one kind here; a class
 of Java's chooses between them.

@@ -18,39 +18,30 @@ from bkctl.clock import Clock
 from bkctl.engine.checkpoint import Checkpointer, LastMarks
 from bkctl.engine.disks import DiskMonitor, DiskState
 from bkctl.engine.engine_thread import call_all
-from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.explicit_lacs import ExplicitLacs
 from bkctl.engine.fencing import Fencing
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.ports import LedgerDirectory
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
-from bkctl.engine.lost_index import (
-    LOCATIONS,
-    find_lost_indexes,
-    index_places,
-    journal_places,
-    refuse_lost_indexes,
-)
+from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.recovery import Recovery, RecoveryReport
 from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_parts import OpenStorages, OpenStore, StorageParts
+from bkctl.engine.storages import storage_of
 from bkctl.engine.write_stage import Actions, WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 from bkctl.kvstore.base import KeyValueStore
-from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
+from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.scan.directory import current
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
-
-OpenStore = Callable[[str, StoreProfile], KeyValueStore]
 
 
 class Bookie:
@@ -59,6 +50,7 @@ class Bookie:
     ``open_store`` opens (or makes) the key-value store in a directory. ``on_failure`` is told once when the
     bookie cannot go on: from then on nothing is acknowledged, and it is to be stopped. ``on_read_only`` is
     told whenever the disks turn it read-only (True) or back.
+    ``open_storages`` opens other storages than those that the settings choose.
     ``cluster`` says which ledgers exist; without it nothing is ever collected.
 
     Use: :meth:`start`, then ``writes``, ``fencing``, ``explicit_lacs``, ``reads``, :meth:`force_ledger`
@@ -75,6 +67,7 @@ class Bookie:
         on_failure: Callable[[BkctlError], None] | None = None,
         on_read_only: Callable[[bool], None] | None = None,
         cluster: LedgerDirectory | None = None,
+        open_storages: OpenStorages | None = None,
     ) -> None:
         self.settings = settings
         self.failure: BkctlError | None = None
@@ -97,8 +90,12 @@ class Bookie:
         self._full_directories: set[str] = set()
         self._serving = False
         self.journals = [self._journal(number) for number in range(len(settings.journal_directories))]
+        parts = StorageParts(settings, filesystem, clock, self._lock, open_store, self.fail)
         with contextlib.ExitStack() as opened:
-            self.storages = self._open_storages(opened)
+            #: In the order in which ledgers are given to them.
+            self.storages = (open_storages or storage_of(settings).open)(parts)
+            for storage in self.storages:
+                opened.callback(storage.stop)
             self._build(cluster, opened)
             opened.pop_all()
 
@@ -120,7 +117,7 @@ class Bookie:
         self.disks = DiskMonitor(
             filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail
         )
-        #: One for each ledger directory, or none.
+        #: One for each storage, or none.
         self.collectors = self._open_collectors(cluster, opened)
         for journal in self.journals:
             journal.on_no_space = partial(self._no_space, journal)
@@ -128,6 +125,7 @@ class Bookie:
         for storage in self.storages:
             storage.on_no_space = partial(self._no_space, storage)
             storage.on_space = partial(self._space_again, storage)
+            storage.on_checkpoint = self.checkpointer.request
 
     def start(self, *, accept_loss: bool = False) -> RecoveryReport:
         """Replay the journals, open new ones, start all threads.
@@ -137,9 +135,9 @@ class Bookie:
         """
         lost = find_lost_indexes(
             self._filesystem,
-            index_places(self.settings),
+            [storage.index_place for storage in self.storages],
             lambda: journal_places(self.settings, self.marks),
-            self._index_state,
+            lambda number: self.storages[number].lost_parts(),
         )
         if not accept_loss:
             refuse_lost_indexes(self._filesystem, lost)
@@ -167,11 +165,6 @@ class Bookie:
             collector.start()
         self._serving = self.served = True
         return report
-
-    def _index_state(self, number: int, name: str) -> str | None:
-        storage = self.storages[number]
-        index = storage.locations if name == LOCATIONS else storage.ledgers
-        return "empty" if index.never_written else None
 
     def stop(self) -> None:
         """Answer what was accepted, flush everything, move the marks, close. A second call does nothing.
@@ -308,8 +301,8 @@ class Bookie:
         """What is on a disk that has just become full can be collected at once, current logs included."""
         full = {use.directory for use in state.disks if use.full}
         for storage in self.storages:
-            if storage.directory in full - self._full_directories:
-                storage.entry_logger.begin_new_logs()
+            if not (full - self._full_directories).isdisjoint(storage.directories):
+                storage.begin_new_logs()
         self._full_directories = full
 
     def _no_space(self, part: Journal | LedgerStorage, error: BkctlError) -> None:
@@ -357,44 +350,6 @@ class Bookie:
         directory = current(self.settings.journal_directories[number])
         return Journal(number, directory, self._filesystem, self._clock, self.settings.journal, self.fail)
 
-    def _open_storages(self, opened: contextlib.ExitStack) -> list[LedgerStorage]:
-        """One storage a ledger directory; ``opened`` closes those there are when a later one fails."""
-        storages: list[LedgerStorage] = []
-        for number in range(len(self.settings.ledger_directories)):
-            storages.append(self._storage(number))
-            opened.callback(storages[-1].stop)
-        return storages
-
-    def _storage(self, number: int) -> LedgerStorage:
-        directories = len(self.settings.ledger_directories)
-        directory = current(self.settings.ledger_directories[number])
-        index = current(self.settings.indexes[number])
-        entry_logger = EntryLogger(directory, self._filesystem, self.settings.entry_log, self._clock)
-        with contextlib.ExitStack() as opened:
-            locations = self._open_store(f"{index}/locations", self._locations_profile())
-            opened.callback(locations.close)
-            rows = self._open_store(f"{index}/ledgers", LEDGERS_PROFILE)
-            opened.callback(rows.close)
-            # All rows are read here, and one may be damaged.
-            ledgers = LedgerIndex(rows)
-            opened.pop_all()
-        # Caches are given for the whole bookie and split over its directories, as Java does.
-        settings = replace(
-            self.settings.storage,
-            write_cache_bytes_max=self.settings.storage.write_cache_bytes_max // directories,
-            read_cache_bytes_max=self.settings.storage.read_cache_bytes_max // directories,
-        )
-        return LedgerStorage(
-            directory,
-            lock=self._lock,
-            entry_logger=entry_logger,
-            locations=EntryLocationIndex(locations),
-            ledgers=ledgers,
-            clock=self._clock,
-            settings=settings,
-            on_failure=self.fail,
-        )
-
     def _open_collectors(
         self, cluster: LedgerDirectory | None, opened: contextlib.ExitStack
     ) -> list[Collector]:
@@ -402,16 +357,19 @@ class Bookie:
             return []
         collectors: list[Collector] = []
         for number, storage in enumerate(self.storages):
+            keeper = storage.collected
+            if keeper is None:
+                continue
             rows = self._log_metadata_rows(number)
             if rows is not None:
                 opened.callback(rows.close)
             collectors.append(
                 Collector(
-                    storage,
+                    keeper,
                     cluster,
                     filesystem=self._filesystem,
                     clock=self._clock,
-                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(number)),
+                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(storage)),
                     delete_ledger=self.collect_ledger,
                     scarce_usage=self.settings.disks.usage_warn,
                     rows=rows,
@@ -419,21 +377,22 @@ class Bookie:
             )
         return collectors
 
-    def _other_directories(self, number: int) -> tuple[str, ...]:
-        """Where a ledger directory's logs are compacted when its own disk has no room for a copy."""
+    def _other_directories(self, storage: LedgerStorage) -> tuple[str, ...]:
+        """Where a storage's logs are compacted when its own disk has no room for a copy."""
         given = self.settings.gc.scratch_directories
-        others = [path for each, path in enumerate(self.settings.ledger_directories) if each != number]
+        mine = storage.directories
+        others = [path for path in self.settings.ledger_directories if current(path) not in mine]
         return given + tuple(others)
 
     def _log_metadata_rows(self, number: int) -> KeyValueStore | None:
-        """The ``metadata-cache`` of a ledger directory, if it is wanted and can be opened."""
+        """The ``metadata-cache`` of a storage, if it is wanted and can be opened."""
         gc = self.settings.gc
         if not gc.metadata_cache:
             return None
-        place = current(self.settings.ledger_directories[number])
+        place = self.storages[number].directory
         if gc.metadata_cache_path is not None:
             # Java gives all directories the same one, and does not start with two of them.
-            several = len(self.settings.ledger_directories) > 1
+            several = len(self.storages) > 1
             place = f"{gc.metadata_cache_path}/{number}" if several else gc.metadata_cache_path
         try:
             self._filesystem.make_directories(place)
@@ -441,14 +400,6 @@ class Bookie:
         except BkctlError as error:
             _log.warning("entry logs are read anew at every start: %s", error)
             return None
-
-    def _locations_profile(self) -> StoreProfile:
-        cache_bytes = self.settings.index_block_cache_bytes
-        return (
-            LOCATIONS_PROFILE
-            if cache_bytes is None
-            else replace(LOCATIONS_PROFILE, block_cache_bytes=cache_bytes)
-        )
 
 
 class _Forced:

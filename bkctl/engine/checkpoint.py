@@ -91,7 +91,7 @@ def _position(mark: LastMark) -> tuple[int, int]:
 
 
 class Checkpointer:
-    """Runs checkpoints, one at a time; with :meth:`start` also every ``interval_ms``."""
+    """Runs checkpoints, one at a time; with :meth:`start` also every ``interval_ms`` and on request."""
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class Checkpointer:
         self._on_failure = on_failure
         self._running = threading.Lock()
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = EngineThread("bookie-sync", self._run, self._broken)
 
     def start(self) -> None:
@@ -130,7 +131,12 @@ class Checkpointer:
     def stop(self) -> None:
         """End the sync thread, after the checkpoint that it is in."""
         self._stop.set()
+        self._wake.set()
         self._thread.join()
+
+    def request(self) -> None:
+        """Have the sync thread run a checkpoint now: a storage wants one. From any thread; memory only."""
+        self._wake.set()
 
     def checkpoint(self) -> None:
         """Flush everything and move the marks. Raises StorageError; then the marks have not moved."""
@@ -165,7 +171,12 @@ class Checkpointer:
             raise next((failure for failure in failed if not isinstance(failure, StorageError)), failed[0])
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while True:
+            self._wake.wait(self._interval_s)
+            # Before the question, or a stop between the two would be cleared away.
+            self._wake.clear()
+            if self._stop.is_set():
+                return
             try:
                 self.checkpoint()
             except StorageError as error:

@@ -1,170 +1,210 @@
-"""The storage of one ledger directory: write caches, entry logs, indexes, read cache.
+"""The seam of ledger storage: what a bookie's engine needs of the place where entries go to stay.
 
 ::
 
-    put_many -> active write cache --swap--> flushing write cache --flush--> entry log, locations, ledger rows
-    read     -> active, flushing, read cache, then locations and entry log, which fill the read cache
+    write stage   has_room, put_many     under the engine lock, memory only; on_room when there is room again
+    read stage    cached, read, read_many, last_entry, entries
+    ledger table  ledgers (rows: master key, fence, explicit LAC, limbo), delete_ledger
+    checkpoint    flush, note_synced; on_checkpoint asks for one before its time
+    replay        has_room, put_many, flush, ledgers, note_written, lost_parts
+    collector     collected: entry logs, locations, while_quiet, is_lost
+    disks         on_no_space, on_space, begin_new_logs
+    metrics       meters, levels, entries_estimate
 
-Threads. Puts come under the engine lock and touch memory alone. Reads come from any thread and take no lock
-that is held during I/O. The DbStorage flush thread flushes a cache that was full; :meth:`LedgerStorage.flush`
-is the checkpoint's. Both take the flush lock, so two flushes never overlap.
+A storage is what has an index of its own. DbLedgerStorage has one for each ledger directory. Where the log
+ids are those of all ledger directories, there is one storage with several ``directories``. The engine gives a
+ledger to the storage at its id modulo the number of storages.
 
-Bounds. Each write cache has half of ``write_cache_bytes_max``; when both are full ``has_room`` says so, and
-whoever puts has to wait for ``on_room``. The read cache drops its oldest segment.
+Calls are by the batch. What stands between the engine and a storage costs nothing: the methods of an
+implementation are called directly, and nothing here is called for an entry of a run.
 
-Source: ``org.apache.bookkeeper.bookie.storage.ldb.SingleDirectoryDbLedgerStorage``.
+Implementations are :mod:`bkctl.engine.db_storage` and the twin, :mod:`bkctl.engine.memory_ledger_storage`;
+``tests/contract/test_ledger_storage.py`` runs over both. ``engine.storages`` chooses by the configuration.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import struct
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from heapq import merge
-from itertools import groupby
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
-from bkctl.clock import Clock
-from bkctl.engine.cache.entry_table import ledger_of
-from bkctl.engine.cache.read_cache import ReadCache
-from bkctl.engine.cache.write_caches import WriteCaches
-from bkctl.engine.engine_thread import EngineThread
+from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.flush import Flush, ForceFailedError
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
-from bkctl.engine.read_ahead import EntryReader
 from bkctl.engine.storage_meters import StorageMeters
-from bkctl.engine.storage_settings import StorageSettings
-from bkctl.errors import (
-    BkctlError,
-    BookieError,
-    BookieIOError,
-    NoEntryError,
-    NoSpaceError,
-    StorageError,
-    SyncError,
-)
+from bkctl.errors import BkctlError, BookieError
+from bkctl.ledger_set import LedgerSet
 
-__all__ = ["LAST_ENTRY", "LedgerStorage", "StorageSettings"]
-
-_log = logging.getLogger(__name__)
-_KEY = struct.Struct(">qq")
 _Result = TypeVar("_Result")
 
 #: Entry id that asks for the newest entry.
 LAST_ENTRY = -1
 
 
-class LedgerStorage:
-    """Entries and ledger rows of one ledger directory.
+class IndexPlace(NamedTuple):
+    """The directory of entry logs and the one of their index: the ``current`` of both."""
 
-    It owns ``entry_logger``, ``locations`` and ``ledgers``: :meth:`start` opens the first, :meth:`stop`
-    closes all three. ``on_failure`` is called once, without locks, when nothing can be flushed any more: an
-    entry log could not be forced, or the flush thread met a bug. After that puts and flushes are refused;
-    reads go on, because what they find was put here and is still in the journal.
+    logs: str
+    databases: str
 
-    ``on_room`` is called without locks, from the thread that flushed, when a write cache has become free;
-    ``on_no_space`` when a flush found the disk full, ``on_space`` when the next one has succeeded.
+
+class StorageLevels(NamedTuple):
+    """How full the parts of a storage are. ``flushing_bytes`` is None while nothing is being flushed."""
+
+    active_bytes: int
+    active_entries: int
+    flushing_bytes: int | None
+    flushing_entries: int
+    half_bytes_max: int
+    read_cache_bytes: int
+    read_cache_entries: int
+    read_cache_bytes_max: int
+    current_logs: int
+    current_log_bytes: int
+
+    @property
+    def write_cache_bytes(self) -> int:
+        """Bytes of the entries that are not in the index yet."""
+        return self.active_bytes + (self.flushing_bytes or 0)
+
+    @property
+    def write_cache_entries(self) -> int:
+        """Entries that are not in the index yet."""
+        return self.active_entries + self.flushing_entries
+
+
+class LedgerRows(Protocol):
+    """What a storage knows of its ledgers. Every call is memory only; a flush makes what was set durable."""
+
+    def get(self, ledger: int) -> LedgerData | None:
+        """Return the newest row of a ledger, durable or not; None when it is unknown or deleted."""
+
+    def set(self, ledger: int, data: LedgerData) -> None:
+        """Remember a row, durably at the next flush, also when there is no entry to flush."""
+
+    def ledgers(self) -> LedgerSet:
+        """Return the ids of all ledgers; one that comes or goes during the call may be among them or not."""
+
+    def __contains__(self, ledger: int) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
+class EntryLocations(Protocol):
+    """Where in the entry logs the entries are, as a collector needs it; 0 counts as no location.
+
+    Every method raises StorageError when the index fails and CorruptionError when what it holds is wrong;
+    neither is ever answered as "absent".
     """
 
-    def __init__(
-        self,
-        directory: str,
-        *,
-        lock: threading.Lock,
-        entry_logger: EntryLogger,
-        locations: EntryLocationIndex,
-        ledgers: LedgerIndex,
-        clock: Clock,
-        settings: StorageSettings,
-        on_failure: Callable[[BkctlError], None],
-    ) -> None:
-        self.directory = directory
-        self.entry_logger = entry_logger
-        self.locations = locations
-        self.ledgers = ledgers
-        self.settings = settings
-        self.on_room: Callable[[], None] | None = None
-        self.on_no_space: Callable[[BkctlError], None] | None = None
-        self.on_space: Callable[[], None] | None = None
-        self._no_space = False
-        self.caches = WriteCaches(settings.write_cache_bytes_max)
-        self.read_cache = ReadCache(settings.read_cache_bytes_max)
-        self.meters = StorageMeters(self.caches.half_bytes_max)
-        self._lock = lock
-        self._clock = clock
-        self._entry_logger = entry_logger
-        self._locations = locations
-        self._reader = EntryReader(entry_logger, locations, self.read_cache, settings, self.meters, clock)
-        self._flush = Flush(
-            self.caches,
-            self.read_cache,
-            lock=lock,
-            entry_logger=entry_logger,
-            locations=locations,
-            ledgers=ledgers,
-            clock=clock,
-            settings=settings,
-            meters=self.meters,
-        )
-        self._on_failure = on_failure
-        self._failure: BkctlError | None = None
-        self._closed = False
-        # Taken before the engine lock, never under it.
-        self._flush_lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = EngineThread("DbStorage flush thread", self._run, self._broken)
+    def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
+        """Return the location of every entry, in the order of ``keys``."""
+
+    def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
+        """Set the locations of ``keys``, durably when ``sync`` is true: their records were forced before."""
+
+    def last_entry(self, ledger: int) -> int | None:
+        """Return the largest entry id of a ledger, None when it has no entries."""
+
+    def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
+        """Return the keys and locations of all entries, some thousands at a time."""
+
+
+class LogKeeper(Protocol):
+    """What a collector works on: the entry logs of a storage and the index that points into them."""
+
+    @property
+    def directory(self) -> str:
+        """The ledger directory that messages and metrics name the storage by."""
+
+    @property
+    def entry_logger(self) -> EntryLogger:
+        """The entry logs."""
+
+    @property
+    def locations(self) -> EntryLocations:
+        """Where the entries are."""
+
+    @property
+    def ledgers(self) -> LedgerRows:
+        """The rows of its ledgers."""
+
+    def flush(self) -> None:
+        """Make everything put, set or deleted before the call durable; see :class:`LedgerStorage`."""
+
+    def note_synced(self) -> None:
+        """Note durably what of the index is synced; see :class:`LedgerStorage`."""
+
+    def while_quiet(self, work: Callable[[], _Result]) -> _Result:
+        """Return what ``work`` returns; no flush runs meanwhile, so the logs' ends and the index stand still.
+
+        ``work`` may append to the entry logs if it forces them before it returns, and write the index. A sync
+        that fails in it stops the storage. Raises what ``work`` raises, and StorageError when the storage is
+        closed or has failed.
+        """
+
+    def is_lost(self, key: bytes) -> bool:
+        """Whether the index ought to have an entry that it did not have when it was asked: its ledger is
+        here, and no flush is going to write its row. From any thread. Raises StorageError, CorruptionError.
+        """
+
+
+class LedgerStorage(Protocol):
+    """Entries and ledger rows of one or more ledger directories.
+
+    What is put, set or deleted is durable once a :meth:`flush` that began later has returned; until then the
+    journal has it. A failure is final when entries could not be made durable: ``on_failure``, given to the
+    constructor, is called once, and puts and flushes are refused from then on. Reads go on.
+
+    The engine sets these, all called without locks: ``on_room`` when a put that was refused may be tried
+    again; ``on_no_space`` when a flush found a disk full, and ``on_space`` when the next one has succeeded;
+    ``on_checkpoint`` when the storage wants a checkpoint before its time. A storage that makes room by
+    itself never calls the last one.
+    """
+
+    meters: StorageMeters
+    on_room: Callable[[], None] | None
+    on_no_space: Callable[[BkctlError], None] | None
+    on_space: Callable[[], None] | None
+    on_checkpoint: Callable[[], None] | None
+
+    @property
+    def directory(self) -> str:
+        """The ``current`` directory that messages and metrics name the storage by."""
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """The ``current`` directories of all its entry logs."""
+
+    @property
+    def index_place(self) -> IndexPlace:
+        """Where its logs and its index are."""
+
+    @property
+    def ledgers(self) -> LedgerRows:
+        """The rows of its ledgers."""
+
+    @property
+    def collected(self) -> LogKeeper | None:
+        """What a collector works on; None for a storage that gives back by itself what nobody needs."""
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the entry logger and start the flush thread. Raises StorageError, NotFoundError."""
-        self._entry_logger.open()
-        self._thread.start()
+        """Begin to take entries. Raises StorageError, NotFoundError."""
 
     def stop(self) -> None:
-        """End the flush thread after the flush that it is in, and close everything; never started is fine.
-
-        It flushes nothing: a last checkpoint comes before it. Readers must be gone. A second call does
-        nothing.
-        """
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
-        with self._flush_lock:
-            if not self._closed:
-                self._closed = True
-                # What cannot be closed in order does not keep the others open.
-                with contextlib.ExitStack() as stack:
-                    stack.callback(self.ledgers.close)
-                    stack.callback(self._locations.close)
-                    stack.callback(self._entry_logger.close)
+        """Close everything after a flush that is under way, and flush nothing; a second call does nothing."""
 
     def abort(self) -> None:
-        """The same, with a flush under way ended between its steps, as a kill would. For tests."""
-        self._flush.abort()
-        self.stop()
+        """Close everything as a kill does: a flush under way ends between two of its steps. For tests."""
 
     # --- puts: under the engine lock ------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Whether a batch (the sum of its bodies' lengths, their number) can be put now.
 
-        A full active cache is handed to the flush thread if the other one is free; False means that both are
-        full, or that the storage has failed. A batch larger than a whole cache is taken by an empty one.
-        Called under the engine lock; memory only.
+        False means that room is being made, or that the storage has failed. A batch larger than all there is
+        is taken by an empty storage. Under the engine lock; memory only.
         """
-        if self.caches.active.room(size_bytes, entries):
-            return self._failure is None
-        if self._failure is None and self._swap():
-            self._wake.set()
-            return True
-        self.meters.refused_puts += entries
-        return False
 
     def put_many(
         self,
@@ -176,154 +216,51 @@ class LedgerStorage:
         """Add entries; of two with the same key the later one counts.
 
         ``size_bytes`` is the sum of the bodies' lengths, ``ledgers`` the keys' (ids as 8 bytes), each once,
-        for a caller who knows them anyway. Called under the engine lock after
-        :meth:`has_room`; memory only. Raises StorageError after a failure.
+        for a caller who knows them anyway. Under the engine lock after :meth:`has_room`; memory only. Raises
+        StorageError after a failure.
         """
-        if self._failure is not None:
-            raise self._refusal()
-        started_s = self._clock.monotonic()
-        self.caches.put_many(keys, bodies, size_bytes, ledgers)
-        self.meters.added.add((self._clock.monotonic() - started_s) / max(len(keys), 1), len(keys))
-        self.meters.puts += len(keys)
-        self.meters.put_bytes += size_bytes
 
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger: no reader finds anything of it from here on.
 
-        The next flush removes its rows; its entries in the write caches are not written. Entries put later
-        under the same id are those of a new ledger. Called under the engine lock; memory only.
+        Durable with the next flush. Entries put later under the same id are those of a new ledger. Under the
+        engine lock; memory only.
         """
-        self.caches.delete_ledger(ledger)
-        self.ledgers.delete(ledger)
+
+    def has_unflushed(self, ledger: int) -> bool:
+        """Whether entries of a ledger wait for a flush. Under the engine lock; memory only."""
 
     # --- reads: any thread ----------------------------------------------------------------------------------
 
     def cached(self, key: bytes) -> bytes | None:
-        """An entry's body if a cache has it. Memory only."""
-        body = self.caches.get(key)
-        if body is not None:
-            self.meters.write_cache_hits += 1
-            return body
-        # Marks are looked at after the write caches and before what they hide; see `write_caches`.
-        if self.caches.marks and ledger_of(key) in self.caches.marks:
-            return None
-        body = self.read_cache.get(key)
-        if body is not None:
-            self.meters.read_cache_hits += 1
-        return body
+        """Return an entry's body if memory has it."""
 
     def read(self, ledger: int, entry: int) -> bytes:
-        """An entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
+        """Return an entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
 
-        Raises NoEntryError when neither caches nor index have it, BookieIOError when index or log cannot be
-        read. Whether the ledger is known is for the caller to say.
+        Raises NoEntryError when it is not here, BookieIOError when index or log cannot be read. Whether the
+        ledger is known is for the caller to say.
         """
-        started_s = self._clock.monotonic()
-        try:
-            body = self._read(ledger, entry)
-        except BookieError:
-            self.count_reads(0, started_s, failed=1)
-            raise
-        self.count_reads(1, started_s)
-        return body
-
-    def _read(self, ledger: int, entry: int) -> bytes:
-        if entry == LAST_ENTRY:
-            last = self.last_entry(ledger)
-            if last is None:
-                raise NoEntryError(f"ledger {ledger} has no entries here", ledger=ledger, entry=entry)
-            entry = last
-        key = _KEY.pack(ledger, entry)
-        body = self.cached(key)
-        if body is None and not self._is_deleted(ledger):
-            body = self._reader.read(key)
-        if body is None:
-            raise _absent(key)
-        return body
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
-        """The bodies of many entries, or the errors that :meth:`read` would raise; no ``LAST_ENTRY``."""
-        started_s = self._clock.monotonic()
-        answers = self._read_many(keys)
-        good = sum([isinstance(answer, bytes) for answer in answers])
-        self.count_reads(good, started_s, failed=len(answers) - good)
-        return answers
+        """Return the bodies of many entries, or the errors that :meth:`read` would raise."""
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
-        """So many reads began at ``started_s`` and have ended; who asks :meth:`cached` has to say so."""
-        with self.meters.lock:
-            self.meters.failed_reads += failed
-            if count:
-                self.meters.reads.add((self._clock.monotonic() - started_s) / count, count)
-
-    def _read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
-        found: list[bytes | BookieIOError | None] = list(map(self.cached, keys))
-        marks = self.caches.marks
-        missing = [
-            index for index, body in enumerate(found) if body is None and ledger_of(keys[index]) not in marks
-        ]
-        if missing:
-            answers = self._reader.read_many([keys[index] for index in missing])
-            for index, answer in zip(missing, answers, strict=True):
-                found[index] = answer
-        return [_absent(key) if body is None else body for key, body in zip(keys, found, strict=True)]
+        """Count reads that began at ``started_s``; who asks :meth:`cached` has to say so."""
 
     def last_entry(self, ledger: int) -> int | None:
-        """The highest entry id of a ledger, None without entries. Raises BookieIOError."""
-        ids = [self.caches.active.last_entry(ledger)]
-        flushing = self.caches.flushing
-        if flushing is not None:
-            ids.append(flushing.last_entry(ledger))
-        if not self._is_deleted(ledger):
-            try:
-                ids.append(self._locations.last_entry(ledger))
-            except BkctlError as error:
-                raise _unreadable(ledger, error) from error
-        return max((each for each in ids if each is not None), default=None)
+        """Return the highest entry id of a ledger, None without entries. Raises BookieIOError."""
 
     def entries(self, ledger: int) -> Iterator[int]:
-        """The ids of a ledger's entries, ascending, each once.
+        """Return the ids of a ledger's entries, ascending, each once; the iteration raises BookieIOError."""
 
-        The caches are looked at by the call, the index while the iteration goes on; that one may raise
-        BookieIOError.
-        """
-        cached = self.caches.active.entries(ledger)
-        flushing = self.caches.flushing
-        if flushing is not None:
-            cached = list(merge(cached, flushing.entries(ledger)))
-        indexed: Iterator[int] = iter(()) if self._is_deleted(ledger) else self._indexed_entries(ledger)
-        return (entry for entry, _ in groupby(merge(cached, indexed)))
-
-    # --- flush ----------------------------------------------------------------------------------------------
+    # --- durability -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Make everything put, set or deleted before the call durable.
 
-        Waits for a flush that is under way, then flushes the rest. Raises StorageError or CorruptionError;
-        then nothing is lost, and the flush thread tries again after ``retry_ms``, unless ``on_failure`` was
-        called.
+        Waits for a flush that is under way. Raises StorageError or CorruptionError; then nothing is lost.
         """
-        self._guarded(self._flush_everything)
-
-    def while_quiet(self, work: Callable[[], _Result]) -> _Result:
-        """What ``work`` returns; no flush runs meanwhile, so the logs' ends and the index stand still.
-
-        ``work`` may append to the entry logs if it forces them before it returns, and write the index. A
-        sync that fails in it stops the storage, as one of a flush does. Raises what ``work`` raises, and
-        StorageError when the storage is closed or has failed.
-        """
-        try:
-            with self._flush_lock:
-                if self._failure is not None or self._closed:
-                    raise self._refusal()
-                try:
-                    return work()
-                except SyncError as error:
-                    self._failure = error
-                    raise
-        except SyncError as error:
-            self._on_failure(error)
-            raise
 
     def note_synced(self) -> None:
         """Note durably what of the index is synced: in front of the last mark, or of the end of a log.
@@ -331,129 +268,26 @@ class LedgerStorage:
         From then on the journal, or the log, is given up from which the rows could come again; so damage to
         them must be known as such. Raises StorageError; a sync that fails stops the storage.
         """
-        self.while_quiet(self._note_synced)
 
-    def _note_synced(self) -> None:
-        self._locations.note_synced()
-        self.ledgers.note_synced()
+    def lost_parts(self) -> Mapping[str, str]:
+        """Return the parts of the index that nothing was ever written to, each with "empty".
 
-    def has_unflushed(self, ledger: int) -> bool:
-        """Whether entries of a ledger are in a write cache. Called under the engine lock; memory only."""
-        return self.caches.has_entries(ledger)
-
-    def is_lost(self, key: bytes) -> bool:
-        """Whether the index ought to have an entry that it did not have when it was asked: its ledger is
-        here, and no flush is going to write its row. From any thread. Raises StorageError, CorruptionError.
-
-        A flush that failed half-way leaves entries in a log without rows; the next one writes them again.
+        Where logs hold records that no journal holds, such a part was lost (``lost_index``).
         """
-        ledger, _ = _KEY.unpack(key)
-        if self.ledgers.get(ledger) is None or self.caches.get(key) is not None:
-            return False
-        # A flush writes the row before it gives the entry up, so this comes second.
-        return self._locations.get_many([key])[0] is None
 
-    def _flush_everything(self) -> bool:
-        freed = False
-        if self.caches.flushing is not None:
-            # It was full, or its flush has failed. What is active now is still to come.
-            freed = self._flush.run()
-        with self._lock:
-            # The thread cannot flush while this does, so whoever has swapped meanwhile has swapped the cache
-            # that this flush is for.
-            if self.caches.active.count:
-                self._swap()
-        return self._flush.run() or freed
+    def note_written(self) -> None:
+        """Make the index durably one that was written to, before the first record of its logs.
 
-    def _swap(self) -> bool:
-        """Under the engine lock."""
-        size_bytes = self.caches.active.size_bytes
-        swapped = self.caches.swap(self._clock.monotonic())
-        if swapped:
-            self.meters.flush.length = size_bytes
-        return swapped
+        Raises StorageError.
+        """
 
-    def _flush_full(self) -> bool:
-        # After a full disk also the ledger rows alone: whether there is room again is to be seen.
-        return (self.caches.flushing is not None or self._no_space) and self._flush.run()
+    # --- what others ask ------------------------------------------------------------------------------------
 
-    def _guarded(self, flush: Callable[[], bool]) -> None:
-        """Run a flush alone, then tell who has to know."""
-        freed = False
-        try:
-            with self._flush_lock:
-                if self._failure is not None or self._closed:
-                    raise self._refusal()
-                try:
-                    freed = flush()
-                except ForceFailedError as error:
-                    self._failure = error
-                    raise
-                finally:
-                    flushing = self.caches.flushing
-                    self.meters.flush.length = 0 if flushing is None else flushing.size_bytes
-        except ForceFailedError as error:
-            self._on_failure(error)
-            raise
-        except BkctlError as error:
-            # The flush thread takes it from here.
-            self._wake.set()
-            if isinstance(error, NoSpaceError):
-                self._no_space = True
-                if self.on_no_space is not None:
-                    self.on_no_space(error)
-            raise
-        if self._no_space:
-            self._no_space = False
-            if self.on_space is not None:
-                self.on_space()
-        if freed and self.on_room is not None:
-            self.on_room()
+    def begin_new_logs(self) -> None:
+        """Let the current logs end soon, because their disk is full: then they can be collected."""
 
-    def _run(self) -> None:
-        """The flush thread."""
-        while True:
-            self._wake.wait()
-            # Before the question, or a stop between the two would be cleared away.
-            self._wake.clear()
-            if self._stopping.is_set() or self._failure is not None:
-                return
-            try:
-                self._guarded(self._flush_full)
-            except ForceFailedError:
-                return
-            except BkctlError as error:
-                _log.error("%s: flush failed, will be tried again: %s", self.directory, error)
-                self._stopping.wait(self.settings.retry_ms / 1000)
-                self._wake.set()
+    def levels(self) -> StorageLevels:
+        """Return how full its parts are. From any thread; memory only."""
 
-    def _broken(self, error: BkctlError) -> None:
-        """What ended the thread ends the storage: nothing would be flushed any more."""
-        self._failure = StorageError(f"{self.directory}: {error}", path=self.directory)
-        self._on_failure(self._failure)
-
-    # --- small things ---------------------------------------------------------------------------------------
-
-    def _is_deleted(self, ledger: int) -> bool:
-        """Whether read cache and index are hidden; asked after the write caches were looked at."""
-        marks = self.caches.marks
-        return bool(marks) and ledger.to_bytes(8, "big", signed=True) in marks
-
-    def _indexed_entries(self, ledger: int) -> Iterator[int]:
-        try:
-            yield from self._locations.entries(ledger)
-        except BkctlError as error:
-            raise _unreadable(ledger, error) from error
-
-    def _refusal(self) -> StorageError:
-        reason = "closed" if self._failure is None else f"failed: {self._failure}"
-        return StorageError(f"{self.directory}: the storage is {reason}", path=self.directory)
-
-
-def _absent(key: bytes) -> NoEntryError:
-    ledger, entry = _KEY.unpack(key)
-    return NoEntryError(f"ledger {ledger}, entry {entry}: no such entry here", ledger=ledger, entry=entry)
-
-
-def _unreadable(ledger: int, error: BkctlError) -> BookieIOError:
-    return BookieIOError(f"ledger {ledger}: the location index cannot be read: {error}", ledger=ledger)
+    def entries_estimate(self) -> int:
+        """Return about how many entries the index has. Raises BkctlError when it fails."""

@@ -1,8 +1,8 @@
 """Indexes that are lost while entry logs hold records: a start that went on would hide every one of them.
 
-Both databases are written to at the first start of a directory (:func:`note_written`), in front of the first
-record of its logs. So where logs hold records, one that is gone, or that nothing was ever written to, was
-lost. One whose rows were all deleted was written to, and is no such case.
+Both databases are written to at the first start of a directory (``LedgerStorage.note_written``), in front of
+the first record of its logs. So where logs hold records, one that is gone, or that nothing was ever written
+to, was lost. One whose rows were all deleted was written to, and is no such case.
 
 Other bookies, older ones of this program among them, write nothing before their first flush, and one that was
 cut off leaves records in the logs all the same. Those that were acknowledged stand in the journals behind the
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,27 +28,19 @@ from bkctl.codec.journal import journal_name, parse_journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.gc.log_reading import read_log
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.scan.journal import JournalScan
 from bkctl.storage_kinds import DB
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 _log = logging.getLogger(__name__)
-
-LOCATIONS, LEDGERS = "locations", "ledgers"
-
-
-class IndexPlace(NamedTuple):
-    """The directory of entry logs and the one of their index: the ``current`` of both."""
-
-    logs: str
-    databases: str
 
 
 class JournalPlace(NamedTuple):
@@ -98,18 +90,18 @@ def find_lost_indexes(
     filesystem: FileSystem,
     places: Sequence[IndexPlace],
     journals: Callable[[], Iterable[JournalPlace]],
-    state: Callable[[int, str], str | None],
+    lost_parts: Callable[[int], Mapping[str, str]],
 ) -> list[LostIndex]:
     """The ledger directories whose index is lost.
 
-    ``state`` says whether a database (number of the directory, name) is "gone" or "empty"; None when it has,
-    or had, rows. Journals and logs are read only where one is. Raises StorageError.
+    ``lost_parts`` gives, by the number of the place, the parts of the index that are "gone" or "empty": that
+    have, and had, no rows. Journals and logs are read only where there is one. Raises StorageError.
     """
     found: list[LostIndex] = []
     journaled: _JournaledEntries | None = None
     for number, place in enumerate(places):
-        states = {name: why for name in (LOCATIONS, LEDGERS) if (why := state(number, name)) is not None}
-        if not states:
+        parts = dict(lost_parts(number))
+        if not parts:
             continue
         logs = _logs(filesystem, place.logs)
         if logs and journaled is None:
@@ -118,7 +110,7 @@ def find_lost_indexes(
             assert journaled is not None, "there is a log"
             record = _unjournaled(filesystem, log, journaled)
             if record is not None:
-                found.append(LostIndex(number, place, states, log.path, *record))
+                found.append(LostIndex(number, place, parts, log.path, *record))
                 break
     return found
 
@@ -146,11 +138,15 @@ def refuse_gone_indexes(filesystem: WritableFileSystem, settings: BookieSettings
     journals = len(settings.journal_directories)
     marks = LastMarks(filesystem, [place.logs for place in places], journals)
 
-    def state(number: int, name: str) -> str | None:
-        there = is_key_value_store(filesystem, f"{places[number].databases}/{name}")
-        return None if there else "gone"
+    def gone(number: int) -> dict[str, str]:
+        databases = places[number].databases
+        return {
+            name: "gone"
+            for name in (LOCATIONS, LEDGERS)
+            if not is_key_value_store(filesystem, f"{databases}/{name}")
+        }
 
-    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), state)
+    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone)
     refuse_lost_indexes(filesystem, lost)
 
 
@@ -196,15 +192,6 @@ def put_in_limbo(
     for ledger in sorted(found):
         if ledger >= 0 and ledgers.storage_of(ledger) is storage:
             ledgers.row_behind_a_loss(ledger)
-
-
-def note_written(storage: LedgerStorage) -> None:
-    """Make the databases of a directory such that were written to; new ones, and lost ones that are accepted.
-
-    Raises StorageError.
-    """
-    storage.locations.note_written()
-    storage.ledgers.note_written()
 
 
 def _logs(filesystem: FileSystem, directory: str) -> list[LogFile]:

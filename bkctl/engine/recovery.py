@@ -29,7 +29,7 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.journal_replay import JournalReplay
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.lost_index import LostIndex, note_written, put_in_limbo
+from bkctl.engine.lost_index import LostIndex, put_in_limbo
 from bkctl.engine.recovery_report import DAMAGES_MAX, RecoveryReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.vfs import WritableFileSystem
@@ -83,7 +83,7 @@ class Recovery:
         for storage in self._storages:
             storage.flush()
         for storage in self._storages:
-            note_written(storage)
+            storage.note_written()
             storage.note_synced()
         for number, end in enumerate(ends):
             if end is not None:

@@ -11,6 +11,7 @@ from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.errors import UsageError
+from bkctl.storage_kinds import DB_LEDGER_STORAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class BookieSettings:
     gc: GcSettings = field(default_factory=GcSettings)
     flush_interval_ms: int = 10_000
     descriptors_max: int = 200_000
+    #: Value of ``ledgerStorageClass``; ``storages.STORAGES`` has those that there are.
+    storage_class: str = DB_LEDGER_STORAGE
     #: Cache of each location index's blocks and filters; None is the profile's own.
     index_block_cache_bytes: int | None = None
 

@@ -1,4 +1,4 @@
-"""The kinds of ledger storage are compared in one place, and every table of operations has a row for each."""
+"""Kinds of ledger storage are compared in one place, and every table of operations has a row for each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from bkctl import storage_kinds
 from bkctl.admin.index.rebuild.rebuild import REBUILDS
+from bkctl.engine.storages import STORAGES
 from bkctl.scan.index import READERS
 from bkctl.storage_kinds import KINDS, StorageKind
 
@@ -98,6 +99,10 @@ def test_a_row_of_a_table_is_no_comparison() -> None:
 @pytest.mark.parametrize("table", [READERS, REBUILDS], ids=["readers", "rebuilds"])
 def test_every_table_has_a_row_for_each_kind(table: Mapping[StorageKind, object]) -> None:
     assert set(table) == set(KINDS)
+
+
+def test_a_bookie_starts_with_every_class_that_is_served() -> None:
+    assert set(STORAGES) == {name for kind in KINDS for name in kind.served_classes}
 
 
 def test_no_two_kinds_have_a_name_a_class_or_an_index_in_common() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from bkctl.errors import BkctlError
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, damages, random_settings
+from tests.support.twin_rig import TwinRig
 
 SOAK = "BKCTL_SOAK" in os.environ
 SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
@@ -27,9 +28,9 @@ def model_for(rig: PowerRig, *, torn: bool = False) -> EngineModel:
     return EngineModel(lacs_journaled=rig.settings.journal.format_version >= 6, torn=torn)
 
 
-def points_of(seed: int) -> int:
+def points_of(seed: int, make: type[PowerRig]) -> int:
     """How many persistence points the work of a seed has, about: threads decide how it is grouped."""
-    rig = PowerRig(random_settings(random.Random(seed)))
+    rig = make(random_settings(random.Random(seed)))
     rig.start()
     EngineWork(rig, model_for(rig), random.Random(seed)).run(STEPS)
     rig.stop()
@@ -46,11 +47,11 @@ def try_to_start(rig: PowerRig) -> bool:
     return True
 
 
-def crashes_at(seed: int, point: int) -> None:
+def crashes_at(seed: int, point: int, make: type[PowerRig] = PowerRig) -> None:
     """Work up to ``point``; one or two cuts more during the starts behind it; then everything must hold."""
     chance = random.Random(f"{seed}:{point}")
     settings = random_settings(random.Random(seed))
-    rig = PowerRig(settings, crash_after=point)
+    rig = make(settings, crash_after=point)
     # Without a chance nothing unsynced is left, with one any part of it.
     cut = chance.choice((None, chance, chance))
     model = model_for(rig, torn=cut is not None)
@@ -75,14 +76,15 @@ def crashes_at(seed: int, point: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_the_power_cut_leaves_holds_what_was_promised(seed: int) -> None:
-    points = points_of(seed)
+@pytest.mark.parametrize("make", [PowerRig, TwinRig], ids=["db", "memory"])
+def test_whatever_the_power_cut_leaves_holds_what_was_promised(seed: int, make: type[PowerRig]) -> None:
+    points = points_of(seed, make)
     chosen = range(points + 1)
     wanted = list(chosen) if SOAK else sorted(random.Random(seed).sample(chosen, min(POINTS, len(chosen))))
     print(f"seed {seed}: {len(wanted)} of {points} persistence points")
     for point in wanted:
         try:
-            crashes_at(seed, point)
+            crashes_at(seed, point, make)
         except BaseException:
-            print(f"failed: crashes_at({seed}, {point})")
+            print(f"failed: crashes_at({seed}, {point}, {make.__name__})")
             raise

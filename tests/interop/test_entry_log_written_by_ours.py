@@ -11,10 +11,10 @@ import pytest
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import encode_key
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.settings import EntryLogSettings
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.errors import StorageError
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store

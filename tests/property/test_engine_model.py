@@ -19,6 +19,7 @@ from bkctl.vfs.faulty import FaultRule, FileOperation
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, random_settings
 from tests.support.engine_rig import Answers, EngineRig, small_settings
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.twin_rig import TwinRig
 
 WAIT_S = 20.0
 #: (operation, what the path ends in) of every kind of file that an engine changes or reads.
@@ -38,6 +39,7 @@ FILE_FAULTS: list[tuple[FileOperation, str]] = [
     ("create", ".tmp"),
     ("rename", "lastMark"),
     ("sync_directory", "/ledgers0/current"),
+    ("sync", "/ledgers0/current"),  # a flush of the twin
     ("list", ""),
 ]
 STORE_FAULTS = ("get", "iterate", "write")
@@ -94,6 +96,7 @@ def is_well_again(rig: EngineRig) -> bool:
     raise AssertionError("the bookie stays read-only and names no failure")
 
 
+@pytest.mark.parametrize("make", [PowerRig, TwinRig], ids=["db", "memory"])
 @settings(max_examples=max(100, settings().max_examples // 10))
 @given(
     seed=st.integers(0, 1 << 30),
@@ -102,10 +105,14 @@ def is_well_again(rig: EngineRig) -> bool:
     cut=st.booleans(),
 )
 def test_acknowledged_stays_true_whatever_fails(
-    seed: int, files: list[FaultRule], stores: list[tuple[str, StoreFaultRule]], cut: bool
+    make: type[PowerRig],
+    seed: int,
+    files: list[FaultRule],
+    stores: list[tuple[str, StoreFaultRule]],
+    cut: bool,
 ) -> None:
     chance = random.Random(seed)
-    rig = PowerRig(random_settings(chance))
+    rig = make(random_settings(chance))
     # A write that failed has written its first half.
     model = EngineModel(lacs_journaled=rig.settings.journal.format_version >= 6, torn=True)
     rig.start()

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.ledger_storage import LAST_ENTRY, StorageSettings
-from bkctl.errors import BkctlError, NoEntryError
+from bkctl.engine.ledger_storage import LAST_ENTRY
+from bkctl.engine.storage_settings import StorageSettings
+from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
 from bkctl.vfs import FaultRule
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
 LEDGERS = st.integers(0, 3)
@@ -30,6 +32,8 @@ ENTRIES = st.integers(0, 12)
 class StorageMachine(RuleBasedStateMachine):
     """``now`` is what must be read; ``durable`` what a crash leaves: the state at the last flush."""
 
+    rig: StorageRig | MemoryStorageRig
+
     def __init__(self) -> None:
         super().__init__()
         self.now: dict[tuple[int, int], bytes] = {}
@@ -37,17 +41,6 @@ class StorageMachine(RuleBasedStateMachine):
         self.rows: dict[int, bytes] = {}
         self.durable_rows: dict[int, bytes] = {}
         self.puts = 0
-
-    @initialize(
-        ahead=st.sampled_from([0, 2, 100]),
-        read_cache=st.sampled_from([0, 8 * 600, 1 << 20]),
-        log_bytes=st.sampled_from([1500, 1 << 30]),
-    )
-    def begin(self, ahead: int, read_cache: int, log_bytes: int) -> None:
-        settings = StorageSettings(
-            write_cache_bytes_max=12_000, read_cache_bytes_max=read_cache, read_ahead_entries_max=ahead
-        )
-        self.rig = StorageRig(settings, log_bytes_max=log_bytes).open()
 
     @rule(ledger=LEDGERS, entries=st.lists(ENTRIES, min_size=1, max_size=8))
     def put(self, ledger: int, entries: list[int]) -> None:
@@ -66,32 +59,11 @@ class StorageMachine(RuleBasedStateMachine):
         self.rows[ledger] = key
 
     @rule()
-    def swap(self) -> None:
-        with self.rig.lock:
-            if self.rig.storage.caches.active.count:
-                self.rig.storage.caches.swap(0.0)
-
-    @rule()
     def flush(self) -> None:
         self.rig.storage.flush()
         self.durable = dict(self.now)
         self.durable_rows = dict(self.rows)
-        assert self.rig.storage.caches.active.size_bytes == 0
-
-    @rule(store=st.sampled_from(["location_store", "ledger_store"]), entry_log=st.booleans())
-    def failed_flush_then_a_good_one(self, store: str, entry_log: bool) -> None:
-        if entry_log:
-            self.rig.faulty.inject(FaultRule("write", path=".log", count=1))
-        else:
-            getattr(self.rig, store).inject(StoreFaultRule("write", count=1, error="after"))
-        try:
-            self.rig.storage.flush()
-        except BkctlError:
-            self.nothing_is_lost()
-        self.rig.faulty.heal()
-        getattr(self.rig, store).heal()
-        assert not self.rig.failures
-        self.flush()
+        assert self.rig.storage.levels().active_bytes == 0
 
     @rule(ledger=LEDGERS)
     def delete(self, ledger: int) -> None:
@@ -152,8 +124,66 @@ class StorageMachine(RuleBasedStateMachine):
                 assert body is None or body == self.now.get((ledger, entry))
 
 
-TestStorageMachine = StorageMachine.TestCase
-TestStorageMachine.settings = hypothesis_settings(
+class DbStorageMachine(StorageMachine):
+    """DbLedgerStorage, with steps between a swap and its flush, and with flushes that fail anywhere."""
+
+    rig: StorageRig
+
+    @initialize(
+        ahead=st.sampled_from([0, 2, 100]),
+        read_cache=st.sampled_from([0, 8 * 600, 1 << 20]),
+        log_bytes=st.sampled_from([1500, 1 << 30]),
+    )
+    def begin(self, ahead: int, read_cache: int, log_bytes: int) -> None:
+        settings = StorageSettings(
+            write_cache_bytes_max=12_000, read_cache_bytes_max=read_cache, read_ahead_entries_max=ahead
+        )
+        self.rig = StorageRig(settings, log_bytes_max=log_bytes).open()
+
+    @rule()
+    def swap(self) -> None:
+        with self.rig.lock:
+            if self.rig.storage.caches.active.count:
+                self.rig.storage.caches.swap(0.0)
+
+    @rule(store=st.sampled_from(["location_store", "ledger_store"]), entry_log=st.booleans())
+    def failed_flush_then_a_good_one(self, store: str, entry_log: bool) -> None:
+        if entry_log:
+            self.rig.faulty.inject(FaultRule("write", path=".log", count=1))
+        else:
+            getattr(self.rig, store).inject(StoreFaultRule("write", count=1, error="after"))
+        try:
+            self.rig.storage.flush()
+        except BkctlError:
+            self.nothing_is_lost()
+        self.rig.faulty.heal()
+        getattr(self.rig, store).heal()
+        assert not self.rig.failures
+        self.flush()
+
+
+class MemoryStorageMachine(StorageMachine):
+    """The twin."""
+
+    rig: MemoryStorageRig
+
+    @initialize()
+    def begin(self) -> None:
+        self.rig = MemoryStorageRig(12_000)
+
+    @rule()
+    def failed_flush_then_a_good_one(self) -> None:
+        self.rig.fill_disk()
+        with pytest.raises(NoSpaceError):
+            self.rig.storage.flush()
+        self.nothing_is_lost()
+        self.rig.heal()
+        self.flush()
+
+
+TestDbStorageMachine = DbStorageMachine.TestCase
+TestMemoryStorageMachine = MemoryStorageMachine.TestCase
+TestDbStorageMachine.settings = TestMemoryStorageMachine.settings = hypothesis_settings(
     max_examples=max(60, hypothesis_settings().max_examples // 4), stateful_step_count=40
 )
 

@@ -19,6 +19,7 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.recovery import RecoveryReport
 from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_parts import OpenStorages
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
 from bkctl.errors import BkctlError, BookieError
@@ -154,7 +155,12 @@ class EngineRig:
             on_failure=self._note_failure,
             on_read_only=self.modes.append,
             cluster=cluster,
+            open_storages=self._open_storages(),
         )
+
+    def _open_storages(self) -> OpenStorages | None:
+        """Other storages than those of the settings."""
+        return None
 
     def _note_failure(self, error: BkctlError) -> None:
         self.failures.append(error)

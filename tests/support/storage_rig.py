@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 import threading
 from typing import Any
 
+from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.settings import EntryLogSettings
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
-from bkctl.engine.ledger_storage import LedgerStorage, StorageSettings
+from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
-from tests.support.faulty_store import FaultyStore
+from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.manual_clock import ManualClock
 
 DIRECTORY = "/l0/current"
@@ -71,7 +73,7 @@ class StorageRig:
         logs = EntryLogSettings(log_bytes_max, per_ledger=per_ledger, active_logs_max=3, force_threads=1)
         self.entry_logger = EntryLogger(DIRECTORY, self.faulty, logs, self.clock)
         self.locations = EntryLocationIndex(self.location_store)
-        self.storage = LedgerStorage(
+        self.storage = DbLedgerStorage(
             DIRECTORY,
             lock=self.lock,
             entry_logger=self.entry_logger,
@@ -110,6 +112,20 @@ class StorageRig:
     def delete(self, ledger: int) -> None:
         with self.lock:
             self.storage.delete_ledger(ledger)
+
+    def fill_disk(self) -> None:
+        """Let flushes find no room, until :meth:`heal`."""
+        self.faulty.inject(FaultRule("write", path=".log", error_number=errno.ENOSPC))
+        for store in (self.location_store, self.ledger_store):
+            store.inject(StoreFaultRule("write", error="no_space"))
+
+    def break_disk(self) -> None:
+        """Let the next flush fail for good."""
+        self.faulty.inject(FaultRule("sync", path=".log"))
+
+    def heal(self) -> None:
+        for part in (self.faulty, self.location_store, self.ledger_store):
+            part.heal()
 
     def after_crash(self, chance: random.Random | None = None) -> StorageRig:
         """What a power cut leaves, opened."""

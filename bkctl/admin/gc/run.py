@@ -23,6 +23,9 @@ from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.index_spaces import IndexSpace
+from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.gc import policy
@@ -31,9 +34,7 @@ from bkctl.engine.gc.log_usage import LogUsages
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
-from bkctl.engine.ledger_storage import LedgerStorage, StorageSettings
+from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
@@ -306,7 +307,7 @@ def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[obj
 
 
 @contextmanager
-def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> Iterator[LedgerStorage]:
+def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> Iterator[DbLedgerStorage]:
     """The space as a storage without a flush thread; nothing is ever put into it."""
     from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
     from bkctl.kvstore.rocksdb_store import open_store
@@ -319,7 +320,7 @@ def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> 
         rows = open_store(join(index, LEDGERS), LEDGERS_PROFILE, create=False)
         stack.callback(rows.close)
         logs = EntryLogger(space.log_dirs[0], filesystem, EntryLogSettings())
-        storage = LedgerStorage(
+        storage = DbLedgerStorage(
             space.log_dirs[0],
             lock=threading.Lock(),
             entry_logger=logs,
@@ -334,7 +335,7 @@ def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> 
         yield storage
 
 
-def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) -> Iterator[RunRow]:
+def _finish(filesystem: WritableFileSystem, storage: DbLedgerStorage, work: Work) -> Iterator[RunRow]:
     compactor = TransactionalCompactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: None)
     recovered = compactor.recover()
     by_scratch = _by_scratch(filesystem, storage, work.scratch).recover()
@@ -352,7 +353,7 @@ def _finish(filesystem: WritableFileSystem, storage: LedgerStorage, work: Work) 
         yield RunRow(directory, LEFT, log_id, path, 0, 0, 0, 0, reason, False)
 
 
-def _remove(storage: LedgerStorage, work: Work, removed: list[int]) -> Iterator[RunRow]:
+def _remove(storage: DbLedgerStorage, work: Work, removed: list[int]) -> Iterator[RunRow]:
     steps = [step for step in work.steps if step.action == REMOVE]
     for step in steps:
         storage.entry_logger.remove(step.log_id)
@@ -364,7 +365,7 @@ def _remove(storage: LedgerStorage, work: Work, removed: list[int]) -> Iterator[
 
 
 def _compact(
-    filesystem: WritableFileSystem, storage: LedgerStorage, work: Work, removed: list[int], advance: Advance
+    filesystem: WritableFileSystem, storage: DbLedgerStorage, work: Work, removed: list[int], advance: Advance
 ) -> Iterator[RunRow]:
     compactor = Compactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
     by_scratch = _by_scratch(filesystem, storage, work.scratch, advance)
@@ -405,7 +406,7 @@ def _compact(
 
 
 def _by_scratch(
-    filesystem: WritableFileSystem, storage: LedgerStorage, scratch: str | None, advance: Advance = nobody
+    filesystem: WritableFileSystem, storage: DbLedgerStorage, scratch: str | None, advance: Advance = nobody
 ) -> ScratchCompactor:
     places = () if scratch is None else (scratch,)
     return ScratchCompactor(

@@ -233,7 +233,7 @@ class EntryLogger:
     def sync_names(self) -> None:
         """What was added to the directory, renamed or removed is so for good when this returns.
 
-        Raises StorageError. A collector calls it while no flush runs (``LedgerStorage.while_quiet``), which
+        Raises StorageError. A collector calls it while no flush runs (``LogKeeper.while_quiet``), which
         stops the storage after a failed sync: a second one would only hide that.
         """
         self._filesystem.sync_directory(self._directory)

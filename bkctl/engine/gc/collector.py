@@ -43,7 +43,7 @@ from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassRe
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.ledger_set import LedgerSet
@@ -72,7 +72,7 @@ class Collector:
 
     def __init__(
         self,
-        storage: LedgerStorage,
+        storage: LogKeeper,
         cluster: LedgerDirectory,
         *,
         filesystem: WritableFileSystem,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from bkctl.codec.entry import EntryBatch
 from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
@@ -68,7 +67,7 @@ Pace = Callable[[int, int], None]
 
 
 def live_pieces(
-    storage: LedgerStorage,
+    storage: LogKeeper,
     filesystem: FileSystem,
     settings: GcSettings,
     log_id: int,
@@ -78,7 +77,7 @@ def live_pieces(
     """The entries of a log that the index has in it, except those of ``dead`` ledgers.
 
     An entry that the index has nowhere, of a ledger that is not dead, is damage too if it is lost
-    (``LedgerStorage.is_lost``): the log may then be the only place that has the entry.
+    (``LogKeeper.is_lost``): the log may then be the only place that has the entry.
 
     ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
 
@@ -108,7 +107,7 @@ def _within(damage: Damage, holes: Sequence[tuple[int, int]]) -> bool:
     return any(start <= damage.offset and damage.end <= end for start, end in holes)
 
 
-def still_there(piece: Piece, locations: EntryLocationIndex) -> Piece:
+def still_there(piece: Piece, locations: EntryLocations) -> Piece:
     """The entries that the index still has where they were found. Call it while no flush runs."""
     found = locations.get_many(piece.keys)
     same = [at == there for at, there in zip(piece.locations, found, strict=True)]
@@ -136,7 +135,7 @@ def _parts(batch: EntryBatch, entries_max: int, bytes_max: int) -> Iterator[Entr
         yield part
 
 
-def _live(batch: EntryBatch, path: str, log_id: int, storage: LedgerStorage, dead: Container[int]) -> Piece:
+def _live(batch: EntryBatch, path: str, log_id: int, storage: LogKeeper, dead: Container[int]) -> Piece:
     keys, places = located(batch, log_id)
     found = storage.locations.get_many(keys)
     for number, there in enumerate(found):

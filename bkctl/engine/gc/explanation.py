@@ -15,7 +15,7 @@ from bkctl.clock import Clock
 from bkctl.engine.gc.log_reading import trusted_map
 from bkctl.engine.gc.log_usage import LogTotals, LogUsage
 from bkctl.engine.gc.policy import Due, Kind, obstacle_of
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import WritableFileSystem
@@ -79,7 +79,7 @@ class Known:
 class Explainer:
     """Explains the logs of one ledger directory."""
 
-    storage: LedgerStorage
+    storage: LogKeeper
     filesystem: WritableFileSystem
     clock: Clock
     known: Known

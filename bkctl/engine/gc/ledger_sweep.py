@@ -28,7 +28,7 @@ from bkctl.engine.gc.policy import RateLimit
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import GcMeters, PassReport
 from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, StorageError, SyncError
 from bkctl.ledger_set import LedgerSet
 
@@ -45,7 +45,7 @@ class LedgerSweep:
 
     def __init__(
         self,
-        storage: LedgerStorage,
+        storage: LogKeeper,
         cluster: LedgerDirectory,
         *,
         clock: Clock,

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bkctl.engine.gc.copying import Pace, Piece, live_pieces
 from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import NoSpaceError, NotFoundError
 from bkctl.vfs import WritableFileSystem
 
@@ -16,7 +16,7 @@ class LogCompactor:
     """Compacts logs of one ledger directory; used by one thread, its collector's."""
 
     def __init__(
-        self, storage: LedgerStorage, filesystem: WritableFileSystem, settings: GcSettings, pace: Pace
+        self, storage: LogKeeper, filesystem: WritableFileSystem, settings: GcSettings, pace: Pace
     ) -> None:
         self._storage = storage
         self._filesystem = filesystem

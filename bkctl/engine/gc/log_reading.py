@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES, EntryLogHeader, decode_header
 from bkctl.engine.gc.log_usage import LogUsage
-from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.ledger_storage import EntryLocations
 from bkctl.errors import CorruptionError
 from bkctl.ledger_set import LedgerTotals
 from bkctl.scan.damage import Damage, Tail
@@ -136,7 +136,7 @@ def count_bytes(batch: EntryBatch, totals: dict[int, int]) -> None:
 
 
 def pointed_at(
-    locations: EntryLocationIndex,
+    locations: EntryLocations,
     damaged: Mapping[int, Sequence[Damage]],
     going_on: Callable[[], None],
 ) -> dict[int, Damage]:

@@ -41,7 +41,7 @@ from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import fits
 from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
 from bkctl.vfs import WritableFileSystem
@@ -59,7 +59,7 @@ class ScratchCompactor(LogCopier):
 
     def __init__(
         self,
-        storage: LedgerStorage,
+        storage: LogKeeper,
         filesystem: WritableFileSystem,
         settings: GcSettings,
         pace: Pace,

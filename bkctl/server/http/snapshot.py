@@ -160,20 +160,19 @@ def _journal(journal: Journal) -> Values:
 
 
 def _storage(storage: LedgerStorage) -> Values:
-    meters, caches = storage.meters, storage.caches
-    flushing = caches.flushing
+    meters, levels = storage.meters, storage.levels()
     return {
         "directory": storage.directory,
         "write_cache": [
-            {"bytes": caches.active.size_bytes, "bound": caches.half_bytes_max, "flushing": False},
+            {"bytes": levels.active_bytes, "bound": levels.half_bytes_max, "flushing": False},
             {
-                "bytes": 0 if flushing is None else flushing.size_bytes,
-                "bound": caches.half_bytes_max,
-                "flushing": flushing is not None,
+                "bytes": levels.flushing_bytes or 0,
+                "bound": levels.half_bytes_max,
+                "flushing": levels.flushing_bytes is not None,
             },
         ],
-        "read_cache_bytes": storage.read_cache.size_bytes,
-        "read_cache_bound": storage.read_cache.size_bytes_max,
+        "read_cache_bytes": levels.read_cache_bytes,
+        "read_cache_bound": levels.read_cache_bytes_max,
         "flushes": meters.flushes,
         "flushed_bytes": meters.flushed_bytes,
         "flushed_entries": meters.flush.done,
@@ -196,8 +195,8 @@ def _storage(storage: LedgerStorage) -> Values:
         "read_ahead_entries": meters.read_ahead_entries,
         "disk_read": _latency(meters.log_reads),
         "ledgers": len(storage.ledgers),
-        "current_logs": len(storage.entry_logger.current_log_ids),
-        "current_log_bytes": storage.entry_logger.current_log_bytes,
+        "current_logs": levels.current_logs,
+        "current_log_bytes": levels.current_log_bytes,
     }
 
 

@@ -25,8 +25,8 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
-from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
 from bkctl.engine.recovery import RecoveryReport
+from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
@@ -194,7 +194,7 @@ class BookieService:
         ledgers = self.config.directories.ledgers
         settings = bookie_settings(self.config)
         if not self._accept_loss:
-            refuse_gone_indexes(self.filesystem, settings)
+            storage_of(settings).refuse_gone(self.filesystem, settings)
         try:
             bookie = Bookie(
                 settings,
@@ -206,7 +206,7 @@ class BookieService:
                 cluster=self._live_ledgers,
             )
         except CorruptionError as error:
-            raise damaged_index(settings, error) from error
+            raise storage_of(settings).refusal(settings, error) from error
         self.bookie = bookie
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
         report = bookie.start(accept_loss=self._accept_loss)

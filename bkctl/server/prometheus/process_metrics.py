@@ -70,9 +70,8 @@ class ProcessMetrics:
 def _cached_bytes(bookie: Bookie) -> int:
     total = sum(journal.queued_bytes for journal in bookie.journals)
     for storage in bookie.storages:
-        flushing = storage.caches.flushing
-        total += storage.caches.active.size_bytes + storage.read_cache.size_bytes
-        total += 0 if flushing is None else flushing.size_bytes
+        levels = storage.levels()
+        total += levels.write_cache_bytes + levels.read_cache_bytes
     return total
 
 

@@ -7,7 +7,6 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.stage import StageMeter
-from bkctl.scan.directory import current
 
 _MS = 1000
 _READ_POOL = {"threadPool": "BookieReadThreadPool", "thread": "0"}
@@ -16,12 +15,9 @@ _FLUSH_POOL = {"threadPool": "db-storage", "thread": "0"}
 
 
 def directory_labels(bookie: Bookie, number: int) -> dict[str, str]:
-    """``indexDir`` and ``ledgerDir`` of a ledger directory."""
-    settings = bookie.settings
-    return {
-        "indexDir": current(settings.indexes[number]),
-        "ledgerDir": current(settings.ledger_directories[number]),
-    }
+    """``indexDir`` and ``ledgerDir`` of a storage."""
+    storage = bookie.storages[number]
+    return {"indexDir": storage.index_place.databases, "ledgerDir": storage.directory}
 
 
 def storage_metrics(scrape: Scrape, bookie: Bookie) -> None:
@@ -55,13 +51,11 @@ def _held_adds(scrape: Scrape, meter: StageMeter, labels: dict[str, str]) -> Non
 
 
 def _caches(scrape: Scrape, storage: LedgerStorage, labels: dict[str, str]) -> None:
-    meters, caches = storage.meters, storage.caches
-    flushing = caches.flushing
-    held = [caches.active] if flushing is None else [caches.active, flushing]
-    scrape.gauge("bookie_write_cache_size", sum(cache.size_bytes for cache in held), **labels)
-    scrape.gauge("bookie_write_cache_count", sum(cache.count for cache in held), **labels)
-    scrape.gauge("bookie_read_cache_size", storage.read_cache.size_bytes, **labels)
-    scrape.gauge("bookie_read_cache_count", storage.read_cache.count, **labels)
+    meters, levels = storage.meters, storage.levels()
+    scrape.gauge("bookie_write_cache_size", levels.write_cache_bytes, **labels)
+    scrape.gauge("bookie_write_cache_count", levels.write_cache_entries, **labels)
+    scrape.gauge("bookie_read_cache_size", levels.read_cache_bytes, **labels)
+    scrape.gauge("bookie_read_cache_count", levels.read_cache_entries, **labels)
     missed = meters.disk_reads + meters.absent
     scrape.counter("bookie_write_cache_hits", meters.write_cache_hits, **labels)
     scrape.counter("bookie_write_cache_misses", meters.read_cache_hits + missed, **labels)
@@ -69,7 +63,7 @@ def _caches(scrape: Scrape, storage: LedgerStorage, labels: dict[str, str]) -> N
     scrape.counter("bookie_read_cache_misses", missed, **labels)
     scrape.gauge("bookie_ledgers_count", len(storage.ledgers), **labels)
     try:
-        scrape.gauge("bookie_entries_count", storage.locations.count_estimate(), **labels)
+        scrape.gauge("bookie_entries_count", storage.entries_estimate(), **labels)
     except BkctlError:
         # An index that fails is told of where it is used; a scrape shows the rest.
         return

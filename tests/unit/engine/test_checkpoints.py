@@ -10,6 +10,7 @@ import pytest
 
 from bkctl.errors import BkctlError, CorruptionError, StorageError
 from tests.support.engine_rig import WAIT_S, EngineRig, entry_body, small_settings
+from tests.support.twin_rig import TwinRig
 
 
 def rig_of(directories: int) -> EngineRig:
@@ -85,3 +86,17 @@ def test_without_threads_directories_are_flushed_one_after_the_other(monkeypatch
         monkeypatch.setattr(ThreadPoolExecutor, "submit", no_thread)
         rig.bookie.checkpoint()
         assert rig.bookie.marks.written(0) != before
+
+
+def test_a_storage_that_makes_no_room_by_itself_gets_a_checkpoint_when_it_is_full() -> None:
+    """The timer is an hour away: adds that found no room are only taken because the storage asked."""
+    rig = TwinRig(small_settings(write_cache_bytes=2_000))
+    with rig:
+        rig.start()
+        for entry in range(20):
+            rig.add(1, entry, payload=bytes(500))
+        assert rig.bookie.storages[0].meters.flushes > 1
+        assert rig.bookie.marks.written(0).offset > 0
+    with rig.reopen() as after:
+        after.start()
+        assert list(after.bookie.reads.entries(1)) == list(range(20))

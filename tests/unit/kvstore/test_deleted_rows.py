@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from bkctl.codec.location import encode_key
-from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.kvstore import rocksdb_rows
 from bkctl.kvstore.rocksdb_rows import RocksRows
 

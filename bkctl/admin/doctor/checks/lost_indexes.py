@@ -9,7 +9,8 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.next_step import ended_by
-from bkctl.engine.lost_index import IndexPlace, find_lost_indexes
+from bkctl.engine.ledger_storage import IndexPlace
+from bkctl.engine.lost_index import find_lost_indexes
 from bkctl.storage_kinds import DEFAULT
 
 
@@ -20,15 +21,19 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
         return  # whether they have what the logs hold cannot be told
     pairs = [pair for pair in _pairs(exam) if pair[1].path not in exam.unreadable]
 
-    def state(number: int, name: str) -> str | None:
+    def lost_parts(number: int) -> dict[str, str]:
         place = pairs[number][1]
         assert place.found is not None, "only such are paired"
-        if name not in place.found.indexes:
-            return "gone"
-        return "empty" if name in empty.get(place.path, ()) else None
+        states: dict[str, str] = {}
+        for name in DEFAULT.indexes:
+            if name not in place.found.indexes:
+                states[name] = "gone"
+            elif name in empty.get(place.path, ()):
+                states[name] = "empty"
+        return states
 
     places = [IndexPlace(logs.path, index.path) for logs, index in pairs]
-    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, state):
+    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, lost_parts):
         exam.unreadable |= {lost.place.logs, lost.place.databases}
         yield Finding(
             "databases",

@@ -19,10 +19,10 @@ from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.holders import DirectoryLock
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.gc import policy
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.errors import BkctlError, RefusedError, SyncError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE

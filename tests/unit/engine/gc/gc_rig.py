@@ -11,7 +11,7 @@ from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import LEDGER_MAX, Request
 from bkctl.engine.gc.reports import PassReport
 from bkctl.engine.gc.settings import CompactionSettings, GcSettings
-from bkctl.engine.ledger_storage import StorageSettings
+from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.vfs import MemoryFileSystem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkctl.engine.cache.write_caches import WriteCaches
-from bkctl.engine.flush_pace import AHEAD, PAUSE_S, WORK_S, FlushPace
+from bkctl.engine.db_storage.flush_pace import AHEAD, PAUSE_S, WORK_S, FlushPace
 from tests.support.manual_clock import ManualClock
 
 HALF = 1 << 20

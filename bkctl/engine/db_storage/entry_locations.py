@@ -14,7 +14,7 @@ from struct import Struct
 
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
-from bkctl.engine.index.batched_writes import write_in_batches
+from bkctl.engine.db_storage.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
 

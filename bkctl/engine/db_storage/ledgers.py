@@ -27,7 +27,7 @@ from bkctl.codec.ledger_data import (
     encode_ledger_key,
 )
 from bkctl.engine.cache.entry_table import empty_in_pieces
-from bkctl.engine.index.batched_writes import write_in_batches
+from bkctl.engine.db_storage.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put, note_written
 from bkctl.ledger_set import PARTS, LedgerSet, Part

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.codec.location import ID_MAX, encode_key
-from bkctl.engine.index import entry_locations
-from bkctl.engine.index.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage import entry_locations
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.memory import MemoryStore

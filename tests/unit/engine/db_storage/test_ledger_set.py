@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.gc import ledger_sweep, policy
-from bkctl.engine.index.ledgers import LedgerIndex
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.ledger_set import LedgerSet, LedgerTotals
 from tests.unit.engine.gc.gc_rig import GcRig

@@ -17,9 +17,9 @@ from bkctl.codec.ledger_data import (
     encode_ledger_data,
     encode_ledger_key,
 )
-from bkctl.engine.index import ledgers as ledgers_module
-from bkctl.engine.index.entry_locations import EntryLocationIndex
-from bkctl.engine.index.ledgers import LedgerIndex
+from bkctl.engine.db_storage import ledgers as ledgers_module
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.kvstore.base import KeyValueStore, Operation
 from bkctl.kvstore.memory import MemoryStore

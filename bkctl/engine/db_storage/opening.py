@@ -1,0 +1,66 @@
+"""Opening DbLedgerStorage: one storage for each ledger directory, in the order of the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
+from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.ledgers import LedgerIndex
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_parts import StorageParts
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
+from bkctl.scan.directory import current
+
+
+def open_db_storages(parts: StorageParts) -> list[LedgerStorage]:
+    """Open the storage of every ledger directory. Raises CorruptionError, StorageError."""
+    storages: list[LedgerStorage] = []
+    with contextlib.ExitStack() as opened:
+        for number in range(len(parts.settings.ledger_directories)):
+            storages.append(_open(parts, number))
+            opened.callback(storages[-1].stop)
+        opened.pop_all()
+    return storages
+
+
+def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
+    settings = parts.settings
+    directories = len(settings.ledger_directories)
+    directory = current(settings.ledger_directories[number])
+    index = current(settings.indexes[number])
+    entry_logger = EntryLogger(directory, parts.filesystem, settings.entry_log, parts.clock)
+    with contextlib.ExitStack() as opened:
+        locations = parts.open_store(f"{index}/locations", _locations_profile(settings))
+        opened.callback(locations.close)
+        rows = parts.open_store(f"{index}/ledgers", LEDGERS_PROFILE)
+        opened.callback(rows.close)
+        # All rows are read here, and one may be damaged.
+        ledgers = LedgerIndex(rows)
+        opened.pop_all()
+    return DbLedgerStorage(
+        directory,
+        lock=parts.lock,
+        entry_logger=entry_logger,
+        locations=EntryLocationIndex(locations),
+        ledgers=ledgers,
+        clock=parts.clock,
+        # Caches are given for the whole bookie and split over its directories, as Java does.
+        settings=replace(
+            settings.storage,
+            write_cache_bytes_max=settings.storage.write_cache_bytes_max // directories,
+            read_cache_bytes_max=settings.storage.read_cache_bytes_max // directories,
+        ),
+        on_failure=parts.on_failure,
+        index_directory=index,
+    )
+
+
+def _locations_profile(settings: BookieSettings) -> StoreProfile:
+    cache_bytes = settings.index_block_cache_bytes
+    if cache_bytes is None:
+        return LOCATIONS_PROFILE
+    return replace(LOCATIONS_PROFILE, block_cache_bytes=cache_bytes)

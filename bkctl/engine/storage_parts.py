@@ -1,0 +1,35 @@
+"""What a storage is opened with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bkctl.clock import Clock
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.settings import BookieSettings
+from bkctl.errors import BkctlError
+from bkctl.kvstore.base import KeyValueStore
+from bkctl.kvstore.profile import StoreProfile
+from bkctl.vfs import WritableFileSystem
+
+#: Opens, or makes, the key-value store in a directory.
+OpenStore = Callable[[str, StoreProfile], KeyValueStore]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageParts:
+    """What the engine shares with its storages: ``lock`` is its lock, ``on_failure`` stops it."""
+
+    settings: BookieSettings
+    filesystem: WritableFileSystem
+    clock: Clock
+    lock: threading.Lock
+    open_store: OpenStore
+    on_failure: Callable[[BkctlError], None]
+
+
+#: Opens the storages of a bookie, in the order in which ledgers are given to them. After an error none of
+#: them stays open.
+OpenStorages = Callable[[StorageParts], list[LedgerStorage]]

@@ -1,0 +1,38 @@
+"""The storages that a bookie can be started with, by the values of ``ledgerStorageClass``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bkctl.engine.db_storage.opening import open_db_storages
+from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
+from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_parts import OpenStorages
+from bkctl.errors import BkctlError, CorruptionError
+from bkctl.storage_kinds import DB_LEDGER_STORAGE
+from bkctl.vfs import WritableFileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChoice:
+    """How a bookie is started with one class of storage.
+
+    ``refuse_gone`` raises RefusedError where an index is gone that logs hold records of; it is asked before
+    ``open``, which makes what is missing. ``refusal`` gives the refusal of a start over an index that
+    ``open`` could not read, or the error itself for anything else.
+    """
+
+    open: OpenStorages
+    refuse_gone: Callable[[WritableFileSystem, BookieSettings], None]
+    refusal: Callable[[BookieSettings, CorruptionError], BkctlError]
+
+
+STORAGES: Mapping[str, StorageChoice] = {
+    DB_LEDGER_STORAGE: StorageChoice(open_db_storages, refuse_gone_indexes, damaged_index),
+}
+
+
+def storage_of(settings: BookieSettings) -> StorageChoice:
+    """Return the storage that the settings choose."""
+    return STORAGES[settings.storage_class]
