@@ -212,15 +212,22 @@ class NodeTree(abc.ABC):
 
     def make_parents(self, path: str, *, below: str) -> None:
         """Make the missing nodes between ``below`` and ``path``, without both."""
-        names = path[len(below) :].strip("/").split("/")[:-1]
-        parent = below.rstrip("/")
-        for name in names:
-            parent = f"{parent}/{name}"
-            if self.get(parent) is None:
-                try:
-                    self.create(parent)
-                except NodeExistsError:
-                    continue  # somebody else made it in between
+        # From below: most often the last directory alone is missing, and each question is a round trip.
+        missing: list[str] = []
+        parent = parent_of(path)
+        while parent not in (below, "/"):
+            try:
+                self.create(parent)
+            except NodeMissingError:
+                missing.append(parent)
+                parent = parent_of(parent)
+            except NodeExistsError:
+                break  # somebody else made it in between
+            else:
+                break
+        for directory in reversed(missing):
+            with contextlib.suppress(NodeExistsError):
+                self.create(directory)
 
 
 def require_node(tree: NodeTree, path: str) -> None:

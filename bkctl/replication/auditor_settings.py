@@ -18,7 +18,7 @@ class AuditorSettings:
     ``bookie_check_interval_s``          ``auditorPeriodicBookieCheckInterval``, 0: at the start only
     ``ledger_check_interval_s``          ``auditorPeriodicCheckInterval``, 0: never
     ``placement_check_interval_s``       ``auditorPeriodicPlacementPolicyCheckInterval``, 0: never
-    ``replicas_check_interval_s``        ``auditorPeriodicReplicasCheckInterval``, 0: never
+    ``replicas_check_interval_s``        ``auditorReplicasCheckInterval``, 0: never
     ``verification_percentage``          ``auditorLedgerVerificationPercentage``
     ``open_ledgers_max``                 ``auditorMaxNumberOfConcurrentOpenLedgerOperations``
     ``store_mark_time``                  ``storeSystemTimeAsLedgerUnderreplicatedMarkTime``

@@ -1,4 +1,4 @@
-"""Counting the ledgers whose entries have too few replicas (``auditorPeriodicReplicasCheckInterval``).
+"""Counting the ledgers whose entries have too few replicas (``auditorReplicasCheckInterval``).
 
 All entries of all closed ledgers are read from all bookies; nothing is marked, and the check of all ledgers
 finds what there is to be repaired. A ledger counts once, for the entry that is worst off: none of its
