@@ -377,11 +377,15 @@ class Underreplication(Protocol):
     def replicator_of(self, ledger: int) -> str | None:
         """The host whose worker holds the ledger's lock; None when nobody does."""
 
-    def acquire(self, skip: Container[int] = (), *, host: str | None = None) -> Taken | None:
+    def acquire(
+        self, skip: Container[int] = (), *, host: str | None = None, adopt: bool = False
+    ) -> Taken | None:
         """Lock any marked ledger that nobody has locked and that is not in ``skip``; None without one.
 
         None also while autorecovery is disabled. ``host`` is what the lock tells others, by default the name
-        of this machine. A mark that does not decode is taken for one without bookies.
+        of this machine. A mark that does not decode is taken for one without bookies. ``adopt`` takes over
+        locks that this session holds already: a call that failed may have left one. ``skip`` has to name the
+        ledgers that are being worked on then.
         """
 
     def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:

@@ -172,18 +172,32 @@ class TreeUnderreplication:
 
         return self._write(path, change)
 
-    def acquire(self, skip: Container[int] = (), *, host: str | None = None) -> Taken | None:
+    def acquire(
+        self, skip: Container[int] = (), *, host: str | None = None, adopt: bool = False
+    ) -> Taken | None:
         if not self.enabled():
             return None
-        locked = frozenset(self._tree.children(join(self._root, LOCKS)) or ())
+        locked = self._locked(but_ours=adopt)
         for path in self._shuffled(join(self._root, MARKS), _DIRECTORIES):
             ledger = _ledger_at(path)
             if ledger is None or ledger in skip or mark_name(ledger) in locked:
                 continue
-            taken = self.acquire_ledger(ledger, host=host)
+            taken = self._take(ledger, host, adopt=adopt)
             if taken is not None:
                 return taken
         return None
+
+    def _locked(self, *, but_ours: bool) -> frozenset[str]:
+        """The names of the locks that there are; without those of this session where that is asked for."""
+        folder = join(self._root, LOCKS)
+        names = self._tree.children(folder) or []
+        if not but_ours:
+            return frozenset(names)
+        session = self._tree.session()
+        nodes = self._tree.get_many([join(folder, name) for name in names])
+        return frozenset(
+            path.rpartition("/")[2] for path, node in nodes if node is not None and node.owner != session
+        )
 
     def _shuffled(self, path: str, directories: int) -> Iterator[str]:
         """Walk the marks in an order of chance, so that workers do not all try the same one."""
@@ -196,12 +210,16 @@ class TreeUnderreplication:
                 yield from self._shuffled(join(path, name), directories - 1)
 
     def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
+        return self._take(ledger, host, adopt=False)
+
+    def _take(self, ledger: int, host: str | None, *, adopt: bool) -> Taken | None:
         lock = self._lock_path(ledger)
         data = encode_holder(host if host is not None else socket.getfqdn())
         try:
             self._tree.create_with_parents(lock, data, below=self._root, ephemeral=True)
         except NodeExistsError:
-            return None
+            if not adopt:
+                return None
         held = self._tree.get(lock)
         session = self._tree.session()
         if held is None or held.owner != session:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TypeVar
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import BkctlError, NotFoundError, RefusedError
+from bkctl.errors import BkctlError, RefusedError
 from bkctl.metadata.api import MetadataStore, RegisteredBookies, Subscription, Taken
 from bkctl.replication.backoff import Backoff
 from bkctl.replication.errors import LockLostError
@@ -30,8 +29,6 @@ from bkctl.replication.settings import WorkerSettings
 from bkctl.replication.steps import ClientSteps
 from bkctl.replication.verdict import Verdict, VerdictKind
 from bkctl.replication.worker_status import WorkerStatus
-
-_Value = TypeVar("_Value")
 
 #: How long locks are given back at the end.
 _GIVE_BACK_S = 5.0
@@ -88,6 +85,8 @@ class ReplicationWorker:
         #: Sessions that have ended; a lock counts only while this is what it was when it was taken.
         self._sessions_lost = 0
         self._last_error = ""
+        #: When to look for locks of ours on ledgers that nobody works on.
+        self._strays_due_s = float("-inf")
         self._rereplicated = self._rereplicate_failed = self._ledgers_replicated = self._locks_kept = 0
         self._rereplicated_s = 0.0
 
@@ -101,7 +100,7 @@ class ReplicationWorker:
         self._running = True
         self._store.registration.add_session_listener(listener)
         try:
-            await self._insist(self._store.underreplication.prepare)
+            await self._prepare()
             if not self._stopping.is_set():
                 watches.append(await self._client.in_thread(partial(self._watch_work, loop)))
                 watches.append(await self._client.in_thread(partial(self._watch_bookies, loop)))
@@ -154,12 +153,28 @@ class ReplicationWorker:
             await self._news.wait()
             return
         begun_s, session = self._clock.monotonic(), self._sessions_lost
-        acquire = partial(self._store.underreplication.acquire, self._backoff, host=self._host)
-        taken = await self._insist(acquire)
-        if taken is None:
-            await self._wait_for_marks(self._clock.monotonic() - begun_s)
+        # A call that failed, or a session that was told to be lost when the next had begun, may leave locks.
+        adopt = begun_s >= self._strays_due_s
+        acquire = partial(
+            self._store.underreplication.acquire,
+            _Both(self._backoff, frozenset(self._tasks)),
+            host=self._host,
+            adopt=adopt,
+        )
+        try:
+            taken = await self._client.in_thread(acquire)
+        except RefusedError:
+            raise
+        except BkctlError as error:
+            await self._rest_after(error)
             return
-        self._begin(taken, session)
+        self._last_error = ""
+        if taken is None:
+            if adopt:
+                self._strays_due_s = begun_s + self._settings.poll_ms / 1000
+            await self._wait_for_marks(self._clock.monotonic() - begun_s)
+        else:
+            self._begin(taken, session)
 
     async def _wait_for_marks(self, look_s: float) -> None:
         pause_s = max(_FRUITLESS_PAUSE_S, _FRUITLESS_FACTOR * look_s)
@@ -226,22 +241,22 @@ class ReplicationWorker:
             self._backoff.wake(ledger)
         await marked.give_back()
 
-    async def _insist(self, call: Callable[[], _Value]) -> _Value | None:
-        """Return what the store says; ask again after its errors. None once the worker is to stop."""
+    async def _prepare(self) -> None:
+        """Make what workers need to be there; ask again after the store's errors."""
         while not self._stopping.is_set():
             try:
-                found = await self._client.in_thread(call)
-            except NotFoundError as error:
-                self._last_error = str(error)
+                await self._client.in_thread(self._store.underreplication.prepare)
             except RefusedError:
                 raise
             except BkctlError as error:
-                self._last_error = str(error)
+                await self._rest_after(error)
             else:
-                self._last_error = ""
-                return found
-            await _within(self._stopping.wait(), self._settings.error_pause_ms / 1000)
-        return None
+                return
+
+    async def _rest_after(self, error: BkctlError) -> None:
+        self._last_error = str(error)
+        self._strays_due_s = float("-inf")
+        await _within(self._stopping.wait(), self._settings.error_pause_ms / 1000)
 
     # --- what comes from outside ----------------------------------------------------------------------------
 
@@ -273,6 +288,7 @@ class ReplicationWorker:
         self._tasks.clear()
         self._marked.clear()
         self._resting.clear()
+        self._strays_due_s = float("-inf")
         self._news.set()
 
     async def _end_tasks(self) -> None:
@@ -282,6 +298,17 @@ class ReplicationWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await _within(asyncio.gather(*[one.give_back() for one in marked]), _GIVE_BACK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Ledgers of either of two kinds."""
+
+    one: Container[int]
+    other: Container[int]
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger in self.one or ledger in self.other
 
 
 class _SessionListener:

@@ -207,6 +207,22 @@ def test_a_taken_ledger_is_nobody_elses_until_it_is_given_back(site: Site, store
     assert theirs.is_held(again)
 
 
+def test_a_lock_that_a_failed_call_has_left_is_adopted(site: Site, store: TreeMetadataStore) -> None:
+    """The answer got lost, and nobody in this process knows that the lock is its own."""
+    other = site.open()
+    store.underreplication.mark(7, [A], NOW_MS)
+    store.underreplication.mark(8, [A], NOW_MS)
+    lost = store.underreplication.acquire_ledger(7, host="us")
+    theirs = other.underreplication.acquire_ledger(8, host="them")
+    assert lost is not None
+    assert theirs is not None
+    assert store.underreplication.acquire() is None
+    assert store.underreplication.acquire(skip=(7,), adopt=True) is None
+    assert store.underreplication.acquire(adopt=True, host="us") == lost
+    assert store.underreplication.finish(lost)
+    assert other.underreplication.is_held(theirs)
+
+
 def test_all_marks_are_found_but_those_to_be_skipped(store: TreeMetadataStore) -> None:
     known = store.underreplication
     ledgers = {3, 4, 0x10003, 1 << 40, 1234567890123456789}

@@ -473,7 +473,7 @@ class Scenario:
                     f"{'acknowledged' if entry in self.acked else 'recovered'}: {metadata}"
                 )
         self._read_up_to(metadata, metadata.last_entry)
-        self.world.run(STORM_S + CALM_S + 60.0)
+        self.world.run(self.world.now_s + 60.0)
         if not self.reads_ok:
             raise BrokenInvariantError("the closed ledger could not be read, with every bookie up")
 

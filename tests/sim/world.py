@@ -34,7 +34,7 @@ from bkctl.client.machine import (
     WriteMetadata,
 )
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import ConnectionFailedError
+from bkctl.errors import ConnectionFailedError, NotFoundError
 from bkctl.metadata.api import VersionConflictError
 from tests.sim.model_bookie import ModelBookie
 
@@ -152,6 +152,7 @@ class Store:
         self.metadata = metadata
         self.version = 0
         self.written: Callable[[LedgerMetadata, LedgerMetadata], None] | None = None
+        self.deleted = False
 
     def ask(self, actor: Actor, instruction: ReadMetadata | WriteMetadata) -> None:
         world, random, faults = self.world, self.world.random, self.world.faults
@@ -180,6 +181,8 @@ class Store:
 
     def _carry_out(self, instruction: ReadMetadata | WriteMetadata) -> Event:
         token = instruction.token
+        if self.deleted:
+            return MetadataFailed(token, NotFoundError("no such ledger"))
         if isinstance(instruction, WriteMetadata):
             if instruction.version not in (self.version, ANY_VERSION):
                 return MetadataFailed(token, VersionConflictError("changed meanwhile"))
@@ -202,6 +205,8 @@ class World:
     faults: Faults = field(default_factory=Faults)
     now_s: float = 0.0
     events: int = 0
+    #: Bookies that are known to be gone: nobody chooses them.
+    unregistered: set[str] = field(default_factory=set)
     _heap: list[tuple[float, int, Callable[..., None], object]] = field(default_factory=list)
     _count: int = 0
     store: Store = field(init=False)
@@ -272,7 +277,7 @@ class World:
 
     def choose(self, actor: Actor, choice: ChooseBookies) -> None:
         """Registration lags behind: a bookie that is down may be chosen."""
-        free = sorted(set(self.bookies) - choice.exclude)
+        free = sorted(set(self.bookies) - choice.exclude - self.unregistered)
         self.random.shuffle(free)
         chosen = BookiesAre(choice.token, tuple(free[: choice.count]))
         self.after(self.random.random() * self.faults.metadata_spread_s, actor.tell, chosen)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from bkctl.client.ledger_handle import LedgerHandle
 from bkctl.client.settings import ClientSettings
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
-from bkctl.metadata.uri import open_metadata_store
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.settings import WorkerSettings
 from bkctl.replication.verdict import VerdictKind
@@ -25,7 +27,7 @@ from bkctl.types import DigestType, LedgerState
 from tests.support.replicas import assert_whole, replicas_of, wait_for
 from tests.support.waiting import WAIT_S
 
-METADATA = MetadataSettings(watch_poll_ms=20)
+METADATA = MetadataSettings(session_timeout_ms=3_000, watch_poll_ms=20)
 CLIENT = ClientSettings(add_timeout_ms=3_000, read_timeout_ms=3_000)
 QUICK = WorkerSettings(RepairSettings(grace_ms=200), error_pause_ms=50, locks_held_ms=3_200, poll_ms=200)
 
@@ -204,6 +206,40 @@ def test_two_workers_share_the_marks(five: LocalCluster) -> None:
                 await assert_whole(site.client, ledger, site.written[ledger])
 
     asyncio.run(check())
+
+
+def test_a_worker_that_loses_its_session_begins_anew(five: LocalCluster) -> None:
+    """What it was copying is dropped with the lock, and copied again under the next one."""
+
+    async def check() -> None:
+        async with site_of(five) as site:
+            lost = five.bookies[1].bookie_id
+            ledgers = [await site.closed(4, 3, 2, count=30) for _ in range(4)]
+            await site.lose(lost)
+            site.mark(*ledgers, bookie=lost)
+            settings = replace(QUICK, rate_bytes_per_s=400)
+            async with site.worker(settings) as worker:
+                await wait_for(lambda: worker.status().entries_written > 3, f"{worker.status()}")
+                await asyncio.to_thread(expire, site.store)
+                await wait_for(lambda: worker.status().sessions_lost == 1, f"{worker.status()}")
+                worker._rate._bytes_per_s = None
+                await site.until_unmarked(worker)
+            for ledger in ledgers:
+                await assert_whole(site.client, ledger, site.written[ledger])
+
+    asyncio.run(check())
+
+
+def expire(store: MetadataStore) -> None:
+    """End the session as another process does that writes after the lease has run out."""
+    assert isinstance(store, TreeMetadataStore)
+    session = (store._tree.session(),)
+    with (
+        contextlib.closing(sqlite3.connect(parse_metadata_uri(store.uri).location, timeout=20)) as file,
+        file,
+    ):
+        file.execute("DELETE FROM nodes WHERE owner = ?", session)
+        file.execute("DELETE FROM sessions WHERE id = ?", session)
 
 
 def test_nothing_is_done_while_autorecovery_is_disabled(three: LocalCluster) -> None:
