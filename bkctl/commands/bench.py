@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
@@ -63,6 +64,7 @@ def noun() -> None:
 
 
 @app.command("add")
+@takes(SCHEMA)
 def add_command(
     address: AddressArgument,
     protocol: WireOption = 2,
@@ -78,7 +80,6 @@ def add_command(
     first_ledger: FirstLedgerOption = None,
     password: PasswordOption = "",
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Add entries to ledgers of their own, as fast as the bookie answers.
 
@@ -109,6 +110,7 @@ def add_command(
 
 
 @app.command("read")
+@takes(SCHEMA)
 def read_command(
     address: AddressArgument,
     entries: Annotated[
@@ -124,7 +126,6 @@ def read_command(
     rate: RateOption = None,
     first_ledger: FirstLedgerOption = None,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Read what 'bench add' wrote with the same connections, ledgers and first ledger.
 

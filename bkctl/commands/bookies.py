@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    client_settings,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption
 from bkctl.commands.frame.ledger_options import parse_duration_ms
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -87,6 +79,7 @@ def noun() -> None:
 
 
 @app.command("list")
+@takes(LIST_SCHEMA)
 def list_command(
     mode: Annotated[
         list[BookieMode] | None,
@@ -95,11 +88,9 @@ def list_command(
     everyone: Annotated[
         bool, typer.Option("--all", help="Bookies of every mode, which is the default.")
     ] = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] List the bookies of a cluster with their addresses, those that are down as well.
 
@@ -113,7 +104,7 @@ def list_command(
     """
     from bkctl.client.bookies import list_bookies
 
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         rows = map(_listed, list_bookies(store))
     wanted = {each.value for each in mode or BookieMode}
     write_rows((row for row in rows if everyone or row["mode"] in wanted), LIST_SCHEMA, output)
@@ -138,17 +129,14 @@ def _listed(found: KnownBookie) -> dict[str, Any]:
 
 
 @app.command("info")
+@takes(INFO_SCHEMA)
 def info_command(
     bookies: BookieIdsArgument = None,
     timeout: TimeoutOption = "5s",  # type: ignore[assignment]
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(INFO_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Ask bookies how much room they have. Exit code 3 when some do not answer, 5 when none.
 
@@ -160,25 +148,22 @@ def info_command(
     """
     from bkctl.client.bookies import ask_disk_space, registered_ids
 
-    net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
-    with open_cluster(conf, override, metadata_uri) as store:
+    net = client_settings(cluster, tls).net
+    with open_cluster(cluster) as store:
         found = ask_disk_space(store, bookies or registered_ids(store), timeout / 1000, net)
     write_rows(found, INFO_SCHEMA, output)
     _exit_by_errors(found)
 
 
 @app.command("probe")
+@takes(PROBE_SCHEMA)
 def probe_command(
     bookies: BookieIdsArgument = None,
     timeout: TimeoutOption = "5s",  # type: ignore[assignment]
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(PROBE_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Connect to bookies and let them answer, over both versions of the protocol.
 
@@ -192,8 +177,8 @@ def probe_command(
     """
     from bkctl.client.bookies import probe_bookies, registered_ids
 
-    net = client_settings(conf, override, tls_ca, tls_cert, tls_key).net
-    with open_cluster(conf, override, metadata_uri) as store:
+    net = client_settings(cluster, tls).net
+    with open_cluster(cluster) as store:
         found = probe_bookies(store, bookies or registered_ids(store), timeout / 1000, net)
     write_rows(map(_probed, found), PROBE_SCHEMA, output)
     _exit_by_errors(found)
@@ -213,13 +198,12 @@ def _exit_by_errors(rows: Sequence[DiskSpace | Probe]) -> None:
 
 
 @app.command("init")
+@takes(INIT_SCHEMA)
 def init_command(
     dry_run: DryRunOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(INIT_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Make a new, empty cluster in the metadata store.
 
@@ -232,7 +216,7 @@ def init_command(
     """
     from bkctl.metadata.api import AlreadyExistsError
 
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         instance = None
         if not dry_run:
             instance = store.layout.initialise_cluster()

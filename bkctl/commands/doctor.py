@@ -7,20 +7,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.bookie_options import (
-    MemoryOption,
-    MetadataUriOption,
-    OverrideOption,
-    given_keys,
-    option_words,
-)
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, MemoryOption, given_keys
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.frame.targets import paths_or_default
@@ -84,6 +79,7 @@ def _list_checks(ctx: typer.Context, wanted: bool) -> None:
 
 
 @app.command("doctor")
+@takes(SCHEMA)
 def doctor_command(
     paths: Annotated[
         list[str] | None,
@@ -93,11 +89,8 @@ def doctor_command(
             help="Directories of a bookie, or a folder that holds those of several.",
         ),
     ] = None,
-    conf: Annotated[
-        str | None, typer.Option("--conf", metavar="FILE", help="The bookie's bk_server.conf.")
-    ] = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    configuration: ConfigurationOptions,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="HTTP admin of a live bookie, ours or Java's.")
     ] = None,
@@ -117,7 +110,6 @@ def doctor_command(
         bool, typer.Option("--list-checks", help="List the checks and exit.", callback=_list_checks)
     ] = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] Examine a bookie's directories, or a live bookie; say what to do.
 
@@ -140,12 +132,13 @@ def doctor_command(
 
       bkctl doctor --url http://bookie-3:8080 --metadata-uri zk://host:2181/ledgers -o json
     """
-    if override and conf is None:
+    if configuration.override and configuration.conf is None:
         raise UsageError("-X goes with --conf")
-    if not paths and conf is None and url is None:
+    if not paths and configuration.conf is None and url is None:
         paths = paths_or_default([])
-        metadata_uri = metadata_uri or _default_metadata(paths[0])
-    options = _Options(conf, override or [], metadata_uri, memory, deep, ledger_metadata, _chosen(only, skip))
+        uri = configuration.metadata_uri or _default_metadata(paths[0])
+        configuration = replace(configuration, metadata_uri=uri)
+    options = _Options(configuration, memory, deep, ledger_metadata, _chosen(only, skip))
     report = _Report()
     rows = report.watch(_everything(paths or [], url, options, report), notes=notes)
     if chosen_format(output) is Format.TABLE:
@@ -166,9 +159,7 @@ def _default_metadata(data: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    conf: str | None
-    overrides: list[str]
-    metadata_uri: str | None
+    configuration: ConfigurationOptions
     memory_bytes: int | None
     deep: bool
     metadata_file: str | None
@@ -177,7 +168,17 @@ class _Options:
     @property
     def words(self) -> tuple[str, ...]:
         """The options by which another command finds the same bookie and cluster."""
-        return option_words(self.conf, self.overrides, self.metadata_uri)
+        return self.configuration.words()
+
+    @property
+    def conf(self) -> str | None:
+        """The file of the configuration."""
+        return self.configuration.conf
+
+    @property
+    def has_store(self) -> bool:
+        """Whether a metadata store is named."""
+        return self.conf is not None or self.configuration.metadata_uri is not None
 
 
 def _chosen(only: list[str] | None, skip: list[str] | None) -> frozenset[str]:
@@ -318,7 +319,7 @@ def _read_configuration(options: _Options) -> ReadConfiguration | None:
 
     if options.conf is None:
         return None
-    keys = given_keys(options.overrides, options.metadata_uri)
+    keys = given_keys(options.configuration.override, options.configuration.metadata_uri)
     return read_configuration(options.conf, keys, os.environ, options.memory_bytes, options.words)
 
 
@@ -385,14 +386,12 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
     """
     from bkctl.commands.frame.cluster_options import metadata_finder, open_cluster
 
-    if not options.names & {"journals", "entry_logs"} or (
-        options.conf is None and options.metadata_uri is None
-    ):
+    if not options.names & {"journals", "entry_logs"} or not options.has_store:
         yield None
         return
     with ExitStack() as stack:
         try:
-            store = stack.enter_context(open_cluster(options.conf, options.overrides, options.metadata_uri))
+            store = stack.enter_context(open_cluster(options.configuration))
             is_known = store.layout.cluster_exists()
         except MissingPackageError:
             raise
@@ -403,7 +402,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
 
 def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Options) -> ClusterFacts | None:
     """What the metadata store says; None when there is none to ask, or no check wants to know."""
-    if not options.names & {"metadata", "cookies"} or (options.conf is None and options.metadata_uri is None):
+    if not options.names & {"metadata", "cookies"} or not options.has_store:
         return None
     if identity is not None:
         return _ask_cluster(options, identity.bookie, identity.ids)
@@ -420,7 +419,7 @@ def _ask_cluster(
     from bkctl.commands.frame.cluster_options import open_cluster
 
     try:
-        with open_cluster(options.conf, options.overrides, options.metadata_uri) as store:
+        with open_cluster(options.configuration) as store:
             if url is not None and bookie is None and store.layout.cluster_exists():
                 bookie = registered_at(store, url)
                 ids = () if bookie is None else (bookie,)
@@ -428,7 +427,7 @@ def _ask_cluster(
     except MissingPackageError:
         raise  # the store may well be there: nothing is wrong with it that a finding could name
     except BkctlError as error:
-        named = options.metadata_uri or f"the metadata store that {options.conf} names"
+        named = options.configuration.metadata_uri or f"the metadata store that {options.conf} names"
         return ClusterFacts(named, bookie, error=str(error))
 
 
@@ -440,8 +439,7 @@ def _live(url: str, options: _Options, report: _Report) -> Iterator[tuple[str | 
     def find(bookie: str | None) -> ClusterFacts:
         return _ask_cluster(options, bookie, () if bookie is None else (bookie,), url)
 
-    has_store = options.conf is not None or options.metadata_uri is not None
-    asked = has_store and "registration" in options.names
+    asked = options.has_store and "registration" in options.names
     bookie = ask_bookie(url, find if asked else None, SystemClock(), options.words)
     report.checks += sum(
         check.name in options.names and (check.name != "registration" or bookie.cluster is not None)

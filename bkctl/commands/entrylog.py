@@ -21,6 +21,7 @@ from bkctl.commands.frame.findings import (
     tell_unchecked,
     write_verdicts,
 )
+from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
     DigestsUriOption,
     EntryOption,
@@ -28,14 +29,10 @@ from bkctl.commands.frame.options import (
     LedgerOption,
     LogOption,
     OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
+    PasswordOptions,
     PathsArgument,
     noun_app,
     parse_log_id,
-    read_password,
-    schema_option,
 )
 from bkctl.commands.frame.output import (
     Format,
@@ -91,11 +88,8 @@ SHOW_SCHEMA: Schema = (
 
 
 @app.command("list")
-def list_command(
-    paths: PathsArgument,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
-) -> None:
+@takes(LIST_SCHEMA)
+def list_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] List entry logs: id, length, version, ledgers map.
 
     Examples:
@@ -109,6 +103,7 @@ def list_command(
 
 
 @app.command("show")
+@takes(SHOW_SCHEMA)
 def show_command(
     targets: Annotated[
         list[str],
@@ -117,7 +112,6 @@ def show_command(
     log: LogOption = None,
     walk: Annotated[bool, typer.Option("--walk", help="Read every record even when there is a map.")] = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Show which ledgers an entry log holds, and their bytes and entries.
 
@@ -181,6 +175,7 @@ def _show_table(contents: entrylogs.EntryLogContents) -> None:
 
 
 @app.command("scan")
+@takes(SCAN_SCHEMA)
 def scan_command(
     paths: PathsArgument,
     log: LogOption = None,
@@ -189,11 +184,9 @@ def scan_command(
     payload: PayloadOption = Payload.NONE,
     digest: DigestOption = Digest.AUTO,
     ledger_metadata: LedgerMetadataOption = None,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
+    *,
+    password: PasswordOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCAN_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Every entry in entry logs, with its place, its header and its digest's verdict.
 
@@ -208,7 +201,7 @@ def scan_command(
     """
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     found = _Findings()
     unopened = Unopened()
@@ -260,17 +253,16 @@ class _Makers:
 
 
 @app.command("verify")
+@takes(VERDICT_SCHEMA)
 def verify_command(
     paths: PathsArgument,
     log: LogOption = None,
     digest: DigestOption = Digest.AUTO,
     ledger_metadata: LedgerMetadataOption = None,
     metadata_uri: DigestsUriOption = None,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
+    *,
+    password: PasswordOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(VERDICT_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Check entry logs: framing, ledgers map, every digest. Exit code 1 on damage.
 
@@ -289,7 +281,7 @@ def verify_command(
     """
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     unopened = Unopened()
     with (
         finder_at(metadata_uri) as find,

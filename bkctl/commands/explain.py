@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ SCHEMA: Schema = (
 
 # A negative number is an argument here, not an option.
 @app.command(context_settings={"ignore_unknown_options": True})
+@takes(SCHEMA)
 def explain_command(
     codes: Annotated[
         list[str] | None, typer.Argument(metavar="CODE", help="Numbers or names. Without: all of them.")
     ] = None,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Say what a BookKeeper error code means, and what to do.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bkctl.admin.inspection import Inspection, inspect, refuse_unknown
-from bkctl.commands.frame.options import OutputOption, PathArgument, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathArgument, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.vfs import PosixFileSystem
 
@@ -23,11 +24,8 @@ SCHEMA: Schema = (
 
 
 @app.command()
-def inspect_command(
-    path: PathArgument,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
-) -> None:
+@takes(SCHEMA)
+def inspect_command(path: PathArgument, output: OutputOption = None) -> None:
     """[offline] [reads] Say what a file or directory of BookKeeper's is and what it holds.
 
     Knows entry logs, journals, index files and databases, cookies, marks, status files, ledger metadata

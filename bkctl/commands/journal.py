@@ -23,6 +23,7 @@ from bkctl.commands.frame.findings import (
     tell_unchecked,
     write_verdicts,
 )
+from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
     DigestsUriOption,
     EntryOption,
@@ -30,14 +31,10 @@ from bkctl.commands.frame.options import (
     LedgerMetadataOption,
     LedgerOption,
     OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
+    PasswordOptions,
     PathsArgument,
     noun_app,
     parse_journal_id,
-    read_password,
-    schema_option,
 )
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
 from bkctl.commands.frame.progress import progress
@@ -88,11 +85,8 @@ MarkOption = Annotated[
 
 
 @app.command("list")
-def list_command(
-    paths: PathsArgument,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
-) -> None:
+@takes(LIST_SCHEMA)
+def list_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] List journals: id, length, version.
 
     Examples:
@@ -104,6 +98,7 @@ def list_command(
 
 
 @app.command("scan")
+@takes(SCAN_SCHEMA)
 def scan_command(
     paths: PathsArgument,
     journal: JournalOption = None,
@@ -115,11 +110,9 @@ def scan_command(
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
     mark: MarkOption = None,
     ledger_metadata: LedgerMetadataOption = None,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
+    *,
+    password: PasswordOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCAN_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Every record in journals: entries, master keys, fences, explicit LACs.
 
@@ -135,7 +128,7 @@ def scan_command(
     """
     filesystem = PosixFileSystem()
     files = find_journals(filesystem, paths, journal)
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     work = _Scan(payload.value, padding, show_secrets)
     unopened = Unopened()
@@ -240,6 +233,7 @@ def _lac(record: MarkedRecord) -> int | None:
 
 
 @app.command("verify")
+@takes(VERDICT_SCHEMA)
 def verify_command(
     paths: PathsArgument,
     journal: JournalOption = None,
@@ -247,11 +241,9 @@ def verify_command(
     mark: MarkOption = None,
     ledger_metadata: LedgerMetadataOption = None,
     metadata_uri: DigestsUriOption = None,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
+    *,
+    password: PasswordOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(VERDICT_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Check journals: framing, every digest, what lies behind the first zeros.
 
@@ -270,7 +262,7 @@ def verify_command(
     """
     filesystem = PosixFileSystem()
     files = find_journals(filesystem, paths, journal)
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     unopened = Unopened()
     with (
         finder_at(metadata_uri) as find,

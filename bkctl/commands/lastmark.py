@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from posixpath import basename
-from typing import Annotated
 
 from bkctl.admin.cookies.in_directories import counting_mark, find_marks
 from bkctl.admin.logs.mark_doubts import doubt, journals_near
-from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.vfs import PosixFileSystem
 
@@ -30,11 +30,8 @@ def noun() -> None:
 
 
 @app.command("show")
-def show_command(
-    paths: PathsArgument,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
-) -> None:
+@takes(SCHEMA)
+def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] Show every lastMark file, and which of them counts.
 
     A bookie writes its marks into all ledger directories and replays from the highest. Sixteen bytes of

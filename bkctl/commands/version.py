@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from typing import Annotated
 
 from bkctl import __version__
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one
 
 app = noun_app("Show versions.")
@@ -24,7 +24,8 @@ KEYS: Schema = (
 
 
 @app.command()
-def version(output: OutputOption = None, schema: Annotated[bool, schema_option(KEYS)] = False) -> None:
+@takes(KEYS)
+def version(output: OutputOption = None) -> None:
     """[offline] [reads] Show the versions of bkctl and of what it runs on.
 
     \b

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bkctl.commands.frame.cluster_options import client_settings
+from bkctl.client.settings import ClientSettings
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings
 from bkctl.commands.frame.root import app
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5
@@ -23,6 +24,10 @@ from tests.support.tls_files import CERTIFICATE, KEY, STRICT_BOOKIE_TLS, TLS_FAC
 Run = Callable[..., Any]
 
 FACTORY = f"tlsProviderFactoryClass={TLS_FACTORY}"
+
+
+def settings_of(keys: list[str] | None, **tls: str) -> ClientSettings:
+    return client_settings(ClusterOptions(override=keys), TlsOptions(**tls))
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +112,8 @@ def test_keys_of_a_client_come_before_those_of_a_bookie(tmp_path: Path) -> None:
         *("clientTrustStoreType=PEM", "tlsHostnameVerificationEnabled=true", "tlsEnabledProtocols=TLSv1.3"),
     ]
     with pytest.raises(UsageError, match=r"clients\.pem"):
-        client_settings(None, keys)
-    settings = client_settings(None, [*keys, f"clientTrustStore={CERTIFICATE}"])
+        settings_of(keys)
+    settings = settings_of([*keys, f"clientTrustStore={CERTIFICATE}"])
     assert settings.net.tls == TlsSettings(
         trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
     )
@@ -116,35 +121,34 @@ def test_keys_of_a_client_come_before_those_of_a_bookie(tmp_path: Path) -> None:
 
 def test_files_by_option_do_not_put_out_what_the_keys_demand() -> None:
     keys = [FACTORY, "tlsHostnameVerificationEnabled=true", "tlsEnabledProtocols=TLSv1.3"]
-    settings = client_settings(None, keys, tls_ca=CERTIFICATE)
+    settings = settings_of(keys, tls_ca=CERTIFICATE)
     assert settings.net.tls == TlsSettings(
         trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
     )
 
 
 def test_an_option_checks_host_names_unless_the_key_says_no() -> None:
-    named = client_settings(None, None, tls_ca=CERTIFICATE).net.tls
+    named = settings_of(None, tls_ca=CERTIFICATE).net.tls
     assert named == TlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
-    unchecked = client_settings(None, ["tlsHostnameVerificationEnabled=false"], tls_ca=CERTIFICATE).net.tls
+    unchecked = settings_of(["tlsHostnameVerificationEnabled=false"], tls_ca=CERTIFICATE).net.tls
     assert unchecked == TlsSettings(trust_path=CERTIFICATE)
 
 
 def test_an_option_does_not_fall_back_to_the_systems_authorities() -> None:
     with pytest.raises(UsageError, match="--tls-ca"):
-        client_settings(None, None, tls_cert=CERTIFICATE, tls_key=KEY)
+        settings_of(None, tls_cert=CERTIFICATE, tls_key=KEY)
     with pytest.raises(UsageError, match="tlsTrustStore"):
-        client_settings(None, [FACTORY])
+        settings_of([FACTORY])
 
 
 @pytest.mark.parametrize("store", ["tlsTrustStore", "clientTrustStore", "tlsKeyStore", "clientKeyStore"])
 def test_a_store_of_java_is_refused_by_its_key(store: str) -> None:
     with pytest.raises(UsageError, match=rf"{store}: TLS wants PEM here, found JKS.*{store}Type=PEM"):
-        client_settings(None, [FACTORY, f"{store}=x.jks"])
+        settings_of([FACTORY, f"{store}=x.jks"])
 
 
 def test_bounds_and_version_of_the_protocol_by_their_keys() -> None:
-    settings = client_settings(
-        None,
+    settings = settings_of(
         [
             *("addEntryTimeoutSec=7", "readEntryTimeoutSec=8", "useV2WireProtocol=true"),
             *("clientConnectTimeoutMillis=900", "numChannelsPerBookie=3", "nettyMaxFrameSizeBytes=8388608"),
@@ -158,7 +162,7 @@ def test_bounds_and_version_of_the_protocol_by_their_keys() -> None:
         3,
         8 << 20,
     )
-    assert client_settings(None, None).net.wire is Wire.V3
+    assert settings_of(None).net.wire is Wire.V3
 
 
 @pytest.mark.parametrize(
@@ -171,26 +175,26 @@ def test_bounds_and_version_of_the_protocol_by_their_keys() -> None:
 def test_a_bound_that_is_none_is_named_as_it_was_given(given: str) -> None:
     key, _, value = given.partition("=")
     with pytest.raises(UsageError, match=rf"-X.*{key}.*{value}"):
-        client_settings(None, [given])
+        settings_of([given])
     with pytest.raises(UsageError, match=r"addEntryTimeoutSec: expected 1 to 3600, found 3601"):
-        client_settings(None, ["addEntryTimeoutSec=3601"])
+        settings_of(["addEntryTimeoutSec=3601"])
 
 
 def test_sasl_takes_its_user_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "clientAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLClientProviderFactory"
     monkeypatch.delenv("BKCTL_SASL_USER", raising=False)
     with pytest.raises(UsageError, match="BKCTL_SASL_USER and BKCTL_SASL_PASSWORD"):
-        client_settings(None, [key])
+        settings_of([key])
     monkeypatch.setenv("BKCTL_SASL_USER", "operator")
     monkeypatch.setenv("BKCTL_SASL_PASSWORD", "secret")
-    provider = client_settings(None, [key]).net.authentication
+    provider = settings_of([key]).net.authentication
     assert isinstance(provider, DigestMd5)
     assert (provider.user, provider.password) == ("operator", "secret")
-    assert not client_settings(None, [key]).net.allow_unauthenticated_bookies
-    allowed = client_settings(None, [key, "bkctlAllowUnauthenticatedBookies=true"])
+    assert not settings_of([key]).net.allow_unauthenticated_bookies
+    allowed = settings_of([key, "bkctlAllowUnauthenticatedBookies=true"])
     assert allowed.net.allow_unauthenticated_bookies
     with pytest.raises(UsageError, match=r"known is org.*SASL.*found 'x\.Kerberos'"):
-        client_settings(None, ["clientAuthProviderFactoryClass=x.Kerberos"])
+        settings_of(["clientAuthProviderFactoryClass=x.Kerberos"])
 
 
 @pytest.mark.parametrize(

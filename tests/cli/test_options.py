@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bkctl.commands.frame import progress as progress_module
-from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id, read_password
+from bkctl.commands.frame.options import PasswordOptions, parse_entry_range, parse_journal_id, parse_log_id
 from bkctl.commands.frame.progress import progress
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
@@ -50,25 +50,25 @@ def test_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "password"
     file.write_bytes(b"from file\n\n")
     file.chmod(0o600)
-    assert read_password(None, None, None) is None
-    assert read_password("päss", None, None) == "päss".encode()
-    assert read_password("", None, None) == b""
-    assert read_password(None, str(file), None) == b"from file\n"
-    assert read_password(None, None, "00ff") == b"\x00\xff"
+    assert PasswordOptions(None, None, None).read() is None
+    assert PasswordOptions("päss", None, None).read() == "päss".encode()
+    assert PasswordOptions("", None, None).read() == b""
+    assert PasswordOptions(None, str(file), None).read() == b"from file\n"
+    assert PasswordOptions(None, None, "00ff").read() == b"\x00\xff"
     monkeypatch.setenv("BKCTL_LEDGER_PASSWORD", "from environment")
-    assert read_password(None, None, None) == b"from environment"
-    assert read_password("x", None, None) == b"x"
+    assert PasswordOptions(None, None, None).read() == b"from environment"
+    assert PasswordOptions("x", None, None).read() == b"x"
 
 
 def test_passwords_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only one of"):
-        read_password("a", None, "00")
+        PasswordOptions("a", None, "00").read()
     with pytest.raises(UsageError, match="--password-hex"):
-        read_password(None, None, "xyz")
+        PasswordOptions(None, None, "xyz").read()
     with pytest.raises(NotFoundError, match="no such file"):
-        read_password(None, str(tmp_path / "none"), None)
+        PasswordOptions(None, str(tmp_path / "none"), None).read()
     with pytest.raises(StorageError, match="directory"):
-        read_password(None, str(tmp_path), None)
+        PasswordOptions(None, str(tmp_path), None).read()
 
 
 class Screen(io.StringIO):

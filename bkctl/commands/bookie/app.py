@@ -12,16 +12,15 @@ import typer
 
 from bkctl.commands.bookie import gc
 from bkctl.commands.frame.bookie_options import (
-    ConfOption,
+    ConfigurationOptions,
     MemoryOption,
-    MetadataUriOption,
-    OverrideOption,
     bookie_config,
     log_notice,
     running_bookie_url,
 )
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -76,10 +75,10 @@ def noun() -> None:
 
 
 @app.command("start")
+@takes(START_SCHEMA)
 def start_command(
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    configuration: ConfigurationOptions,
     memory: MemoryOption = None,
     accept_loss: Annotated[
         bool,
@@ -94,7 +93,6 @@ def start_command(
         typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
     ] = None,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(START_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Start a bookie here, in the foreground.
 
@@ -127,7 +125,7 @@ def start_command(
         sys.stdout.flush()
 
     with _ends_in_the_log() if json_lines else nullcontext():
-        config = bookie_config(conf, override, metadata_uri, memory, tell=log_notice)
+        config = bookie_config(configuration, memory, tell=log_notice)
         ended_by = serve(config, accept_loss=accept_loss, started=started)
     if ended_by is signal.SIGINT:
         raise typer.Exit(130)
@@ -168,13 +166,8 @@ def _started_row(report: StartReport) -> dict[str, object]:
 
 
 @app.command("init")
-def init_command(
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(INIT_SCHEMA)] = False,
-) -> None:
+@takes(INIT_SCHEMA)
+def init_command(*, configuration: ConfigurationOptions, output: OutputOption = None) -> None:
     """[online] [writes] Make a new bookie: its directories, and its cookie there and in the metadata store.
 
     A start does the same for a bookie that nothing is known of. Refuses when there is one already.
@@ -185,16 +178,16 @@ def init_command(
     """
     from bkctl.server.life.new_bookie import initialise
 
-    made = initialise(bookie_config(conf, override, metadata_uri))
+    made = initialise(bookie_config(configuration))
     row = {"bookie": made.bookie, "instance_id": made.instance_id, "dirs": list(made.directories)}
     write_one(row, INIT_SCHEMA, output)
 
 
 @app.command("format")
+@takes(FORMAT_SCHEMA)
 def format_command(
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    configuration: ConfigurationOptions,
     delete_cookie: Annotated[
         bool,
         typer.Option("--delete-cookie", help="Remove the bookie's cookie from the metadata store as well."),
@@ -202,7 +195,6 @@ def format_command(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(FORMAT_SCHEMA)] = False,
 ) -> None:
     """[offline] [writes] Empty a stopped bookie's directories: every entry on it is gone.
 
@@ -217,7 +209,7 @@ def format_command(
     """
     from bkctl.server.life.new_bookie import format_directories, to_be_formatted
 
-    config = bookie_config(conf, override, metadata_uri)
+    config = bookie_config(configuration)
     found = to_be_formatted(config)
     if not found:
         typer.echo("bkctl: none of the bookie's directories is there", err=True)
@@ -231,16 +223,15 @@ def format_command(
 
 
 @app.command("status")
+@takes(STATUS_SCHEMA)
 def status_command(
     url: Annotated[
         str | None,
         typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
     ] = None,
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    configuration: ConfigurationOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(STATUS_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Ask a running bookie how it is. Exit code 5 when none answers.
 
@@ -254,7 +245,7 @@ def status_command(
     """
     from bkctl.admin.bookie_status import ask_status
 
-    url = running_bookie_url(url, conf, override, metadata_uri)
+    url = running_bookie_url(url, configuration)
     write_one(ask_status(url), STATUS_SCHEMA, output)
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.bookie_options import (
-    ConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    running_bookie_url,
-)
-from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, running_bookie_url
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, write_rows
 
 if TYPE_CHECKING:
@@ -44,14 +40,21 @@ UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
 ]
-WaitOption = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and tell what it did.")
-]
-TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait no longer than this.")
-]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    """Whether a command waits for the end of a pass, and how long."""
+
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and tell what it did.")
+    ] = True
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait no longer than this.")
+    ] = None
+
+
+@takes(GC_SCHEMA)
 def gc_command(
     url: UrlOption = None,
     confirm_deletions: Annotated[
@@ -61,13 +64,10 @@ def gc_command(
             help="Yes, the ledgers that the last pass held back because they are so many were deleted.",
         ),
     ] = False,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = None,
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    waiting: WaitOptions,
+    configuration: ConfigurationOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(GC_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Collect garbage on a running bookie now: deleted ledgers, and logs without others.
 
@@ -84,14 +84,15 @@ def gc_command(
     """
     from bkctl.admin.gc import over_http
 
-    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
+    url = running_bookie_url(url, configuration, changes=True)
     if confirm_deletions:
         over_http.confirm_deletions(url)
     else:
         over_http.trigger(url, major=False, minor=False)
-    _wait_and_tell(url, wait, timeout, output)
+    _wait_and_tell(url, waiting, output)
 
 
+@takes(GC_SCHEMA)
 def compact_command(
     url: UrlOption = None,
     major: Annotated[bool, typer.Option("--major", help="Logs below majorCompactionThreshold.")] = False,
@@ -100,13 +101,10 @@ def compact_command(
         bool, typer.Option("--suspend", help="Compact nothing unasked until --resume or the next start.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Take a --suspend back.")] = False,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = None,
-    conf: ConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    waiting: WaitOptions,
+    configuration: ConfigurationOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(GC_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Compact entry logs of a running bookie now, or let compaction rest.
 
@@ -128,7 +126,7 @@ def compact_command(
         raise typer.BadParameter("either --suspend or --resume", param_hint="--resume")
     if not major and not minor:
         major = minor = True
-    url = running_bookie_url(url, conf, override, metadata_uri, changes=True)
+    url = running_bookie_url(url, configuration, changes=True)
     if suspend:
         over_http.suspend(url, major=major, minor=minor)
     elif resume:
@@ -136,9 +134,9 @@ def compact_command(
     else:
         over_http.trigger(url, major=major, minor=minor)
     if suspend or resume:
-        wait = False
+        waiting = WaitOptions(wait=False)
         typer.echo(f"bkctl: {url}: {_resting(*over_http.suspended(url))}", err=True)
-    _wait_and_tell(url, wait, timeout, output)
+    _wait_and_tell(url, waiting, output)
 
 
 def _resting(major: bool, minor: bool) -> str:
@@ -154,13 +152,13 @@ def register(app: typer.Typer) -> None:
     app.command("compact")(compact_command)
 
 
-def _wait_and_tell(url: str, wait: bool, timeout_s: float | None, output: Format | None) -> None:
+def _wait_and_tell(url: str, waiting: WaitOptions, output: Format | None) -> None:
     from bkctl.admin.gc import over_http
 
-    ended = over_http.wait(url, timeout_s, _say) if wait else True
+    ended = over_http.wait(url, waiting.timeout, _say) if waiting.wait else True
     found = over_http.details(url)
     write_rows((_row(each) for each in found), GC_SCHEMA, output)
-    if not wait:
+    if not waiting.wait:
         return
     codes = [0 if ended else 3]
     for each in found:

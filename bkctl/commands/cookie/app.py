@@ -14,15 +14,11 @@ import typer
 from bkctl.admin.cookies.cookie_steps import good_file, of_difference
 from bkctl.admin.cookies.in_directories import CookieDifference, FoundCookie, find_cookies
 from bkctl.commands.cookie import write
-from bkctl.commands.frame.bookie_options import bookie_config, option_words
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.bookie_options import bookie_config
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.vfs import PosixFileSystem
@@ -75,13 +71,12 @@ def noun() -> None:
 
 
 @app.command("get")
+@takes(SCHEMA)
 def get_command(
     targets: TargetsArgument = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] Show cookies: of directories, VERSION files, dumps, of the metadata store.
 
@@ -97,29 +92,23 @@ def get_command(
       bkctl cookie get bookie-3:3181 --metadata-uri zk://host:2181/ledgers
     """
     names = targets or []
-    has_store = _has_store(conf, override, metadata_uri)
+    has_store = _has_store(cluster)
     if not names and not has_store:
         raise UsageError("name a PATH, or a metadata store (--metadata-uri, --conf)")
     with ExitStack() as stack:
-        found = _found(stack, names, conf, override, metadata_uri, has_store=has_store)
+        found = _found(stack, names, cluster, has_store=has_store)
         write_rows((_row(one) for one in found), SCHEMA, output)
 
 
-def _has_store(conf: str | None, override: list[str] | None, metadata_uri: str | None) -> bool:
+def _has_store(cluster: ClusterOptions) -> bool:
     from bkctl.config.loader import DATA_DIRECTORY
 
-    named = conf is not None or metadata_uri is not None or bool(override)
+    named = cluster.conf is not None or cluster.metadata_uri is not None or bool(cluster.override)
     return named or os.path.isdir(DATA_DIRECTORY)
 
 
 def _found(
-    stack: ExitStack,
-    names: list[str],
-    conf: str | None,
-    override: list[str] | None,
-    metadata_uri: str | None,
-    *,
-    has_store: bool,
+    stack: ExitStack, names: list[str], cluster: ClusterOptions, *, has_store: bool
 ) -> Iterator[FoundCookie]:
     """Cookies in the order of the arguments; the store is opened when the first one is looked up there."""
     from bkctl.admin.cookies.in_metadata import stored_cookies
@@ -128,7 +117,7 @@ def _found(
 
     def store() -> MetadataStore:
         if not opened:
-            opened.append(stack.enter_context(open_cluster(conf, override, metadata_uri)))
+            opened.append(stack.enter_context(open_cluster(cluster)))
         return opened[0]
 
     if not names:
@@ -160,16 +149,15 @@ def _row(found: FoundCookie) -> dict[str, Any]:
 
 
 @app.command("diff")
+@takes(DIFF_SCHEMA)
 def diff_command(
     targets: TargetsArgument = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     no_metadata: Annotated[
         bool, typer.Option("--no-metadata", help="With --conf: leave the metadata store and instance id out.")
     ] = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(DIFF_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] Explain field by field why cookies differ. Exit code 1 when they do.
 
@@ -186,14 +174,13 @@ def diff_command(
     """
     good = None
     with ExitStack() as stack:
-        if conf is not None:
-            cluster = (conf, override, metadata_uri)
+        if cluster.conf is not None:
             found = list(_against_configuration(stack, targets or [], cluster, no_metadata))
-            directories = bookie_config(*cluster, tell=lambda _: None).directories
+            directories = bookie_config(cluster, tell=lambda _: None).directories
             good = good_file(directories, found)
         else:
-            found = list(_against_the_first(stack, targets or [], override, metadata_uri))
-    options = option_words(conf, override, metadata_uri)
+            found = list(_against_the_first(stack, targets or [], cluster))
+    options = cluster.words()
     steps = (of_difference(PosixFileSystem(), one, good, options) for one in found)
     rows = [{**asdict(one), **next_keys(step)} for one, step in zip(found, steps, strict=True)]
     write_rows(rows, DIFF_SCHEMA, output)
@@ -201,14 +188,14 @@ def diff_command(
 
 
 def _against_the_first(
-    stack: ExitStack, names: list[str], override: list[str] | None, metadata_uri: str | None
+    stack: ExitStack, names: list[str], cluster: ClusterOptions
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.cookies.in_directories import compare_cookies
 
-    has_store = _has_store(None, override, metadata_uri)
+    has_store = _has_store(cluster)
     if not names:
         raise UsageError("name --conf FILE, or cookies to compare: paths or bookie ids")
-    found = list(_found(stack, names, None, override, metadata_uri, has_store=has_store))
+    found = list(_found(stack, names, cluster, has_store=has_store))
     if len(found) < 2:
         raise UsageError(f"{', '.join(names)}: one cookie alone; name another one, or --conf FILE")
     return compare_cookies(found[0].cookie, found[1:])
@@ -217,19 +204,19 @@ def _against_the_first(
 def _against_configuration(
     stack: ExitStack,
     names: list[str],
-    cluster: tuple[str, list[str] | None, str | None],
+    cluster: ClusterOptions,
     no_metadata: bool,
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.cookies.in_directories import compare_cookies, compare_directories
     from bkctl.admin.cookies.in_metadata import cookie_node, stored_cookies
     from bkctl.server.life.configured_bookie import configured_bookie, configured_cookie
 
-    config = bookie_config(*cluster)
+    config = bookie_config(cluster)
     filesystem = PosixFileSystem()
     instance = None
     stored: list[FoundCookie] = []
     if not no_metadata:
-        store = stack.enter_context(open_cluster(*cluster))
+        store = stack.enter_context(open_cluster(cluster))
         instance = store.layout.instance_id()
         known = [bookie for bookie in configured_bookie(config).ids if store.cookies.read_cookie(bookie)]
         stored = list(stored_cookies(store, known)) if known else []
@@ -240,11 +227,12 @@ def _against_configuration(
         node = cookie_node(store, wanted.bookie_host)
         yield CookieDifference(node, "znode", "cookie", wanted.bookie_host, None, cause)
     yield from compare_cookies(wanted, stored)
-    more = _found(stack, names, *cluster, has_store=True) if names else ()
+    more = _found(stack, names, cluster, has_store=True) if names else ()
     yield from compare_cookies(wanted, more, any_instance=no_metadata)
 
 
 @app.command("generate")
+@takes(SCHEMA)
 def generate_command(
     bookie: Annotated[
         str | None,
@@ -272,11 +260,9 @@ def generate_command(
         str | None,
         typer.Option("--out", metavar="FILE", help="A new file. Without it the cookie itself is printed."),
     ] = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] Make a cookie as a Java bookie would write it, and store it nowhere.
 
@@ -293,17 +279,19 @@ def generate_command(
     from bkctl.codec.cookie import encode_cookie
 
     named = (bookie, journal_dirs, ledger_dirs, index_dirs)
-    if conf is not None and any(named):
+    if cluster.conf is not None and any(named):
         raise UsageError("either --conf, or the bookie id and its directories")
-    if instance_id is None and (conf is not None or metadata_uri is not None or override):
-        with open_cluster(conf, override, metadata_uri) as store:
+    if instance_id is None and (
+        cluster.conf is not None or cluster.metadata_uri is not None or cluster.override
+    ):
+        with open_cluster(cluster) as store:
             instance_id = store.layout.instance_id()
     elif instance_id is None:
         typer.echo("bkctl: no instance id: only a cluster that has none accepts this cookie", err=True)
-    if conf is not None:
+    if cluster.conf is not None:
         from bkctl.server.life.configured_bookie import configured_cookie
 
-        cookie = configured_cookie(bookie_config(conf, override, metadata_uri), instance_id or None)
+        cookie = configured_cookie(bookie_config(cluster), instance_id or None)
     else:
         cookie = _cookie_of(bookie, journal_dirs, ledger_dirs, index_dirs, instance_id)
     content = encode_cookie(cookie)

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.vfs import PosixFileSystem
@@ -67,17 +63,16 @@ def register(app: typer.Typer) -> None:
     app.command("delete")(delete_command)
 
 
+@takes(CHANGE_SCHEMA)
 def create_command(
     targets: TargetsArgument,
     file: FileOption,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(CHANGE_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [writes] Store a cookie where there is none: in directories, in the metadata store.
 
@@ -92,21 +87,20 @@ def create_command(
 
       bkctl cookie create /data/ledgers2 --file /data/ledgers1/current/VERSION --dry-run
     """
-    _change("create", targets, file, (conf, override, metadata_uri), force, dry_run, yes, output)
+    _change("create", targets, file, cluster, force, dry_run, yes, output)
 
 
+@takes(CHANGE_SCHEMA)
 def update_command(
     targets: TargetsArgument,
     file: FileOption,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup_dir: BackupOption = ".",
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(CHANGE_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [writes] Replace cookies that are there; what they were is kept in a backup.
 
@@ -119,20 +113,19 @@ def update_command(
 
       bkctl cookie update bookie-3:3181 --file cookie --metadata-uri zk://host:2181/ledgers --yes
     """
-    _change("update", targets, file, (conf, override, metadata_uri), force, dry_run, yes, output, backup_dir)
+    _change("update", targets, file, cluster, force, dry_run, yes, output, backup_dir)
 
 
+@takes(CHANGE_SCHEMA)
 def delete_command(
     targets: TargetsArgument,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup_dir: BackupOption = ".",
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(CHANGE_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [writes] Delete cookies; what they were is kept in a backup.
 
@@ -145,14 +138,14 @@ def delete_command(
 
       bkctl cookie delete /data/journal /data/ledgers --yes --backup-dir /root/cookies
     """
-    _change("delete", targets, None, (conf, override, metadata_uri), force, dry_run, yes, output, backup_dir)
+    _change("delete", targets, None, cluster, force, dry_run, yes, output, backup_dir)
 
 
 def _change(
     word: str,
     targets: list[str],
     file: str | None,
-    cluster: tuple[str | None, list[str] | None, str | None],
+    cluster: ClusterOptions,
     force: bool,
     dry_run: bool,
     yes: bool,
@@ -164,9 +157,9 @@ def _change(
 
     filesystem, wanted = PosixFileSystem(), Action(word)
     content = None if file is None else _cookie_bytes(file)
-    paths, bookies = _split(targets, has_store=any(cluster))
+    paths, bookies = _split(targets, has_store=cluster.is_given)
     with ExitStack() as stack:
-        store = stack.enter_context(open_cluster(*cluster)) if bookies else None
+        store = stack.enter_context(open_cluster(cluster)) if bookies else None
         changes = plan_files(filesystem, paths, wanted, content, force=force)
         if store is not None:
             changes += plan_stored(store, bookies, wanted, content, force=force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,25 +17,43 @@ if TYPE_CHECKING:
     from bkctl.config.bookie import BookieConfig
     from bkctl.config.values import Notice
 
-ConfOption = Annotated[
-    str | None,
-    typer.Option("--conf", metavar="FILE", help="BookKeeper's bk_server.conf. Without it: ./bkctl-data."),
-]
 
-OverrideOption = Annotated[
-    list[str] | None,
-    typer.Option("-X", metavar="KEY=VALUE", help="Set a key of bk_server.conf; may be repeated."),
-]
+@dataclass(frozen=True, slots=True)
+class ConfigurationOptions:
+    """Where the configuration of a bookie stands, and what the command line sets in it."""
 
-MetadataUriOption = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata-uri",
-        metavar="URI",
-        envvar="BKCTL_METADATA_URI",
-        help="zk://host:2181/ledgers, embedded:///absolute/path, or metadata-store:zk:host:2181.",
-    ),
-]
+    conf: Annotated[
+        str | None,
+        typer.Option("--conf", metavar="FILE", help="BookKeeper's bk_server.conf. Without it: ./bkctl-data."),
+    ] = None
+    override: Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="Set a key of bk_server.conf; may be repeated."),
+    ] = None
+    metadata_uri: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata-uri",
+            metavar="URI",
+            envvar="BKCTL_METADATA_URI",
+            help="zk://host:2181/ledgers, embedded:///absolute/path, or metadata-store:zk:host:2181.",
+        ),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the command line or the environment says anything."""
+        return bool(self.conf or self.override or self.metadata_uri)
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options by which another command finds the same configuration and metadata store."""
+        words = ["--conf", self.conf] if self.conf is not None else []
+        for override in self.override or ():
+            words += ["-X", override]
+        if self.metadata_uri is not None:
+            words += ["--metadata-uri", self.metadata_uri]
+        return tuple(words)
+
 
 MemoryOption = Annotated[
     int | None,
@@ -70,20 +89,8 @@ def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> 
     return keys
 
 
-def option_words(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> tuple[str, ...]:
-    """Return the options by which another command finds the same configuration and metadata store."""
-    words = ["--conf", conf] if conf is not None else []
-    for override in overrides or ():
-        words += ["-X", override]
-    if metadata_uri is not None:
-        words += ["--metadata-uri", metadata_uri]
-    return tuple(words)
-
-
 def bookie_config(
-    conf: str | None,
-    overrides: list[str] | None,
-    metadata_uri: str | None,
+    options: ConfigurationOptions,
     memory_bytes: int | None = None,
     *,
     tell: Callable[[Notice], None] | None = None,
@@ -94,37 +101,30 @@ def bookie_config(
     """
     from bkctl.config.loader import load
 
-    keys = given_keys(overrides, metadata_uri)
-    config, notices = load(conf, keys, os.environ, memory_bytes=memory_bytes)
+    keys = given_keys(options.override, options.metadata_uri)
+    config, notices = load(options.conf, keys, os.environ, memory_bytes=memory_bytes)
     for notice in notices:
         (tell or _say)(notice)
     return config
 
 
-def running_bookie_url(
-    url: str | None,
-    conf: str | None,
-    overrides: list[str] | None,
-    metadata_uri: str | None,
-    *,
-    changes: bool = False,
-) -> str:
+def running_bookie_url(url: str | None, options: ConfigurationOptions, *, changes: bool = False) -> str:
     """Return the HTTP admin at ``url``, or that of the bookie that runs with this configuration.
 
     ``changes``: what follows sends the token. Raises ConnectionFailedError when there is no such bookie,
     RefusedError when its registration names a host that is not to get the token, and as
     :func:`bookie_config`.
     """
-    given_keys(overrides)  # a key that is typed wrongly is one also where it is not needed
+    given_keys(options.override)  # a key that is typed wrongly is one also where it is not needed
     if url is not None:
         return url
     from bkctl.config.loader import DATA_DIRECTORY
 
-    if conf is None and metadata_uri is None and not os.path.isdir(DATA_DIRECTORY):
+    if options.conf is None and options.metadata_uri is None and not os.path.isdir(DATA_DIRECTORY):
         raise ConnectionFailedError(f"no --url, no --conf, and no bookie in ./{DATA_DIRECTORY}")
     from bkctl.server.life.new_bookie import registered_http_url
 
-    registered = registered_http_url(bookie_config(conf, overrides, metadata_uri))
+    registered = registered_http_url(bookie_config(options))
     if changes:
         from bkctl.admin.http_json import require_named_host
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.bookie_options import MetadataUriOption, OverrideOption, given_keys
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, given_keys
 from bkctl.errors import CorruptionError, UsageError
 
 if TYPE_CHECKING:
@@ -23,57 +24,59 @@ if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore
     from bkctl.metadata.settings import Credentials
 
-__all__ = [
-    "ClusterConfOption",
-    "MetadataUriOption",
-    "OverrideOption",
-    "TlsCaOption",
-    "TlsCertOption",
-    "TlsKeyOption",
-    "client_settings",
-    "finder_at",
-    "metadata_finder",
-    "open_client",
-    "open_cluster",
-]
-
 _URI_KEYS = {"metadataServiceUri", "zkServers"}
 
-ClusterConfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--conf",
-        metavar="FILE",
-        help="A bk_server.conf or client configuration that names the metadata store.",
-    ),
-]
 
-TlsCaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-ca",
-        metavar="FILE",
-        envvar="BKCTL_TLS_CA",
-        help="Talk TLS to bookies; their certificates must name their host and are checked against those in "
-        "this PEM file. -X tlsHostnameVerificationEnabled=false leaves host names unchecked.",
-    ),
-]
-TlsCertOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-cert", metavar="FILE", envvar="BKCTL_TLS_CERT", help="This client's certificate, a PEM file."
-    ),
-]
-TlsKeyOption = Annotated[
-    str | None,
-    typer.Option("--tls-key", metavar="FILE", envvar="BKCTL_TLS_KEY", help="Its private key, a PEM file."),
-]
+@dataclass(frozen=True, slots=True)
+class ClusterOptions(ConfigurationOptions):
+    """Which cluster a command is about: where its metadata store is."""
+
+    conf: Annotated[
+        str | None,
+        typer.Option(
+            "--conf",
+            metavar="FILE",
+            help="A bk_server.conf or client configuration that names the metadata store.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How a client proves to bookies who it is, and they to it."""
+
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-ca",
+            metavar="FILE",
+            envvar="BKCTL_TLS_CA",
+            help="Talk TLS to bookies; their certificates must name their host and are checked against those "
+            "in this PEM file. -X tlsHostnameVerificationEnabled=false leaves host names unchecked.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-cert",
+            metavar="FILE",
+            envvar="BKCTL_TLS_CERT",
+            help="This client's certificate, a PEM file.",
+        ),
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", envvar="BKCTL_TLS_KEY", help="Its private key, a PEM file."
+        ),
+    ] = None
+
 
 #: Environment variables for ZooKeeper: user:password of its digest scheme; a user of SASL, its password.
 ZK_DIGEST, ZK_SASL_USER, ZK_SASL_PASSWORD = "BKCTL_ZK_DIGEST", "BKCTL_ZK_SASL_USER", "BKCTL_ZK_SASL_PASSWORD"
 
 
-def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: str | None) -> MetadataStore:
+def open_cluster(options: ConfigurationOptions) -> MetadataStore:
     """The metadata store that the options, the environment or ``./bkctl-data`` name.
 
     Raises UsageError when none of them does, so that a wrong directory never looks like an empty cluster.
@@ -84,16 +87,16 @@ def open_cluster(conf: str | None, overrides: list[str] | None, metadata_uri: st
     from bkctl.metadata.settings import MetadataSettings
     from bkctl.metadata.uri import open_metadata_store
 
-    keys = given_keys(overrides, metadata_uri)
+    keys = given_keys(options.override, options.metadata_uri)
     defaults = {}
-    if conf is None and not _URI_KEYS & keys.keys():
+    if options.conf is None and not _URI_KEYS & keys.keys():
         if not os.path.isdir(DATA_DIRECTORY):
             raise UsageError(
                 "which cluster? Give --metadata-uri zk://host:2181/ledgers (or BKCTL_METADATA_URI, or --conf "
                 f"FILE); there is no ./{DATA_DIRECTORY} here"
             )
         defaults = without_a_file(os.getcwd())
-    values = _values(conf, keys, defaults)
+    values = _values(options.conf, keys, defaults)
     notices: list[Notice] = []
     uri = uri_of(values, notices)
     for notice in notices:
@@ -122,7 +125,7 @@ def finder_at(uri: str | None) -> Iterator[FindMetadata | None]:
     if uri is None:
         yield None
         return
-    with open_cluster(None, None, uri) as store:
+    with open_cluster(ClusterOptions(metadata_uri=uri)) as store:
         yield metadata_finder(store)
 
 
@@ -144,21 +147,15 @@ def metadata_finder(store: MetadataStore) -> FindMetadata:
     return find
 
 
-def client_settings(
-    conf: str | None,
-    overrides: list[str] | None,
-    tls_ca: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-) -> ClientSettings:
+def client_settings(options: ConfigurationOptions, tls: TlsOptions) -> ClientSettings:
     """How to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
     from bkctl.client.configuration import client_settings as of_values
     from bkctl.net.tls import TlsSettings, client_context
 
-    tls = None
-    if (tls_ca, tls_cert, tls_key) != (None, None, None):
-        tls = TlsSettings(trust_path=tls_ca, certificate_path=tls_cert, key_path=tls_key)
-    settings = of_values(_values(conf, given_keys(overrides), {}), os.environ, tls)
+    given = None
+    if tls != TlsOptions():
+        given = TlsSettings(trust_path=tls.tls_ca, certificate_path=tls.tls_cert, key_path=tls.tls_key)
+    settings = of_values(_values(options.conf, given_keys(options.override), {}), os.environ, given)
     if settings.net.tls is not None:
         client_context(settings.net.tls)  # its files are looked at before anything else
     return settings
@@ -166,20 +163,16 @@ def client_settings(
 
 @contextmanager
 def open_client(
-    conf: str | None,
-    overrides: list[str] | None,
-    metadata_uri: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
+    options: ConfigurationOptions,
+    tls: TlsOptions,
     choice: Callable[[MetadataStore], BookieChoice] | None = None,
 ) -> Iterator[BookKeeperSync]:
     """A client of the cluster of :func:`open_cluster`, with the settings of :func:`client_settings`."""
     from bkctl.client.sync import BookKeeperSync
 
-    settings = client_settings(conf, overrides, tls_ca, tls_cert, tls_key)
+    settings = client_settings(options, tls)
     with (
-        open_cluster(conf, overrides, metadata_uri) as store,
+        open_cluster(options) as store,
         BookKeeperSync(store, settings, choice=choice) as client,
     ):
         yield client

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import open_cluster
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
+from bkctl.commands.frame.options import LedgerMetadataOption
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
@@ -26,30 +27,29 @@ TrustDumpOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterWords:
-    """What a command line says of the cluster."""
+class KnownClusterOptions:
+    """Where it is written which ledgers exist: in a dump, or in a metadata store."""
 
-    dump: str | None = None
-    trust_dump: bool = False
-    conf: str | None = None
-    override: list[str] | None = None
-    metadata_uri: str | None = None
+    ledger_metadata: LedgerMetadataOption = None
+    trust_dump: TrustDumpOption = False
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def again(self, context: typer.Context) -> tuple[str, ...]:
         """Return the options with which another command asks the same, without what the environment says."""
-        if self.dump is not None:
-            return ("--ledger-metadata", self.dump)
-        words = [] if self.conf is None else ["--conf", self.conf]
-        for key in self.override or ():
-            words += ["-X", key]
-        from_line = context.get_parameter_source("metadata_uri")
-        if self.metadata_uri is not None and from_line is not None and from_line.name == "COMMANDLINE":
-            words += ["--metadata-uri", self.metadata_uri]
-        return tuple(words)
+        if self.ledger_metadata is not None:
+            return ("--ledger-metadata", self.ledger_metadata)
+        if _uri_is_on_the_line(context):
+            return self.cluster.words()
+        return replace(self.cluster, metadata_uri=None).words()
+
+
+def _uri_is_on_the_line(context: typer.Context) -> bool:
+    source = context.get_parameter_source("metadata_uri")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @contextmanager
-def known_cluster(context: typer.Context, words: ClusterWords) -> Iterator[Cluster]:
+def known_cluster(context: typer.Context, options: KnownClusterOptions) -> Iterator[Cluster]:
     """Open what the options name. A dump wins over BKCTL_METADATA_URI; without either nobody is asked.
 
     Raises UsageError when both are named on the command line, and what reading a dump or opening a store
@@ -57,19 +57,19 @@ def known_cluster(context: typer.Context, words: ClusterWords) -> Iterator[Clust
     """
     from bkctl.admin.ledgers.known_ledgers import DumpedCluster, NoCluster, StoredCluster
 
-    if words.dump is not None:
-        from_line = context.get_parameter_source("metadata_uri")
-        if words.conf or words.override or (from_line is not None and from_line.name == "COMMANDLINE"):
+    path, cluster = options.ledger_metadata, options.cluster
+    if path is not None:
+        if cluster.conf or cluster.override or _uri_is_on_the_line(context):
             raise UsageError("give a metadata store or --ledger-metadata, not both")
         from bkctl.scan.metadata_dump import load_metadata_dump
 
-        dump = load_metadata_dump(PosixFileSystem(), words.dump)
-        yield DumpedCluster(dump, name=words.dump, trusted=words.trust_dump)
+        dump = load_metadata_dump(PosixFileSystem(), path)
+        yield DumpedCluster(dump, name=path, trusted=options.trust_dump)
         return
-    if words.trust_dump:
+    if options.trust_dump:
         raise UsageError("--trust-dump is about a dump: give it with --ledger-metadata")
-    if words.metadata_uri or words.conf or words.override:
-        with open_cluster(words.conf, words.override, words.metadata_uri) as store:
+    if cluster.is_given:
+        with open_cluster(cluster) as store:
             yield StoredCluster(store.layout, store.ledgers)
         return
     yield NoCluster()

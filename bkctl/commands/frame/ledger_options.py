@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,28 +65,6 @@ StateOption = Annotated[
     list[StateName] | None,
     typer.Option("--state", metavar="STATE", help="Only OPEN, IN_RECOVERY or CLOSED ones; may be repeated."),
 ]
-OlderOption = Annotated[
-    int | None,
-    typer.Option(
-        "--older-than", metavar="TIME", parser=parse_duration_ms, help="Only those made before: 90s, 1h, 7d."
-    ),
-]
-NewerOption = Annotated[
-    int | None,
-    typer.Option("--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those made since."),
-]
-BookieOption = Annotated[
-    list[str] | None,
-    typer.Option("--bookie", metavar="ID", help="Only those with this bookie in an ensemble; repeatable."),
-]
-CustomOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--custom",
-        metavar="NAME[=VALUE]",
-        help="Only those with this custom metadata; all of them if repeated.",
-    ),
-]
 WatchOption = Annotated[
     int,
     typer.Option(
@@ -97,26 +76,57 @@ WatchOption = Annotated[
 ]
 
 
-def ledger_filter(
-    states: list[StateName] | None,
-    older_than_ms: int | None,
-    newer_than_ms: int | None,
-    bookies: list[str] | None,
-    custom: list[str] | None,
-) -> LedgerFilter:
-    """The conditions that the options give."""
-    from bkctl.clock import SystemClock
-    from bkctl.metadata.ledger_filter import LedgerFilter
-    from bkctl.types import LedgerState
+@dataclass(frozen=True, slots=True)
+class LedgerConditions:
+    """Which ledgers a command is about; each condition that is given has to hold."""
 
-    now_ms = SystemClock().time_ms()
-    return LedgerFilter(
-        states=frozenset(LedgerState(state.value) for state in states or ()),
-        created_before_ms=None if older_than_ms is None else now_ms - older_than_ms,
-        created_after_ms=None if newer_than_ms is None else now_ms - newer_than_ms,
-        bookies=frozenset(bookies or ()),
-        custom=tuple(_wanted_pair(text) for text in custom or ()),
-    )
+    older_than: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            parser=parse_duration_ms,
+            help="Only those made before: 90s, 1h, 7d.",
+        ),
+    ] = None
+    newer_than: Annotated[
+        int | None,
+        typer.Option("--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those made since."),
+    ] = None
+    bookie: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bookie", metavar="ID", help="Only those with this bookie in an ensemble; repeatable."
+        ),
+    ] = None
+    custom: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--custom",
+            metavar="NAME[=VALUE]",
+            help="Only those with this custom metadata; all of them if repeated.",
+        ),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is any condition."""
+        return any(each is not None for each in (self.older_than, self.newer_than, self.bookie, self.custom))
+
+    def as_filter(self, states: list[StateName] | None) -> LedgerFilter:
+        """Return the conditions, and the states, as what a listing takes."""
+        from bkctl.clock import SystemClock
+        from bkctl.metadata.ledger_filter import LedgerFilter
+        from bkctl.types import LedgerState
+
+        now_ms = SystemClock().time_ms()
+        return LedgerFilter(
+            states=frozenset(LedgerState(state.value) for state in states or ()),
+            created_before_ms=None if self.older_than is None else now_ms - self.older_than,
+            created_after_ms=None if self.newer_than is None else now_ms - self.newer_than,
+            bookies=frozenset(self.bookie or ()),
+            custom=tuple(_wanted_pair(text) for text in self.custom or ()),
+        )
 
 
 def _wanted_pair(text: str) -> tuple[str, bytes | None]:

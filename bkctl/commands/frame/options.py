@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -77,7 +78,8 @@ LedgerMetadataOption = Annotated[
     typer.Option(
         "--ledger-metadata",
         metavar="FILE",
-        help="A dump of the ledgers' metadata, for digest types and last entries.",
+        help="A dump of the ledgers' metadata ('bkctl metadata dump'): which ledgers there are, their digest "
+        "types and last entries.",
     ),
 ]
 
@@ -91,42 +93,47 @@ DigestsUriOption = Annotated[
     ),
 ]
 
-PasswordOption = Annotated[
-    str | None,
-    typer.Option(
-        "--password", metavar="TEXT", help="Ledger password; other users of this machine can see it in ps."
-    ),
-]
 
-PasswordFileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="File with the ledger password (mode 0600); one newline at its end is dropped.",
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class PasswordOptions:
+    """The password of ledgers: in one of three options, or in the environment."""
 
-PasswordHexOption = Annotated[
-    str | None, typer.Option("--password-hex", metavar="HEX", help="Ledger password as hexadecimal digits.")
-]
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password",
+            metavar="TEXT",
+            help="Ledger password; other users of this machine can see it in ps.",
+        ),
+    ] = field(default=None, repr=False)
+    password_file: Annotated[
+        str | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="File with the ledger password (mode 0600); one newline at its end is dropped.",
+        ),
+    ] = None
+    password_hex: Annotated[
+        str | None,
+        typer.Option("--password-hex", metavar="HEX", help="Ledger password as hexadecimal digits."),
+    ] = field(default=None, repr=False)
 
-
-def read_password(text: str | None, file: str | None, hexadecimal: str | None) -> bytes | None:
-    """The ledger password that the three options or the environment give, or None."""
-    if sum(given is not None for given in (text, file, hexadecimal)) > 1:
-        raise UsageError("give only one of --password, --password-file and --password-hex")
-    if hexadecimal is not None:
-        try:
-            return bytes.fromhex(hexadecimal)
-        except ValueError:
-            raise UsageError("--password-hex: not hexadecimal digits, two for each byte") from None
-    if file is not None:
-        content = _password_of(file)
-        return content.removesuffix(b"\n").removesuffix(b"\r")
-    if text is None:
-        text = os.environ.get(PASSWORD_VARIABLE)
-    return None if text is None else os.fsencode(text)
+    def read(self) -> bytes | None:
+        """Return the ledger password that the options or the environment give, or None."""
+        given = (self.password, self.password_file, self.password_hex)
+        if sum(each is not None for each in given) > 1:
+            raise UsageError("give only one of --password, --password-file and --password-hex")
+        if self.password_hex is not None:
+            try:
+                return bytes.fromhex(self.password_hex)
+            except ValueError:
+                raise UsageError("--password-hex: not hexadecimal digits, two for each byte") from None
+        if self.password_file is not None:
+            content = _password_of(self.password_file)
+            return content.removesuffix(b"\n").removesuffix(b"\r")
+        text = os.environ.get(PASSWORD_VARIABLE) if self.password is None else self.password
+        return None if text is None else os.fsencode(text)
 
 
 def _password_of(path: str) -> bytes:

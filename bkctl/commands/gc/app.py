@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
+from bkctl.commands.frame.cluster_options import ClusterOptions
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.known_cluster import ClusterWords, TrustDumpOption, known_cluster
-from bkctl.commands.frame.options import LogOption, OutputOption, noun_app, schema_option
+from bkctl.commands.frame.known_cluster import KnownClusterOptions, TrustDumpOption, known_cluster
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import LedgerMetadataOption, LogOption, OutputOption, noun_app
 from bkctl.commands.frame.output import Format, chosen_format, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.gc import online
@@ -54,15 +55,6 @@ _PathsArgument = Annotated[
 _UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="HTTP admin of a running bookie, instead of PATH."),
-]
-
-_DumpOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ledger-metadata",
-        metavar="FILE",
-        help="A dump of the ledgers' metadata ('bkctl metadata dump'), to tell deleted ledgers.",
-    ),
 ]
 
 _QuickOption = Annotated[
@@ -126,6 +118,7 @@ def noun() -> None:
 
 
 @app.command("explain")
+@takes(EXPLAIN_SCHEMA)
 def explain_command(
     context: typer.Context,
     paths: _PathsArgument = None,
@@ -134,13 +127,9 @@ def explain_command(
     minor: _MinorThresholdOption = 0.2,
     major: _MajorThresholdOption = 0.8,
     quick: _QuickOption = False,
-    ledger_metadata: _DumpOption = None,
-    trust_dump: TrustDumpOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    known: KnownClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(EXPLAIN_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] Say of each entry log what is alive in it, and why it stays or goes.
 
@@ -175,7 +164,7 @@ def explain_command(
     told = _Told()
     bytes_total = sum(space.bytes_total for space in spaces)
     with (
-        _cluster(context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)) as cluster,
+        _cluster(context, known) as cluster,
         progress("reading logs", bytes_total, streams_rows=True) as advance,
     ):
         rows = explain(
@@ -197,6 +186,7 @@ def explain_command(
 
 
 @app.command("plan")
+@takes(PLAN_SCHEMA)
 def plan_command(
     context: typer.Context,
     paths: _PathsArgument = None,
@@ -208,13 +198,9 @@ def plan_command(
         ),
     ] = None,
     quick: _QuickOption = False,
-    ledger_metadata: _DumpOption = None,
-    trust_dump: TrustDumpOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    known: KnownClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(PLAN_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [reads] What could be reclaimed at thresholds 0.1 to 0.9, and what it costs to copy.
 
@@ -240,7 +226,7 @@ def plan_command(
     filesystem, spaces = PosixFileSystem(), _spaces(paths)
     told = _Told()
     with (
-        _cluster(context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)) as cluster,
+        _cluster(context, known) as cluster,
         progress("reading logs", sum(space.bytes_total for space in spaces), streams_rows=True) as advance,
     ):
         every = plan(
@@ -253,6 +239,7 @@ def plan_command(
 
 
 @app.command("run")
+@takes(RUN_SCHEMA)
 def run_command(
     context: typer.Context,
     paths: _PathsArgument = None,
@@ -264,14 +251,12 @@ def run_command(
     scratch: _ScratchOption = None,
     major: _MajorOption = False,
     minor: _MinorOption = False,
-    ledger_metadata: _DumpOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    ledger_metadata: LedgerMetadataOption = None,
+    *,
+    store: ClusterOptions,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(RUN_SCHEMA)] = False,
 ) -> None:
     """[offline] [online] [writes] Remove logs without a live ledger; with --threshold compact others.
 
@@ -306,8 +291,8 @@ def run_command(
         raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
     if delete_ledgers and ledger_metadata and not trust_dump:
         raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
-    words = ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
-    with _cluster(context, words) as cluster:
+    known = KnownClusterOptions(ledger_metadata, trust_dump, store)
+    with _cluster(context, known) as cluster:
         if delete_ledgers and not (cluster.is_live or trust_dump):
             raise UsageError("--delete-ledgers needs --metadata-uri, which tells what was deleted")
         code = _run(
@@ -472,11 +457,11 @@ def _spaces(paths: list[str] | None) -> list[IndexSpace]:
 
 
 @contextmanager
-def _cluster(context: typer.Context, words: ClusterWords) -> Iterator[Cluster]:
+def _cluster(context: typer.Context, options: KnownClusterOptions) -> Iterator[Cluster]:
     """Who is asked which ledgers exist; it is said when nobody is."""
     from bkctl.admin.ledgers.known_ledgers import NoCluster
 
-    with known_cluster(context, words) as cluster:
+    with known_cluster(context, options) as cluster:
         if isinstance(cluster, NoCluster):
             sys.stderr.write(
                 "bkctl: no metadata store was named: every ledger that the index has counts as live\n"

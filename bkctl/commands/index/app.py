@@ -8,14 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.options import (
-    EntryOption,
-    LedgerOption,
-    OutputOption,
-    PathsArgument,
-    noun_app,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import EntryOption, LedgerOption, OutputOption, PathsArgument, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.frame.targets import paths_or_default, split_targets
@@ -65,12 +59,12 @@ class _Findings:
 
 
 @app.command("scan")
+@takes(LOCATION_SCHEMA)
 def scan_command(
     paths: PathsArgument,
     ledger: LedgerOption = None,
     entry: EntryOption = None,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LOCATION_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Every location in the index, in order of ledger and entry.
 
@@ -100,6 +94,7 @@ def _found(paths: list[str]) -> list[str]:
 
 
 @app.command("ledgers")
+@takes(LEDGERS_SCHEMA)
 def ledgers_command(
     paths: PathsArgument,
     every_row: Annotated[
@@ -107,7 +102,6 @@ def ledgers_command(
     ] = False,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LEDGERS_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Every ledger in the index: fenced, explicit LAC, limbo.
 
@@ -136,12 +130,12 @@ def ledgers_command(
 
 
 @app.command("get")
+@takes(LOCATION_SCHEMA)
 def get_command(
     targets: Annotated[
         list[str], typer.Argument(metavar="LEDGER ENTRY [PATH...]", help="The entry, and where to look.")
     ],
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LOCATION_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Where one entry is. Exit code 6 when the index has no such entry.
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
-from bkctl.commands.frame.known_cluster import ClusterWords, known_cluster
+from bkctl.commands.frame.cluster_options import ClusterOptions
+from bkctl.commands.frame.known_cluster import KnownClusterOptions, known_cluster
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
@@ -56,6 +57,7 @@ def register(app: typer.Typer) -> None:
     app.command("check")(check_command)
 
 
+@takes(CHECK_SCHEMA)
 def check_command(
     context: typer.Context,
     paths: PathsArgument,
@@ -64,9 +66,8 @@ def check_command(
         typer.Option("--digest", help="auto: an entry that fails its digest does not count as a copy."),
     ] = CheckDigest.AUTO,
     ledger_metadata: LedgerMetadataOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    store: ClusterOptions,
     memory: Annotated[
         int,
         typer.Option(
@@ -77,7 +78,6 @@ def check_command(
         ),
     ] = MEMORY_DEFAULT,  # type: ignore[assignment]
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(CHECK_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Check the index against the entry logs, and the logs against the index.
 
@@ -104,9 +104,9 @@ def check_command(
 
     filesystem = PosixFileSystem()
     spaces = index_spaces(filesystem, directories(filesystem, paths))
-    words = ClusterWords(ledger_metadata, False, conf, override, metadata_uri)
-    found = _Findings(words.again(context))
-    with known_cluster(context, words) as cluster:
+    known = KnownClusterOptions(ledger_metadata, cluster=store)
+    found = _Findings(known.again(context))
+    with known_cluster(context, known) as cluster:
         find = (lambda ledger: metadata_in(cluster, ledger)) if cluster.is_asked else None
         book = digest_book(filesystem, mode=digest.value, find=find)
         options = CheckOptions(book, None, memory, cluster)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.options import OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.index.databases import DATABASE, DIR, index_dirs, locked
@@ -28,12 +29,12 @@ COMPACT_SCHEMA: Schema = (
 )
 
 
+@takes(COMPACT_SCHEMA)
 def compact_command(
     paths: PathsArgument,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(COMPACT_SCHEMA)] = False,
 ) -> None:
     """[offline] [writes] Compact the index's databases: tombstones go, reads get fast again.
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.targets import paths_or_default, split_targets
 from bkctl.commands.index.databases import DIR, index_dirs, locked
@@ -22,6 +23,7 @@ LIMBO_SCHEMA: Schema = (
 )
 
 
+@takes(LIMBO_SCHEMA)
 def limbo_command(
     targets: Annotated[
         list[str], typer.Argument(metavar="LEDGER... [PATH...]", help="The ledgers, and where to look.")
@@ -30,7 +32,6 @@ def limbo_command(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LIMBO_SCHEMA)] = False,
 ) -> None:
     """[offline] [writes] Set or clear the limbo flag of ledgers: a missing entry is unknown, not absent.
 

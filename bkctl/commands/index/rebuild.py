@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.known_cluster import ClusterWords, TrustDumpOption, known_cluster
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathArgument, schema_option
+from bkctl.commands.frame.known_cluster import KnownClusterOptions, known_cluster
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathArgument
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
@@ -77,6 +77,7 @@ def register(app: typer.Typer) -> None:
     app.command("rebuild")(rebuild_command)
 
 
+@takes(REBUILD_SCHEMA)
 def rebuild_command(
     context: typer.Context,
     path: PathArgument,
@@ -85,11 +86,8 @@ def rebuild_command(
     everything: _All = False,
     memory: _Memory = "256M",  # type: ignore[assignment] # typer parses the default as well
     jobs: _Jobs = None,
-    ledger_metadata: LedgerMetadataOption = None,
-    trust_dump: TrustDumpOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    known: KnownClusterOptions,
     digest: _DigestMode = "auto",
     ledger_dir: _LedgerDirs = None,
     index_dir: _IndexDirs = None,
@@ -99,7 +97,6 @@ def rebuild_command(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(REBUILD_SCHEMA)] = False,
 ) -> None:
     """[offline] [writes] Build the index anew from entry logs (and journals), verify it, swap it in.
 
@@ -140,9 +137,7 @@ def rebuild_command(
     options = _options(
         locations or everything or not chosen, ledgers or everything or not chosen, memory, digest
     )
-    with known_cluster(
-        context, ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
-    ) as cluster:
+    with known_cluster(context, known) as cluster:
         options = with_cluster(PosixFileSystem(), options, cluster, [placement])
         if not dry_run:
             ask(f"rebuild the index of {', '.join(d.index_dir for d in placement.directories)}", yes=yes)

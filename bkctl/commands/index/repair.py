@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterConfOption, MetadataUriOption, OverrideOption
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.known_cluster import ClusterWords, TrustDumpOption, known_cluster
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.known_cluster import KnownClusterOptions, known_cluster
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.index.databases import DIR, index_dirs, locked
 from bkctl.vfs import PosixFileSystem
@@ -26,18 +26,15 @@ REPAIR_SCHEMA: Schema = (
 )
 
 
+@takes(REPAIR_SCHEMA)
 def repair_command(
     context: typer.Context,
     paths: PathsArgument,
-    ledger_metadata: LedgerMetadataOption = None,
-    trust_dump: TrustDumpOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    known: KnownClusterOptions,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(REPAIR_SCHEMA)] = False,
 ) -> None:
     """[offline] [writes] Replace the 16-byte rows that Java's ledger index rebuild wrote by 8-byte rows.
 
@@ -61,19 +58,18 @@ def repair_command(
 
     filesystem = PosixFileSystem()
     dirs = index_dirs(paths)
-    words = ClusterWords(ledger_metadata, trust_dump, conf, override, metadata_uri)
-    with known_cluster(context, words) as cluster:
-        known = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
+    with known_cluster(context, known) as cluster:
+        ledgers = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
         if dry_run:
-            plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
+            plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
             _write_repairs(plans, output)
         else:
             with locked(dirs):
-                plans = [plan_repair(filesystem, directory, known[directory]) for directory in dirs]
+                plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 changes = sum(plan.changes for plan in plans)
                 if changes:
                     ask(f"replace {changes} rows with 16-byte keys in {_counted(dirs)}", yes=yes)
-                    plans = [repair(filesystem, directory, known[directory]) for directory in dirs]
+                    plans = [repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 _write_repairs(plans, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
 

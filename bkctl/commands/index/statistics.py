@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.options import OutputOption, PathsArgument, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.index.databases import DATABASE, DIR, index_dirs
@@ -64,6 +65,7 @@ LEDGERS_SCHEMA: Schema = (
 _STATS_SCHEMA: Schema = (*STORES_SCHEMA, *(key for key in LEDGERS_SCHEMA if key.key not in ("dir", "bytes")))
 
 
+@takes(_STATS_SCHEMA)
 def stats_command(
     paths: PathsArgument,
     ledgers: Annotated[
@@ -80,7 +82,6 @@ def stats_command(
         Measure, typer.Option("--by", metavar="entries|data", help="What --top measures ledgers by.")
     ] = Measure.ENTRIES,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(_STATS_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] Rows, files, levels, bytes and tombstones of the index's databases.
 

@@ -6,23 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
-from bkctl.commands.frame.ledger_options import (
-    BookieOption,
-    CustomOption,
-    LedgersArgument,
-    NewerOption,
-    OlderOption,
-    StateOption,
-    ledger_filter,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
+from bkctl.commands.frame.ledger_options import LedgerConditions, LedgersArgument, StateOption
 from bkctl.commands.frame.ledger_rows import LEDGER_KEYS, SECRET_KEY, ledger_row
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.ledger import create, delete, doctor, fence, read, recover, restore, tail, write
@@ -46,17 +34,13 @@ def noun() -> None:
 
 
 @app.command("list")
+@takes(LEDGER_KEYS)
 def list_command(
     state: StateOption = None,
-    older_than: OlderOption = None,
-    newer_than: NewerOption = None,
-    bookie: BookieOption = None,
-    custom: CustomOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    conditions: LedgerConditions,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LEDGER_KEYS)] = False,
 ) -> None:
     """[online] [reads] List the cluster's ledgers, ascending; complete, or it fails.
 
@@ -70,9 +54,9 @@ def list_command(
 
       bkctl ledger list --bookie bookie-3:3181 --custom application=pulsar
     """
-    wanted = ledger_filter(state, older_than, newer_than, bookie, custom)
+    wanted = conditions.as_filter(state)
     with (
-        open_cluster(conf, override, metadata_uri) as store,
+        open_cluster(cluster) as store,
         progress("listing", counts="ledgers", streams_rows=True) as advance,
     ):
         listing = LedgerListing(store, wanted, advance)
@@ -83,14 +67,13 @@ def list_command(
 
 
 @app.command("show")
+@takes(SHOW_SCHEMA)
 def show_command(
     ledgers: LedgersArgument,
     show_secrets: SecretsOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Show the metadata of ledgers. Exit code 6 when there is no such ledger.
 
@@ -100,7 +83,7 @@ def show_command(
 
       bkctl ledger show 42 43 -o json
     """
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         rows = (_row(found, secrets=show_secrets) for found in map(store.ledgers.read_ledger, ledgers))
         if len(ledgers) == 1:
             write_one(next(rows), SHOW_SCHEMA, output)

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.ledger_options import LedgersArgument
-from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 
@@ -32,6 +28,7 @@ DELETE_SCHEMA: Schema = (
 )
 
 
+@takes(DELETE_SCHEMA)
 def delete_command(
     ledgers: LedgersArgument,
     undo_file: Annotated[
@@ -40,11 +37,9 @@ def delete_command(
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(DELETE_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Delete ledgers: their metadata now, their entries when bookies next collect garbage.
 
@@ -60,7 +55,7 @@ def delete_command(
     from bkctl.admin.ledgers.ledger_deletion import write_undo_file
     from bkctl.clock import SystemClock
 
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         found = [store.ledgers.read_ledger(ledger) for ledger in dict.fromkeys(ledgers)]
         if dry_run:
             write_rows((_row(one, None, deleted=False) for one in found), DELETE_SCHEMA, output)

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.ledger_options import LedgerArgument, WatchOption
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_one
 
 DOCTOR_SCHEMA: Schema = (
@@ -55,20 +39,15 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor_command)
 
 
+@takes(DOCTOR_SCHEMA)
 def doctor_command(
     ledger: LedgerArgument,
     watch: WatchOption = "2s",  # type: ignore[assignment]
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(DOCTOR_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Say why a ledger does not open, and what to run next. Changes and fences nothing.
 
@@ -84,8 +63,8 @@ def doctor_command(
     """
     from bkctl.admin.ledgers.ledger_doctor import examine_ledger
 
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+    secret = password.read()
+    with open_client(cluster, tls) as client:
         found = client.call(examine_ledger(client.client, ledger, password=secret, watch_s=watch / 1000))
     write_one(found, DOCTOR_SCHEMA, output)
     if not found.verdict.is_well:

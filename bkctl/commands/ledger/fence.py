@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.ledger_options import LedgerArgument
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_one
 from bkctl.commands.ledger.recover import REPLICAS
 
@@ -36,19 +20,14 @@ FENCE_SCHEMA: Schema = (
 )
 
 
+@takes(FENCE_SCHEMA)
 def fence_command(
     ledger: LedgerArgument,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(FENCE_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Fence a ledger on every bookie of its last ensemble that answers, without closing it.
 
@@ -60,8 +39,8 @@ def fence_command(
     """
     from bkctl.admin.ledgers.ledger_recovery import fence_ledger
 
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+    secret = password.read()
+    with open_client(cluster, tls) as client:
         facts = client.call(fence_ledger(client.client, ledger, password=secret))
     write_one(facts, FENCE_SCHEMA, output)
     if not facts.covered:

@@ -7,26 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.entry_options import Payload
 from bkctl.commands.frame.ledger_options import LedgerArgument
-from bkctl.commands.frame.options import (
-    EntryOption,
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import EntryOption, OutputOption, PasswordOptions
 from bkctl.commands.frame.output import write_rows
 from bkctl.commands.frame.progress import Advance, progress
 from bkctl.commands.ledger.entries import READ_SCHEMA, PayloadFormOption, entry_rows
@@ -37,6 +22,7 @@ if TYPE_CHECKING:
     from bkctl.client.sync import LedgerReader
 
 
+@takes(READ_SCHEMA)
 def read_command(
     ledger: LedgerArgument,
     entry: EntryOption = None,
@@ -44,17 +30,11 @@ def read_command(
     unconfirmed: Annotated[
         bool, typer.Option("--unconfirmed", help="Also entries that are not confirmed; they may vanish.")
     ] = False,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(READ_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Read entries of a ledger, digests checked; its writer, if there is one, is left alone.
 
@@ -67,8 +47,8 @@ def read_command(
 
       bkctl ledger read 42 --entry 100-199 --payload text
     """
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+    secret = password.read()
+    with open_client(cluster, tls) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first, last, missing = 0, reader.last_add_confirmed, None
         if entry is not None:

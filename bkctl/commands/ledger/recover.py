@@ -8,34 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import (
-    BookieOption,
-    CustomOption,
-    NewerOption,
-    OlderOption,
-    StateName,
-    WatchOption,
-    ledger_filter,
-    parse_ledger_id,
-)
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.ledger_options import LedgerConditions, StateName, WatchOption, parse_ledger_id
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, as_row, write_one, write_rows
 from bkctl.commands.frame.progress import Advance, progress
 from bkctl.commands.ledger.listing import LedgerListing
@@ -70,6 +47,7 @@ RECOVER_SCHEMA: Schema = (
 )
 
 
+@takes(RECOVER_SCHEMA)
 def recover_command(
     ledgers: Annotated[
         list[int] | None,
@@ -78,10 +56,8 @@ def recover_command(
     all_open: Annotated[
         bool, typer.Option("--all-open", help="All ledgers that are OPEN or IN_RECOVERY, of those below.")
     ] = False,
-    older_than: OlderOption = None,
-    newer_than: NewerOption = None,
-    bookie: BookieOption = None,
-    custom: CustomOption = None,
+    *,
+    conditions: LedgerConditions,
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Ledgers recovered at once.")
     ] = 8,
@@ -94,17 +70,10 @@ def recover_command(
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(RECOVER_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Recover ledgers whose writer is gone, and close them where the protocol says.
 
@@ -126,13 +95,12 @@ def recover_command(
 
       bkctl ledger recover --all-open --older-than 1h --yes
     """
-    conditions = (older_than, newer_than, bookie, custom)
     _check(ledgers, conditions, concurrency, all_open=all_open, stop_writers=stop_writers)
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+    secret = password.read()
+    with open_client(cluster, tls) as client:
         run = _Run(client, concurrency, secret, watch / 1000, dry_run)
         if all_open:
-            wanted = ledger_filter([StateName.OPEN, StateName.IN_RECOVERY], *conditions)
+            wanted = conditions.as_filter([StateName.OPEN, StateName.IN_RECOVERY])
             _recover_all_open(run, wanted, output, yes=yes, stop_writers=stop_writers)
         else:
             _recover_named(run, ledgers or [], output, yes=yes)
@@ -140,7 +108,7 @@ def recover_command(
 
 def _check(
     ledgers: list[int] | None,
-    conditions: tuple[object, ...],
+    conditions: LedgerConditions,
     concurrency: int,
     *,
     all_open: bool,
@@ -148,7 +116,7 @@ def _check(
 ) -> None:
     if all_open == bool(ledgers):
         raise UsageError("name ledgers, or give --all-open (with --older-than, --bookie, --custom)")
-    if not all_open and any(condition is not None for condition in conditions):
+    if not all_open and conditions.is_given:
         raise UsageError("--older-than, --newer-than, --bookie and --custom go with --all-open")
     if stop_writers and not all_open:
         raise UsageError("--stop-writers goes with --all-open; for ledgers that are named --yes says it")

@@ -6,15 +6,11 @@ from typing import Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.confirmation import YesOption, ask
 from bkctl.commands.frame.ledger_options import parse_ledger_id
-from bkctl.commands.frame.options import OutputOption, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import RefusedError
 
@@ -25,6 +21,7 @@ RESTORE_SCHEMA: Schema = (
 )
 
 
+@takes(RESTORE_SCHEMA)
 def restore_command(
     file: Annotated[
         str,
@@ -35,11 +32,9 @@ def restore_command(
         typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Only this one; repeatable."),
     ] = None,
     yes: YesOption = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(RESTORE_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Give deleted ledgers their metadata back, byte for byte, from an undo file.
 
@@ -65,7 +60,7 @@ def restore_command(
             yes=yes,
             has_dry_run=False,
         )
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         done = restore_ledgers(store, dump, ledger)
     rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)
     write_rows(rows, RESTORE_SCHEMA, output)

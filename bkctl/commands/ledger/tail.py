@@ -6,30 +6,17 @@ from typing import Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.entry_options import Payload
 from bkctl.commands.frame.ledger_options import LedgerArgument
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Format, row_line, write_lines, write_rows
 from bkctl.commands.ledger.entries import READ_SCHEMA, PayloadFormOption, entry_rows
 from bkctl.errors import UsageError
 
 
+@takes(READ_SCHEMA)
 def tail_command(
     ledger: LedgerArgument,
     entries: Annotated[
@@ -39,17 +26,11 @@ def tail_command(
         int | None, typer.Option("--from", metavar="ENTRY", help="Begin at this entry instead.")
     ] = None,
     payload: PayloadFormOption = Payload.BASE64,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(READ_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Print entries as they are confirmed, until the ledger is closed or Ctrl-C.
 
@@ -64,8 +45,8 @@ def tail_command(
     """
     if entries < 0 or (start is not None and start < 0):
         raise UsageError("--entries and --from: 0 or more")
-    secret = read_password(password, password_file, password_hex)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key) as client:
+    secret = password.read()
+    with open_client(cluster, tls) as client:
         reader = client.open_without_recovery(ledger, password=secret)
         first = max(0, reader.last_add_confirmed - entries + 1) if start is None else start
         rows = entry_rows(reader.tail(first), payload)

@@ -8,38 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    open_client,
-)
-from bkctl.commands.frame.ledger_options import NewDigest
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_one
 from bkctl.commands.frame.progress import Advance, progress
-from bkctl.commands.ledger.new_ledger import (
-    AckQuorumOption,
-    DigestOption,
-    EnsembleOption,
-    NewCustomOption,
-    NewIdOption,
-    RackScriptOption,
-    RacksOption,
-    WriteQuorumOption,
-    bookie_choice,
-    created,
-)
+from bkctl.commands.ledger.new_ledger import NewLedgerOptions
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 
@@ -59,6 +33,7 @@ WRITE_SCHEMA: Schema = (
 _READ_BYTES = 64 << 10
 
 
+@takes(WRITE_SCHEMA)
 def write_command(
     chunk: Annotated[
         int | None,
@@ -69,25 +44,12 @@ def write_command(
             help="Entries of this size instead of one a line.",
         ),
     ] = None,
-    ensemble: EnsembleOption = 3,
-    write_quorum: WriteQuorumOption = None,
-    ack_quorum: AckQuorumOption = None,
-    digest: DigestOption = NewDigest.CRC32C,
-    custom: NewCustomOption = None,
-    ledger: NewIdOption = None,
-    racks: RacksOption = None,
-    rack_script: RackScriptOption = None,
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
+    *,
+    new: NewLedgerOptions,
+    password: PasswordOptions,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(WRITE_SCHEMA)] = False,
 ) -> None:
     """[online] [writes] Write standard input into a new ledger, an entry a line, and close it.
 
@@ -100,15 +62,15 @@ def write_command(
 
       bkctl ledger write --chunk 64K < data.bin
     """
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     if chunk is not None and chunk < 1:
         raise typer.BadParameter("at least 1 byte", param_hint="--chunk")
-    choice = bookie_choice(racks, rack_script)
-    with open_client(conf, override, metadata_uri, tls_ca, tls_cert, tls_key, choice) as client:
+    choice = new.bookie_choice()
+    with open_client(cluster, tls, choice) as client:
         entry_bytes_max = client.client.settings.net.frame_bytes_max
         if chunk is not None and chunk > entry_bytes_max:
             raise UsageError(f"--chunk: no frame holds an entry of {chunk} bytes, {entry_bytes_max} at most")
-        made = created(client, ensemble, write_quorum, ack_quorum, digest, custom, ledger, secret)
+        made = new.make(client, secret)
         typer.echo(f"bkctl: writing ledger {made.ledger}", err=True)
         with made, progress(f"ledger {made.ledger}") as advance:
             stream = cast("BufferedIOBase", sys.stdin.buffer)

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.ledger_rows import ledger_row
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one
 from bkctl.errors import CorruptionError, UsageError
 
@@ -62,6 +58,7 @@ def noun() -> None:
 
 
 @app.command("dump")
+@takes(DUMP_SCHEMA)
 def dump_command(
     out: Annotated[
         str | None,
@@ -70,11 +67,9 @@ def dump_command(
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Write to stdout, ledger passwords included.")
     ] = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(DUMP_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Write every node below the ledgers root to one JSON file.
 
@@ -94,7 +89,7 @@ def dump_command(
 
     if (out is None) == (not show_secrets):
         raise UsageError("give either --out FILE, or --show-secrets for stdout: ledger passwords are in it")
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         dump = cluster_dump(store, SystemClock())
         if out is None:
             write_dump(dump, sys.stdout.write)
@@ -106,6 +101,7 @@ def dump_command(
 
 
 @app.command("show")
+@takes(SHOW_SCHEMA)
 def show_command(
     path: Annotated[
         str | None,
@@ -114,11 +110,9 @@ def show_command(
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Print the node's bytes as well, passwords included.")
     ] = False,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SHOW_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Show the cluster that a metadata URI names, or one node, decoded.
 
@@ -136,7 +130,7 @@ def show_command(
 
       bkctl metadata show underreplication -o json | jq .value.ledgers
     """
-    with open_cluster(conf, override, metadata_uri) as store:
+    with open_cluster(cluster) as store:
         row = _cluster(store) if path is None else _shown(store, path, secrets=show_secrets)
     write_one(row, SHOW_SCHEMA, output)
 

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption
-from bkctl.commands.frame.options import (
-    OutputOption,
-    PasswordFileOption,
-    PasswordHexOption,
-    PasswordOption,
-    noun_app,
-    read_password,
-    schema_option,
-)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.pipeline.options import Chosen, EngineName, open_engine
@@ -169,10 +162,8 @@ def noun() -> None:
 
 
 @app.command("list")
-def list_command(
-    output: OutputOption = None,
-    schema: Annotated[bool, schema_option(LIST_SCHEMA)] = False,
-) -> None:
+@takes(LIST_SCHEMA)
+def list_command(output: OutputOption = None) -> None:
     """[offline] [reads] The jobs: what each tells, needs, reads and writes.
 
     Examples:
@@ -211,6 +202,7 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 
 @app.command("run")
+@takes(RUN_SCHEMA)
 def run_command(
     name: _Name,
     paths: _Paths,
@@ -228,16 +220,14 @@ def run_command(
     entries: _Entries = False,
     bookie: _Bookie = None,
     digest: _Digest = "auto",
-    password: PasswordOption = None,
-    password_file: PasswordFileOption = None,
-    password_hex: PasswordHexOption = None,
+    *,
+    password: PasswordOptions,
     jobs: _Jobs = None,
     memory: _Memory = "2GiB",  # type: ignore[assignment] # typer parses the default as well
     accept_loss: _AcceptLoss = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(RUN_SCHEMA)] = False,
 ) -> None:
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
@@ -262,7 +252,7 @@ def run_command(
     from bkctl.pipeline.job import REBUILD_NAME
 
     need("bkctl pipeline run", "pyarrow", "duckdb")
-    secret = read_password(password, password_file, password_hex)
+    secret = password.read()
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
     chosen = Chosen(*where, digest, secret, bookie, jobs, memory)
     parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import (
-    ClusterConfOption,
-    MetadataUriOption,
-    OverrideOption,
-    open_cluster,
-)
+from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.ledger_options import parse_duration_ms
-from bkctl.commands.frame.options import OutputOption, noun_app, schema_option
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Format, chosen_format, write_one, write_rows
 from bkctl.commands.top.keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.config.byte_size import parse_byte_size
@@ -78,12 +74,12 @@ AsciiOption = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII char
 
 
 @app.command()
+@takes(SAMPLE_SCHEMA)
 def top_command(
     ctx: typer.Context,
     url: UrlOption = None,
-    conf: ClusterConfOption = None,
-    override: OverrideOption = None,
-    metadata_uri: MetadataUriOption = None,
+    *,
+    cluster: ClusterOptions,
     metrics_port: MetricsPortOption = None,
     interval: IntervalOption = "1s",  # type: ignore[assignment]
     once: OnceOption = False,
@@ -93,7 +89,6 @@ def top_command(
     no_color: NoColorOption = False,
     ascii_only: AsciiOption = False,
     output: OutputOption = None,
-    schema: Annotated[bool, schema_option(SAMPLE_SCHEMA)] = False,
 ) -> None:
     """[online] [reads] Watch bookies live: every queue, cache and disk, and what holds each bookie back.
 
@@ -123,9 +118,7 @@ def top_command(
             source = _recording(replay)
         else:
             registered = not url or _says_which_cluster(ctx)
-            source = _live(
-                stack, url or [], conf, override, metadata_uri, metrics_port, registered=registered
-            )
+            source = _live(stack, url or [], cluster, metrics_port, registered=registered)
         if record is not None:
             source = _recorded(source, record, record_max)
         if stream:
@@ -190,9 +183,7 @@ def _recorded(source: SampleSource, path: str, bytes_max: int) -> SampleSource:
 def _live(
     stack: contextlib.ExitStack,
     urls: list[str],
-    conf: str | None,
-    override: list[str] | None,
-    metadata_uri: str | None,
+    cluster: ClusterOptions,
     metrics_port: int | None,
     *,
     registered: bool,
@@ -205,7 +196,7 @@ def _live(
     title = ", ".join(target.name for target in targets)
     if not registered:
         return LiveBookies(title, targets)
-    store = stack.enter_context(open_cluster(conf, override, metadata_uri))
+    store = stack.enter_context(open_cluster(cluster))
     return LiveBookies(
         ", ".join(filter(None, (store.uri, title))), targets, partial(cluster_targets, store, metrics_port)
     )
