@@ -36,6 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("BKCTL_CORPORA", str(REPOSITORY.parent / "shared" / "corpora")),
         help="directory of the full corpora (NAME.tar.xz); tests that need them are skipped without it",
     )
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write into tests/transcripts what the commands say now, for review",
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
