@@ -10,7 +10,7 @@ from bkctl.net.errors import RequestTimeoutError
 from bkctl.protocol.messages import ReadRequest
 from bkctl.types import ResultCode
 from tests.support.manual_clock import ManualClock
-from tests.unit.client_driver.test_driver import Scripted, driver_with
+from tests.unit.client.test_driver import Scripted, driver_with
 
 
 def test_a_bookie_is_slow_while_a_request_waits_and_nothing_is_answered() -> None:
