@@ -30,6 +30,7 @@ from bkctl.metadata.api import MetadataStore, Subscription
 from bkctl.replication.auditor_office import NotElectedError, Office
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorCounts, AuditorStatus, Counter, Measure
+from bkctl.replication.bookie_audits import RETRY_S, BookieAudits
 from bkctl.replication.bookie_check import check_bookies
 from bkctl.replication.ledger_check import LedgerCheck, MachineRunner
 from bkctl.replication.lost_bookies import LostBookies
@@ -38,9 +39,6 @@ from bkctl.replication.replicas_check import ReplicasCheck
 from bkctl.replication.waiting import Wait, wait_for_event
 
 _LOG = logging.getLogger(__name__)
-
-#: How soon a store that did not answer is asked again.
-_RETRY_S = 1.0
 
 #: How often the time stamp of a check is looked at.
 _TIME_STAMP_S = 60.0
@@ -212,7 +210,8 @@ class Auditor:
             self._office, self._lost = office, lost
             _LOG.info("%s is the auditor", self._bookie)
             watches += await self._in_thread(partial(self._watch, office))
-            tasks.append(asyncio.create_task(self._watch_bookies(office, lost, version)))
+            audits = BookieAudits(office, lost, version, self._wake, lambda: self._audit(office), self._note)
+            tasks.append(asyncio.create_task(audits.run()))
             tasks += [asyncio.create_task(self._check_now_and_then(office, check)) for check in self._checks]
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
@@ -221,7 +220,7 @@ class Auditor:
             self._note(error)
         except ConnectionFailedError as error:
             self._note(error)
-            await self._pause(_RETRY_S)
+            await self._pause(RETRY_S)
         finally:
             self._office = self._lost = None
             for task in tasks:
@@ -272,64 +271,9 @@ class Auditor:
             office.enabled.clear()
         self._wake.set()
 
-    # --- bookies that are gone ------------------------------------------------------------------------------
-
-    async def _watch_bookies(self, office: Office, lost: LostBookies, version: int) -> None:
-        """Audit when bookies are lost, when somebody asks for it, and from time to time."""
-        interval_s = self._settings.bookie_check_interval_s
-        check_at_s: float | None = self._clock.monotonic()
-        while True:
-            self._wake.clear()
-            try:
-                if not office.enabled.is_set():
-                    await office.until_enabled()
-                    lost.begin_anew()
-                version = await self._look(office, lost, version)
-                now_s = self._clock.monotonic()
-                is_due = check_at_s is not None and now_s >= check_at_s and lost.due_s is None
-                if lost.time_is(now_s) or is_due:
-                    await self._audit(office, lost)
-                    if is_due:
-                        check_at_s = now_s + interval_s if interval_s else None
-                    continue
-            except NotElectedError:
-                raise
-            except BkctlError as error:
-                self._note(error)
-                await self._pause(_RETRY_S)
-                continue
-            times = [lost.due_s, check_at_s if lost.due_s is None else None]
-            wanted = [at_s for at_s in times if at_s is not None]
-            await self._wait(self._wake, min(wanted) - now_s if wanted else None)
-
-    async def _look(self, office: Office, lost: LostBookies, version: int) -> int:
-        """Tell ``lost`` what there is to know; return how often the delay was written by now."""
-        up = await office.up()
-        written = await office.in_thread(self._store.underreplication.lost_bookie_recovery_delay_written)
-        now_s = self._clock.monotonic()
-        before = (lost.delayed, lost.cancelled)
-        lost.bookies_are(up, now_s)
-        if written is not None and written[1] != version:
-            version = written[1]
-            lost.delay_written(written[0], now_s)
-        lost.time_is(now_s)
-        self._counts.add(Counter.AUDITS_DELAYED, lost.delayed - before[0])
-        self._counts.add(Counter.DELAYED_AUDITS_CANCELLED, lost.cancelled - before[1])
-        office.is_audit_pending, office.gone = lost.is_pending, lost.gone
-        return version
-
-    async def _audit(self, office: Office, lost: LostBookies) -> None:
-        gone = lost.begin_audit()
-        if gone:
-            _LOG.warning("bookies are lost, their ledgers are marked: %s", ", ".join(sorted(gone)))
-        try:
-            with self._measured("bookies", Measure.BOOKIE_CHECK_TIME):
-                await check_bookies(office)
-        except BaseException:
-            lost.audit_failed()
-            raise
-        lost.audited()
-        office.is_audit_pending, office.gone = lost.is_pending, lost.gone
+    async def _audit(self, office: Office) -> None:
+        with self._measured("bookies", Measure.BOOKIE_CHECK_TIME):
+            await check_bookies(office)
 
     # --- checks of all ledgers ------------------------------------------------------------------------------
 

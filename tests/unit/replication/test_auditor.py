@@ -239,6 +239,31 @@ class HeldUp:
         patch.setattr(running.store.ledgers, "ledgers", held)
 
 
+def test_who_goes_while_another_ones_ledgers_are_marked_has_its_delay_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            held = HeldUp(running, monkeypatch)
+            cluster.go(A)
+            await eventually(lambda: running.auditor.status().gone == {A})
+            await running.time.pass_by(DELAY_S)
+            await eventually(held.stands.is_set)
+            cluster.go(B)
+            await eventually(lambda: running.auditor.status().gone == {B})
+            await running.time.pass_by(DELAY_S - 1)
+            assert running.auditor.status().audit_in_s == 1
+            held.goes_on.set()
+            await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
+            await running.time.pass_by(1)
+            await running.audited(3)
+            assert cluster.marks() == {1: (A, B)}
+
+    asyncio.run(scenario())
+
+
 def test_an_auditor_that_was_stopped_past_its_session_marks_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

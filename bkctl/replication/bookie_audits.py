@@ -1,0 +1,124 @@
+"""An elected auditor's watch over bookies: it audits them when some are lost, and from time to time.
+
+Who comes and goes is noticed while an audit runs, too, so that each bookie's delay begins when it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from bkctl.errors import BkctlError
+from bkctl.replication.auditor_office import NotElectedError, Office
+from bkctl.replication.auditor_status import Counter
+from bkctl.replication.lost_bookies import LostBookies
+
+_LOG = logging.getLogger(__name__)
+
+#: How soon a store that did not answer is asked again.
+RETRY_S = 1.0
+
+
+class BookieAudits:
+    """The watch. ``check`` audits all bookies once, ``failed`` is told what held it up.
+
+    ``version`` is how often the delay was written when ``lost`` was made. ``wake`` is set when bookies, the
+    delay or the switch may have changed.
+    """
+
+    def __init__(
+        self,
+        office: Office,
+        lost: LostBookies,
+        version: int,
+        wake: asyncio.Event,
+        check: Callable[[], Awaitable[object]],
+        failed: Callable[[BkctlError], None],
+    ) -> None:
+        self._office = office
+        self._lost = lost
+        self._version = version
+        self._wake = wake
+        self._check = check
+        self._failed = failed
+        self._audit: asyncio.Task[None] | None = None
+        #: When all bookies are audited without a reason; at first at once.
+        self._check_at_s: float | None = office.clock.monotonic()
+
+    async def run(self) -> None:
+        """Watch until cancelled. Raises NotElectedError."""
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._go_on()
+                except NotElectedError:
+                    raise
+                except BkctlError as error:
+                    self._failed(error)
+                    await self._office.pause(RETRY_S)
+                    continue
+                await self._office.wait(self._wake, self._seconds_left())
+        finally:
+            if self._audit is not None:
+                self._audit.cancel()
+                await asyncio.gather(self._audit, return_exceptions=True)
+
+    async def _go_on(self) -> None:
+        office, lost = self._office, self._lost
+        if self._audit is not None and self._audit.done():
+            ended, self._audit = self._audit, None
+            ended.result()
+        if not office.enabled.is_set():
+            await office.until_enabled()
+            lost.begin_anew()
+        await self._look()
+        now_s = office.clock.monotonic()
+        is_due = self._check_at_s is not None and now_s >= self._check_at_s and lost.due_s is None
+        if self._audit is None and (lost.time_is(now_s) or is_due):
+            interval_s = office.settings.bookie_check_interval_s
+            self._check_at_s = now_s + interval_s if interval_s else None
+            self._audit = asyncio.create_task(self._audit_bookies())
+            self._audit.add_done_callback(lambda _: self._wake.set())
+
+    def _seconds_left(self) -> float | None:
+        """Return how long nothing is to be done, unless something happens."""
+        times = [self._lost.due_s]
+        if self._audit is None and self._lost.due_s is None:
+            times.append(self._check_at_s)
+        wanted = [at_s for at_s in times if at_s is not None]
+        return min(wanted) - self._office.clock.monotonic() if wanted else None
+
+    async def _look(self) -> None:
+        """Tell ``lost`` what there is to know."""
+        office, lost = self._office, self._lost
+        up = await office.up()
+        written = await office.in_thread(office.store.underreplication.lost_bookie_recovery_delay_written)
+        now_s = office.clock.monotonic()
+        before = (lost.delayed, lost.cancelled)
+        lost.bookies_are(up, now_s)
+        if written is not None and written[1] != self._version:
+            self._version = written[1]
+            lost.delay_written(written[0], now_s)
+        lost.time_is(now_s)
+        office.counts.add(Counter.AUDITS_DELAYED, lost.delayed - before[0])
+        office.counts.add(Counter.DELAYED_AUDITS_CANCELLED, lost.cancelled - before[1])
+        self._tell_the_others()
+
+    def _tell_the_others(self) -> None:
+        self._office.is_audit_pending = self._lost.is_pending
+        self._office.gone = self._lost.gone
+
+    async def _audit_bookies(self) -> None:
+        gone = self._lost.begin_audit()
+        if gone:
+            _LOG.warning("bookies are lost, their ledgers are marked: %s", ", ".join(sorted(gone)))
+        try:
+            await self._check()
+        except BaseException:
+            self._lost.audit_failed()
+            raise
+        finally:
+            self._tell_the_others()
+        self._lost.audited()
