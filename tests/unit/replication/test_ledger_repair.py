@@ -1,0 +1,329 @@
+"""The order of the work on one ledger: what is copied, when it is recovered, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from bkctl.client.errors import ClientError, NoSuchEntryError, NoSuchLedgerError, RecoveryFailedError
+from bkctl.client.machine import Machine
+from bkctl.client.ops.metadata_update import closed
+from bkctl.client.ops.read_lac import LacResult, ReadLacMachine
+from bkctl.client.ops.recovery import RecoveryMachine
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
+from bkctl.metadata.api import NoClusterError, RegisteredBookies, StoredLedger
+from bkctl.replication.errors import LockLostError
+from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect, FragmentCheckMachine
+from bkctl.replication.fragment_copy import (
+    CopyFailure,
+    CopyResult,
+    FailedIndex,
+    FragmentCopyMachine,
+    replaced_in_segment,
+)
+from bkctl.replication.ledger_repair import LedgerRepair, RepairSettings
+from bkctl.replication.rate import ByteRate
+from bkctl.replication.verdict import Verdict, VerdictKind
+from bkctl.types import LedgerState
+from tests.support.machine_rig import LEDGER, metadata
+from tests.support.manual_clock import ManualClock
+
+_Value = TypeVar("_Value")
+
+CLOSED = metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=9)
+OPEN = metadata(3, 3, 2)
+
+
+@dataclass
+class World:
+    """Steps whose machines end as the test says. What is not registered is bad; the rest is in ``bad``."""
+
+    found: LedgerMetadata | BkctlError
+    writable: str = "abcd"
+    read_only: str = ""
+    lac: int | ClientError = -1
+    bad: dict[int, Defect] = field(default_factory=dict)
+    #: Outcomes of copies, one after the other; without any the copy succeeds.
+    copies: list[CopyFailure] = field(default_factory=list)
+    recovery: ClientError | None = None
+    during_grace: Callable[[World], None] = field(default=lambda world: None)
+    done: list[str] = field(default_factory=list)
+    excluded: list[frozenset[str]] = field(default_factory=list)
+    version: int = 0
+    lock_is_held: bool = True
+
+    async def run(self, machine: Machine) -> object:
+        assert isinstance(self.found, LedgerMetadata)
+        if isinstance(machine, ReadLacMachine):
+            if isinstance(self.lac, ClientError):
+                raise self.lac
+            return LacResult(self.lac, 0, ())
+        if isinstance(machine, FragmentCheckMachine):
+            return self._check(machine)
+        if isinstance(machine, RecoveryMachine):
+            self.done.append("recover")
+            if self.recovery is not None:
+                raise self.recovery
+            self.found = closed(self.found, 9, 99)
+            return None
+        assert isinstance(machine, FragmentCopyMachine)
+        return self._copy(machine)
+
+    def _check(self, machine: FragmentCheckMachine) -> tuple[BadFragment, ...]:
+        found = []
+        for fragment in machine._fragments:
+            bad = [
+                BadIndex(index, bookie, Defect.NOT_REGISTERED)
+                for index, bookie in enumerate(fragment.bookies)
+                if bookie not in machine._registered
+            ]
+            bad += [BadIndex(i, fragment.bookies[i], defect, 0) for i, defect in self.bad.items()]
+            if bad:
+                found.append(BadFragment(fragment, tuple(bad)))
+        return tuple(found)
+
+    def _copy(self, machine: FragmentCopyMachine) -> CopyResult:
+        assert isinstance(self.found, LedgerMetadata)
+        position = machine._fragment.position
+        self.done.append(f"copy {position}")
+        self.excluded.append(machine._settings.exclude)
+        replaced: dict[int, str] = {}
+        failed: list[FailedIndex] = []
+        for index, bad in machine._bad.items():
+            failure = self.copies.pop(0) if self.copies else None
+            if failure is None:
+                replaced[index] = "d"
+            else:
+                error = NoSuchEntryError("gone") if failure is CopyFailure.NO_SOURCE else ClientError("no")
+                target = "" if failure is CopyFailure.NO_TARGET else "e"
+                failed.append(FailedIndex(index, bad.bookie, failure, error, target, 3))
+        if replaced:
+            self.found = replaced_in_segment(self.found, position, replaced)
+            self.version += 1
+            self.bad = {}
+        counts = machine._counts
+        return CopyResult(self.found, self.version, replaced, (), tuple(failed), False, counts)
+
+    async def pause(self, seconds: float) -> None:
+        self.done.append(f"pause {seconds:g}")
+        self.during_grace(self)
+
+    async def stored(self, ledger: int) -> StoredLedger:
+        if isinstance(self.found, BkctlError):
+            raise self.found
+        return StoredLedger(ledger, self.found, self.version, 0)
+
+    async def registered(self) -> RegisteredBookies:
+        return RegisteredBookies(tuple(self.writable), tuple(self.read_only))
+
+    async def call(self, blocking: Callable[[], _Value]) -> _Value:
+        return blocking()
+
+    def slow_bookies(self) -> frozenset[str]:
+        return frozenset()
+
+    def repair(self) -> LedgerRepair:
+        rate = ByteRate(None, ManualClock())
+        settings = RepairSettings(grace_ms=30_000)
+        return LedgerRepair(LEDGER, self, rate, Random(1), settings, lambda: self.lock_is_held)
+
+    def run_repair(self) -> Verdict:
+        return asyncio.run(self.repair().run())
+
+    def examine(self) -> Verdict:
+        return asyncio.run(self.repair().examine())
+
+
+def segments(*parts: tuple[int, str]) -> tuple[Segment, ...]:
+    return tuple([Segment(first, tuple(bookies)) for first, bookies in parts])
+
+
+def test_a_whole_ledger_is_left_alone() -> None:
+    world = World(CLOSED)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == []
+
+
+def test_every_bad_fragment_of_a_closed_ledger_is_copied_and_looked_at_again() -> None:
+    found = replace(CLOSED, segments=segments((0, "abx"), (4, "abc"), (8, "xbc")))
+    world = World(found)
+    verdict = world.run_repair()
+    assert (verdict.kind, verdict.ends_the_work) == (VerdictKind.WHOLE, True)
+    assert world.done == ["copy 0", "copy 2"]
+    assert isinstance(world.found, LedgerMetadata)
+    assert world.found.segments == segments((0, "abd"), (4, "abc"), (8, "dbc"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NoSuchLedgerError("gone", ledger=LEDGER), VerdictKind.LEDGER_GONE),
+        (CorruptionError("ledger metadata", expected="some"), VerdictKind.BLOCKED_METADATA),
+        (ConnectionFailedError("away"), VerdictKind.REPAIRABLE),
+    ],
+)
+def test_metadata_that_are_gone_damaged_or_out_of_reach(error: BkctlError, kind: VerdictKind) -> None:
+    verdict = World(error).run_repair()
+    assert verdict.kind is kind
+    assert verdict.ends_the_work is (kind is VerdictKind.LEDGER_GONE)
+
+
+def test_a_cluster_that_is_gone_says_nothing_of_its_ledgers() -> None:
+    with pytest.raises(NoClusterError):
+        World(NoClusterError("gone")).run_repair()
+
+
+def test_metadata_that_no_client_can_use_are_told() -> None:
+    verdict = World(replace(CLOSED, segments=segments((0, "ab")))).run_repair()
+    assert verdict.kind is VerdictKind.BLOCKED_METADATA
+
+
+@pytest.mark.parametrize(
+    ("failure", "quorum", "kind"),
+    [
+        (CopyFailure.NO_SOURCE, 3, VerdictKind.LOST_NO_SOURCE),
+        (CopyFailure.NO_SOURCE, 1, VerdictKind.LOST_WRITE_QUORUM_OF_ONE),
+        (CopyFailure.NO_TARGET, 3, VerdictKind.BLOCKED_NO_TARGET),
+    ],
+)
+def test_what_is_impossible_is_tried_once(failure: CopyFailure, quorum: int, kind: VerdictKind) -> None:
+    found = replace(CLOSED, segments=segments((0, "abx")), write_quorum=quorum, ack_quorum=1)
+    world = World(found, copies=[failure])
+    verdict = world.run_repair()
+    assert (verdict.kind, verdict.bookies, verdict.ends_the_work) == (kind, ("x",), False)
+    assert world.done == ["copy 0"]
+
+
+def test_a_bookie_that_did_not_take_copies_is_not_chosen_again() -> None:
+    world = World(replace(CLOSED, segments=segments((0, "abx"))), copies=[CopyFailure.TARGET_FAILED])
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.excluded == [frozenset(), frozenset({"e"})]
+
+
+def test_bookies_that_never_take_copies_end_the_try() -> None:
+    world = World(replace(CLOSED, segments=segments((0, "abx"))), copies=[CopyFailure.TARGET_FAILED] * 99)
+    assert world.run_repair().kind is VerdictKind.REPAIRABLE
+    assert len(world.done) == RepairSettings().looks_max
+
+
+# --- ledgers that are open ----------------------------------------------------------------------------------
+
+
+def test_a_ledger_without_a_writer_is_recovered_after_the_grace_period_and_copied() -> None:
+    world = World(replace(OPEN, segments=segments((0, "abx"))))
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["pause 30", "recover", "copy 0"]
+
+
+def test_a_writer_that_replaces_the_bookie_in_its_time_is_left_alone() -> None:
+    def goes_on(world: World) -> None:
+        world.found = replace(OPEN, segments=segments((0, "abx"), (6, "abc")))
+        world.lac = 7
+
+    world = World(replace(OPEN, segments=segments((0, "abx"))), during_grace=goes_on)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["pause 30", "copy 0"]
+
+
+def test_a_bookie_that_comes_back_in_that_time_is_waited_for() -> None:
+    def comes_back(world: World) -> None:
+        world.writable += "x"
+
+    world = World(replace(OPEN, segments=segments((0, "abx"))), during_grace=comes_back)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["pause 30"]
+
+
+def test_a_read_only_bookie_is_no_reason_to_stop_a_writer() -> None:
+    """Java takes it for missing."""
+    world = World(OPEN, writable="ab", read_only="c")
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == []
+
+
+@pytest.mark.parametrize("lac", [5, ClientError("too few told")])
+def test_the_ensemble_before_the_last_counts_until_the_lac_has_reached_its_end(
+    lac: int | ClientError,
+) -> None:
+    world = World(replace(OPEN, segments=segments((0, "abx"), (7, "abc"))), lac=lac)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["pause 30", "recover", "copy 0"]
+
+
+def test_an_earlier_segment_of_an_open_ledger_is_copied_without_stopping_its_writer() -> None:
+    world = World(replace(OPEN, segments=segments((0, "abx"), (7, "abc"))), lac=6)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["copy 0"]
+
+
+def test_entries_missing_in_the_open_segment_wait_for_its_writer() -> None:
+    world = World(OPEN, lac=5, bad={1: Defect.MISSING})
+    verdict = world.run_repair()
+    assert (verdict.kind, verdict.bookies) == (VerdictKind.WAITING_FOR_WRITER, ("b",))
+    assert world.done == []
+
+
+def test_a_ledger_that_cannot_be_recovered_is_tried_once() -> None:
+    world = World(replace(OPEN, segments=segments((0, "axy"))), recovery=RecoveryFailedError("too few"))
+    verdict = world.run_repair()
+    assert (verdict.kind, verdict.bookies) == (VerdictKind.BLOCKED_RECOVERY, ("x", "y"))
+    assert "too few" in verdict.reason
+    assert world.done == ["pause 30", "recover"]
+
+
+def test_a_lock_that_is_lost_in_the_grace_period_stops_the_recovery() -> None:
+    def lose(world: World) -> None:
+        world.lock_is_held = False
+
+    world = World(replace(OPEN, segments=segments((0, "abx"))), during_grace=lose)
+    with pytest.raises(LockLostError):
+        world.run_repair()
+    assert world.done == ["pause 30"]
+
+
+def test_without_the_lock_nothing_is_copied() -> None:
+    world = World(replace(CLOSED, segments=segments((0, "abx"))), lock_is_held=False)
+    with pytest.raises(LockLostError):
+        world.run_repair()
+    assert world.done == []
+
+
+# --- what would be done -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "writable", "kind", "said"),
+    [
+        (CLOSED, "abc", VerdictKind.WHOLE, "every bookie"),
+        (replace(CLOSED, segments=segments((0, "abx"))), "abcd", VerdictKind.REPAIRABLE, "10 entries"),
+        (replace(CLOSED, segments=segments((0, "abx"))), "ab", VerdictKind.BLOCKED_NO_TARGET, "1 more"),
+        (replace(CLOSED, segments=segments((0, "xyz"))), "abcd", VerdictKind.LOST_NO_SOURCE, "entry 0"),
+        (
+            replace(CLOSED, segments=segments((0, "abx")), write_quorum=1, ack_quorum=1),
+            "abcd",
+            VerdictKind.LOST_WRITE_QUORUM_OF_ONE,
+            "entry 2",
+        ),
+        (replace(OPEN, segments=segments((0, "abx"))), "abcd", VerdictKind.WAITING_FOR_WRITER, "x"),
+        (NoSuchLedgerError("gone", ledger=LEDGER), "abcd", VerdictKind.LEDGER_GONE, "deleted"),
+        (CorruptionError("metadata", expected="some"), "abcd", VerdictKind.BLOCKED_METADATA, "metadata"),
+    ],
+)
+def test_an_examination_says_what_the_work_would_begin_with_and_does_nothing(
+    found: LedgerMetadata | BkctlError, writable: str, kind: VerdictKind, said: str
+) -> None:
+    world = World(found, writable=writable)
+    verdict = world.examine()
+    assert verdict.kind is kind
+    assert said in verdict.reason
+    assert world.done == []
+
+
+def test_an_examination_of_entries_missing_in_the_open_segment_waits() -> None:
+    assert World(OPEN, lac=5, bad={1: Defect.MISSING}).examine().kind is VerdictKind.WAITING_FOR_WRITER
