@@ -56,7 +56,8 @@ class TreeAuditorElection:
         self._woken = False
         self._resigned = False
         self._elected: tuple[str, int] | None = None  # the vote and its session
-        self._watch: Subscription | None = None
+        self._watch: Subscription | None = None  # of the vote, ours or the one before it
+        self._before: str | None = None
         self._is_listening = False
 
     # --- standing -------------------------------------------------------------------------------------------
@@ -122,14 +123,14 @@ class TreeAuditorElection:
 
     def _wait(self, before: str | None, seconds: float) -> None:
         """Sleep until the vote ``before`` ours, or our session, has changed."""
-        watch = None if before is None else self._tree.watch_node(before, lambda: self._told(before))
-        try:
-            with self._changed:
-                self._changed.wait_for(lambda: self._woken or self._resigned, seconds)
-                self._woken = False
-        finally:
-            if watch is not None:
-                watch.close()
+        if before is not None and before != self._before:
+            # One watch for each vote: the store keeps every one that has not fired.
+            self._close_watch()
+            self._before = before
+            self._watch = self._tree.watch_node(before, lambda: self._told(before))
+        with self._changed:
+            self._changed.wait_for(lambda: self._woken or self._resigned, seconds)
+            self._woken = False
 
     def _told(self, before: str) -> None:
         """Wake the candidate when the vote before its own is gone."""
@@ -164,7 +165,7 @@ class TreeAuditorElection:
             self._lost()
 
     def _close_watch(self) -> None:
-        watch, self._watch = self._watch, None
+        watch, self._watch, self._before = self._watch, None, None
         if watch is not None:
             watch.close()
 

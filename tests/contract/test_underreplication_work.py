@@ -500,3 +500,34 @@ def test_a_session_has_one_vote_also_after_a_lost_answer(
     second.election.resign()
     with pytest.raises(NodeMissingError):
         store._tree.delete(f"{store.root}/underreplication/auditorelection/V_0000000001")
+
+
+def test_a_candidate_that_waits_for_long_watches_once(
+    site: Site, store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that keeps each watch until it fires would hold one more with every look."""
+    monkeypatch.setattr("bkctl.metadata.auditor_election._LOOK_AGAIN_S", 0.01)
+    first = Candidate(store, A)
+    assert first.elected()
+    waiting = site.open()
+    watched: list[str] = []
+    looks = threading.Semaphore(0)
+    watch, children = waiting._tree.watch_node, waiting._tree.children
+
+    def watch_node(path: str, changed: Callable[[], None]) -> object:
+        watched.append(path)
+        return watch(path, changed)
+
+    def listed(path: str) -> list[str] | None:
+        looks.release()
+        return children(path)
+
+    monkeypatch.setattr(waiting._tree, "watch_node", watch_node)
+    monkeypatch.setattr(waiting._tree, "children", listed)
+    second = Candidate(waiting, B)
+    for _ in range(10):
+        assert looks.acquire(timeout=PATIENCE_S)
+    assert len(watched) == 1
+    first.election.resign()
+    assert second.elected()
+    second.election.resign()
