@@ -358,8 +358,8 @@ class Underreplication(Protocol):
     def checked_at(self, kind: CheckKind) -> int | None:
         """Return when a check of all ledgers was last completed, ms since 1970; None when it never was."""
 
-    def set_checked_at(self, kind: CheckKind, completed_ms: int) -> None:
-        """Record that a check was completed."""
+    def set_checked_at(self, kind: CheckKind, completed_ms: int, *, guard: str | None = None) -> None:
+        """Record that a check was completed; ``guard`` as in :meth:`mark`."""
 
     def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
         """Ledgers that miss replicas, ascending; one that is finished meanwhile may be left out."""
@@ -367,11 +367,15 @@ class Underreplication(Protocol):
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
         """A ledger's mark; None when it is not marked."""
 
-    def mark(self, ledger: int, bookies: Iterable[str], now_ms: int | None) -> bool:
+    def mark(
+        self, ledger: int, bookies: Iterable[str], now_ms: int | None, *, guard: str | None = None
+    ) -> bool:
         """Mark a ledger as missing replicas on ``bookies``; without any a worker finds out which.
 
         A ledger that is marked gets those that its mark does not name, and the new time; a mark that names
         them all stays as it is, and the answer is False. Raises CorruptionError for a mark that is damaged.
+        ``guard`` is the auditor's vote: without it nothing is written, in one step, and GuardMissingError is
+        raised (:mod:`bkctl.metadata.tree`).
         """
 
     def replicator_of(self, ledger: int) -> str | None:
@@ -428,10 +432,14 @@ class AuditorElection(Protocol):
         Raises RefusedError in a cluster whose autorecovery is that of Pulsar's own metadata driver.
         """
 
+    @property
+    def vote(self) -> str | None:
+        """The vote that was elected, as far as this process knows; the guard of an auditor's writes."""
+
     def is_elected(self) -> bool:
         """Return whether the vote that was elected is still there and ours, by asking the store.
 
-        Ask before everything that only one auditor may do. Raises ConnectionFailedError.
+        Raises ConnectionFailedError.
         """
 
     def resign(self) -> None:

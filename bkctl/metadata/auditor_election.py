@@ -144,6 +144,11 @@ class TreeAuditorElection:
 
     # --- elected --------------------------------------------------------------------------------------------
 
+    @property
+    def vote(self) -> str | None:
+        with self._changed:
+            return None if self._elected is None else self._elected[0]
+
     def is_elected(self) -> bool:
         with self._changed:
             elected = self._elected

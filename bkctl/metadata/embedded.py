@@ -39,6 +39,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,
+    GuardMissingError,
     Node,
     NodeExistsError,
     NodeMissingError,
@@ -315,6 +316,17 @@ class SqliteTree(NodeTree):
             stored = self._checked(connection, path, version)
             connection.execute(_SET, (data, stored + 1, path))
             return stored + 1
+
+    def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        with self._writing() as connection:
+            # Whose lease has run out is ended before, with its nodes.
+            if connection.execute("SELECT 1 FROM nodes WHERE path = ?", (guard,)).fetchone() is None:
+                raise GuardMissingError(guard, self.name)
+            if version is None:
+                self._insert(connection, path, data, NO_SESSION)
+            else:
+                stored = self._checked(connection, path, version)
+                connection.execute(_SET, (data, stored + 1, path))
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         with self._writing() as connection:

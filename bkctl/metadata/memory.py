@@ -13,6 +13,7 @@ from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,
+    GuardMissingError,
     Node,
     NodeExistsError,
     NodeMissingError,
@@ -230,6 +231,16 @@ class MemoryTree(NodeTree):
             if self._checked(path, version).names:
                 raise NodeNotEmptyError(path, self.name)
             self._cluster.remove(path)
+
+    def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        with self._cluster.changed:
+            self._check()
+            if guard not in self._cluster.entries:
+                raise GuardMissingError(guard, self.name)
+            if version is None:
+                self.create(path, data)
+            else:
+                self.set(path, data, version)
 
     def sync(self, path: str) -> None:
         with self._cluster.changed:

@@ -55,6 +55,14 @@ class NodeNotEmptyError(RefusedError):
         super().__init__(f"{where}: node {path} has children")
 
 
+class GuardMissingError(RefusedError):
+    """The node that a write was to stand beside is not there; nothing was written."""
+
+    def __init__(self, path: str, where: str) -> None:
+        self.path = path
+        super().__init__(f"{where}: nothing was written, as node {path} is gone")
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node; ``owner`` is the session it ends with, or NO_SESSION.
@@ -147,6 +155,14 @@ class NodeTree(abc.ABC):
     @abc.abstractmethod
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Remove the node. Raises VersionConflictError, NodeMissingError, NodeNotEmptyError."""
+
+    @abc.abstractmethod
+    def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        """Rewrite ``path`` if ``version`` is still its own, or make it where that is None, as long as the
+        node ``guard`` is there: both in one step.
+
+        Raises GuardMissingError, and otherwise as :meth:`create` and :meth:`set`.
+        """
 
     @abc.abstractmethod
     def sync(self, path: str) -> None:

@@ -127,15 +127,21 @@ class TreeUnderreplication:
     def checked_at(self, kind: CheckKind) -> int | None:
         return self._value_in_cluster(join(self._root, check_path(kind)), decode_check_completed)
 
-    def set_checked_at(self, kind: CheckKind, completed_ms: int) -> None:
-        self._write(check_path(kind), lambda _: encode_check_completed(completed_ms))
+    def set_checked_at(self, kind: CheckKind, completed_ms: int, *, guard: str | None = None) -> None:
+        self._write(check_path(kind), lambda _: encode_check_completed(completed_ms), guard=guard)
 
     def _write(
-        self, name: str, change: Callable[[bytes | None], bytes | None], *, open_to_all: bool = False
+        self,
+        name: str,
+        change: Callable[[bytes | None], bytes | None],
+        *,
+        open_to_all: bool = False,
+        guard: str | None = None,
     ) -> bool:
         """Make a node or rewrite it, from what it holds (None: not there) to what ``change`` gives for that.
 
-        Return False when ``change`` gave None, and nothing was written.
+        Return False when ``change`` gave None, and nothing was written. With ``guard`` it is written only
+        while that node is there.
         """
         path = join(self._root, name)
         for attempt in range(_ATTEMPTS):
@@ -144,7 +150,9 @@ class TreeUnderreplication:
             if data is None:
                 return False
             try:
-                if node is None:
+                if guard is not None:
+                    self._write_beside(guard, path, data, None if node is None else node.version)
+                elif node is None:
                     self._tree.create_with_parents(path, data, below=self._root, open_to_all=open_to_all)
                 else:
                     self._tree.set(path, data, node.version)
@@ -157,9 +165,20 @@ class TreeUnderreplication:
                 return True
         return False
 
+    def _write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        try:
+            self._tree.write_beside(guard, path, data, version)
+        except NodeMissingError:
+            if version is not None:
+                raise
+            self._tree.make_parents(path, below=self._root)
+            self._tree.write_beside(guard, path, data, version)
+
     # --- marks and locks ------------------------------------------------------------------------------------
 
-    def mark(self, ledger: int, bookies: Iterable[str], now_ms: int | None) -> bool:
+    def mark(
+        self, ledger: int, bookies: Iterable[str], now_ms: int | None, *, guard: str | None = None
+    ) -> bool:
         path = mark_path(ledger)
         missing = tuple(bookies)
 
@@ -170,7 +189,7 @@ class TreeUnderreplication:
             more = known.with_missing(missing, now_ms)
             return None if more is known else encode_mark(more)
 
-        return self._write(path, change)
+        return self._write(path, change, guard=guard)
 
     def acquire(
         self, skip: Container[int] = (), *, host: str | None = None, adopt: bool = False

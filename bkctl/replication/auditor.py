@@ -2,8 +2,7 @@
 
 It stands in the election that Java's auditors stand in, and works while it is elected: it watches which
 bookies are up, and checks all ledgers from time to time. When its session is lost, or its vote, everything
-stops at once, and it stands again. Each mark is made only after the metadata store has said once more that
-the vote is there.
+stops at once, and it stands again. Each mark is written in one step with the check that the vote is there.
 
 Source: ``org.apache.bookkeeper.replication.Auditor``, ``AuditorElector``.
 """

@@ -1,15 +1,17 @@
 """What the checks of an elected auditor share: the cluster's state, and the right to mark ledgers.
 
-The right hangs on the vote. It is asked of the metadata store again before every mark: a process that was
-stopped for longer than its session lived does not know by itself that somebody else was elected.
+The right hangs on the vote. Every mark is written in one step with the check that the vote is still there: a
+process that was stopped for longer than its session lived does not know by itself that somebody else was
+elected.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -18,6 +20,7 @@ from bkctl.clock import Clock
 from bkctl.codec.underreplication import CheckKind
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.metadata.api import AuditorElection, MetadataStore, StoredLedger
+from bkctl.metadata.tree import GuardMissingError
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorCounts
 from bkctl.replication.waiting import Wait
@@ -138,12 +141,20 @@ class Office:
 
     def _record_if_elected(self, kind: CheckKind) -> None:
         """Runs in a thread."""
-        self._require_vote()
-        self.store.underreplication.set_checked_at(kind, self.clock.time_ms())
+        with self._vote() as vote:
+            self.store.underreplication.set_checked_at(kind, self.clock.time_ms(), guard=vote)
 
-    def _require_vote(self) -> None:
-        if not self._election.is_elected():
-            raise NotElectedError("the vote of this auditor is gone; another one may be elected")
+    @contextmanager
+    def _vote(self) -> Iterator[str]:
+        """Give the vote that writes stand beside; its being gone is raised as NotElectedError."""
+        gone = NotElectedError("the vote of this auditor is gone; another one may be elected")
+        vote = self._election.vote
+        if vote is None:
+            raise gone
+        try:
+            yield vote
+        except GuardMissingError:
+            raise gone from None
 
     def note_undecodable(self, ledger: int, error: CorruptionError) -> None:
         """Count a ledger whose metadata do not decode; no check can say anything about it."""
@@ -176,9 +187,9 @@ class Office:
 
     def _mark_if_elected(self, ledger: int, bookies: tuple[str, ...]) -> bool:
         """Runs in a thread."""
-        self._require_vote()
         now_ms = self.clock.time_ms() if self.settings.store_mark_time else None
-        return self.store.underreplication.mark(ledger, bookies, now_ms)
+        with self._vote() as vote:
+            return self.store.underreplication.mark(ledger, bookies, now_ms, guard=vote)
 
 
 async def _as_coroutine(work: Callable[[StoredLedger], Awaitable[None]], stored: StoredLedger) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark, mark_path
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import AuditorElection
+from bkctl.metadata.api import AuditorElection, VersionConflictError
 from bkctl.metadata.store import TreeMetadataStore
-from bkctl.metadata.tree import NodeMissingError
+from bkctl.metadata.tree import GuardMissingError, NodeExistsError, NodeMissingError
 from tests.support.autorecovery_nodes import holder_text, mark_text
 from tests.support.metadata_sites import (  # noqa: F401 - two of them are fixtures
     PATIENCE_S,
@@ -137,6 +137,46 @@ def test_a_mark_grows_and_its_time_is_that_of_the_last_growth(store: TreeMetadat
     assert known.mark_of(3) == UnderreplicatedMark((A, B), NOW_MS + 1)
     assert known.mark(4, [], None)
     assert node_data(store, mark_path(4)) == b""
+
+
+def test_what_an_auditor_writes_stands_beside_its_vote(site: Site, store: TreeMetadataStore) -> None:
+    known, vote = store.underreplication, f"{store.root}/vote"
+    for write in (
+        lambda: known.mark(3, [A], NOW_MS, guard=vote),
+        lambda: known.set_checked_at(CheckKind.REPLICAS, NOW_MS, guard=vote),
+    ):
+        with pytest.raises(GuardMissingError, match="vote"):
+            write()
+    assert known.mark_of(3) is None
+    assert known.checked_at(CheckKind.REPLICAS) is None
+    other = site.open()
+    other._tree.create(vote, b"", ephemeral=True)
+    assert known.mark(3, [A], NOW_MS, guard=vote)
+    assert known.mark(3, [B], NOW_MS + 1, guard=vote)
+    known.set_checked_at(CheckKind.REPLICAS, NOW_MS, guard=vote)
+    other.close()
+    with pytest.raises(GuardMissingError, match="vote"):
+        known.mark(3, [C], NOW_MS + 2, guard=vote)
+    assert known.mark_of(3) == UnderreplicatedMark((A, B), NOW_MS + 1)
+    assert known.checked_at(CheckKind.REPLICAS) == NOW_MS
+
+
+def test_a_write_beside_another_node_is_refused_as_any_write_is(store: TreeMetadataStore) -> None:
+    tree, guard, path = store._tree, f"{store.root}/guard", f"{store.root}/guarded"
+    tree.create(guard, b"")
+    with pytest.raises(NodeMissingError):
+        tree.write_beside(guard, path, b"x", 0)
+    with pytest.raises(NodeMissingError):
+        tree.write_beside(guard, f"{path}/below", b"x", None)
+    tree.write_beside(guard, path, b"x", None)
+    with pytest.raises(NodeExistsError):
+        tree.write_beside(guard, path, b"y", None)
+    tree.write_beside(guard, path, b"y", 0)
+    with pytest.raises(VersionConflictError):
+        tree.write_beside(guard, path, b"z", 0)
+    node = tree.get(path)
+    assert node is not None
+    assert (node.data, node.version) == (b"y", 1)
 
 
 def test_marks_of_many_processes_are_all_kept(site: Site, store: TreeMetadataStore) -> None:

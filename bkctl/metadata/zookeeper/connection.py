@@ -25,6 +25,9 @@ from bkctl.extras import need
 from bkctl.metadata.api import AuthenticationNeededError
 from bkctl.metadata.settings import MetadataSettings
 
+#: The version that any node has, for a check of its being there.
+_ANY_VERSION = -1
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -254,6 +257,16 @@ class Connection:
         transaction.delete(path)
         transaction.create(target, data, acl=self._acl, ephemeral=True)
         self._commit(transaction.commit_async(), [path, target], wait_s)
+
+    def write_beside(self, guard: str, path: str, data: bytes, version: int | None, wait_s: float) -> None:
+        """Rewrite a node, or make it, in one transaction with the check that another one is there."""
+        transaction = self._client.transaction()
+        transaction.check(guard, _ANY_VERSION)
+        if version is None:
+            transaction.create(path, data, acl=self._acl)
+        else:
+            transaction.set_data(path, data, version)
+        self._commit(transaction.commit_async(), [guard, path], wait_s)
 
     def _commit(self, answer: Answer[list[object]], paths: Sequence[str], wait_s: float) -> None:
         for path, result in zip(paths, _wait(answer, wait_s), strict=True):

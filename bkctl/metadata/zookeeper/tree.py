@@ -27,6 +27,7 @@ from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,
     READS_AT_ONCE,
+    GuardMissingError,
     Node,
     NodeExistsError,
     NodeMissingError,
@@ -240,6 +241,27 @@ class ZooKeeperTree(NodeTree):
             return self._retried(attempt)
         except ServerRefusalError as refusal:
             raise self._refused(refusal, path) from None
+
+    def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        def attempt(wait_s: float, again: bool) -> None:
+            try:
+                self._connection.write_beside(guard, path, data, version, wait_s)
+            except ServerRefusalError as refusal:
+                done = again and refusal.kind in (ServerRefusal.EXISTS, ServerRefusal.VERSION)
+                if not (done and self._holds(path, data, 0 if version is None else version + 1, wait_s)):
+                    raise
+
+        try:
+            self._retried(attempt)
+        except ServerRefusalError as refusal:
+            if refusal.kind is ServerRefusal.MISSING and refusal.path == guard:
+                raise GuardMissingError(guard, self._name) from None
+            raise self._refused(refusal, path) from None
+
+    def _holds(self, path: str, data: bytes, version: int, wait_s: float) -> bool:
+        """Whether a node is as our own write, whose answer got lost, would have left it."""
+        stored, stat = self._connection.get(path, wait_s)
+        return stored == data and stat.version == version
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         def attempt(wait_s: float, again: bool) -> None:

@@ -277,10 +277,11 @@ def test_an_auditor_that_was_stopped_past_its_session_marks_nothing_more(
             for name, running in (("first", first), ("second", second)):
                 mark = running.store.underreplication.mark
 
-                def noted(*arguments: object, name: str = name, mark: object = mark) -> object:
-                    marked_by.append(name)
+                def noted(*arguments: object, guard: str, name: str = name, mark: object = mark) -> object:
                     assert callable(mark)
-                    return mark(*arguments)
+                    grew = mark(*arguments, guard=guard)
+                    marked_by.append(name)
+                    return grew
 
                 monkeypatch.setattr(running.store.underreplication, "mark", noted)
             held = HeldUp(first, monkeypatch)
@@ -336,7 +337,7 @@ def test_a_million_ledgers_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None
                     ahead = max(ahead, given - marked)
                     yield row
 
-            def mark(*_: object) -> bool:
+            def mark(*_: object, **__: object) -> bool:
                 nonlocal marked
                 marked += 1
                 return True
