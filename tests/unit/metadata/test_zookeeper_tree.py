@@ -20,7 +20,8 @@ from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError, MissingPackageError
 from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, VersionConflictError
 from bkctl.metadata.settings import Credentials, MetadataSettings
-from bkctl.metadata.tree import READS_AT_ONCE, NodeExistsError, NodeMissingError
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.tree import READS_AT_ONCE, GuardMissingError, NodeExistsError, NodeMissingError
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.metadata.zookeeper import tree as tree_module
 from bkctl.metadata.zookeeper.connection import Asked, NodeStat
@@ -186,6 +187,47 @@ def test_a_transaction_whose_answer_was_lost_has_succeeded(
     with pytest.raises(NodeExistsError):
         tree.create_all([(f"{path}/c", b"c"), (f"{path}/b", b"other")])
     assert tree.children(path) == ["b"]
+
+
+def test_a_write_beside_another_node_whose_answer_was_lost_has_succeeded_once(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    guard = tree.create(f"{path}-guard", b"")
+    for data, version in ((b"made", None), (b"rewritten", 0)):
+        proxy.lose_the_answer_to(MULTI)
+        tree.write_beside(guard, path, data, version)
+        node = tree.get(path)
+        assert node is not None
+        assert (node.data, node.version) == (data, 0 if version is None else version + 1)
+    tree.delete(guard)
+    proxy.lose_the_answer_to(MULTI)
+    with pytest.raises(GuardMissingError):
+        tree.write_beside(guard, path, b"not written", 1)
+
+
+def test_an_election_after_a_lost_answer_leaves_one_vote(
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+) -> None:
+    root = f"{uuid.uuid4().hex}-ledgers"
+    with (
+        open_metadata_store(f"zk://{zookeeper_server.address}/{root}", SETTINGS) as outside,
+        open_metadata_store(f"zk://127.0.0.1:{proxy.port}/{root}", SETTINGS) as store,
+    ):
+        outside.layout.initialise_cluster()
+        outside.underreplication.prepare()
+        assert isinstance(outside, TreeMetadataStore)
+        folder = f"/{root}/underreplication/auditorelection"
+        outside._tree.create(folder, b"")
+        election = store.auditor_election("bookie:3181", lambda: None)
+        proxy.lose_the_answer_to(CREATE)
+        assert election.run()
+        votes = outside._tree.children(folder)
+        assert votes is not None
+        assert [f"{folder}/{vote}" for vote in votes] == [election.vote]
+        assert election.vote == f"{folder}/V_0000000000"
+        election.resign()
+        assert outside._tree.children(folder) == []
 
 
 def test_a_sequence_whose_answer_was_lost_gives_another_number(
