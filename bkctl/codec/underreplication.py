@@ -54,6 +54,8 @@ LOST_BOOKIE_DELAY = "underreplication/lostBookieRecoveryDelay"
 LAYOUT = "underreplication/LAYOUT"
 LAYOUT_DATA = b'type: "BASIC"\nversion: 1\n'
 VOTE_PREFIX = "V_"
+#: Of this project alone: see codec.maintenance.
+MAINTENANCE = "underreplication/bkctl-maintenance"
 #: Where Pulsar's metadata driver elects an auditor, in a way of its own.
 PULSAR_LEADER = "underreplication/leader"
 

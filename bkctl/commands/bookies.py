@@ -12,6 +12,7 @@ import typer
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption
 from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
@@ -106,6 +107,7 @@ def list_command(
 
     with open_cluster(cluster) as store:
         rows = map(_listed, list_bookies(store))
+        known_maintenance(store)
     wanted = {each.value for each in mode or BookieMode}
     write_rows((row for row in rows if everyone or row["mode"] in wanted), LIST_SCHEMA, output)
 

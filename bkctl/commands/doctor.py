@@ -417,13 +417,17 @@ def _ask_cluster(
     from bkctl.admin.doctor.examination import ClusterFacts
     from bkctl.admin.doctor.live_bookie import cluster_facts, registered_at
     from bkctl.commands.frame.cluster_options import open_cluster
+    from bkctl.commands.frame.maintenance_warning import known_maintenance
 
     try:
         with open_cluster(options.configuration) as store:
             if url is not None and bookie is None and store.layout.cluster_exists():
                 bookie = registered_at(store, url)
                 ids = () if bookie is None else (bookie,)
-            return cluster_facts(store, bookie, ids)
+            facts = cluster_facts(store, bookie, ids)
+            if facts.error is None and store.layout.cluster_exists():
+                known_maintenance(store)
+            return facts
     except MissingPackageError:
         raise  # the store may well be there: nothing is wrong with it that a finding could name
     except BkctlError as error:

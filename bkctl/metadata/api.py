@@ -24,6 +24,7 @@ from typing import Protocol, Self
 from bkctl.codec.layout import LayoutText
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.ledger_path import LedgerLayout
+from bkctl.codec.maintenance import Maintenance
 from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 
@@ -324,6 +325,14 @@ class Taken:
     session: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who replicates a ledger, and since when, milliseconds since 1970."""
+
+    host: str
+    since_ms: int
+
+
 class Underreplication(Protocol):
     """What autorecovery, ours or Java's, has written down for everybody to see, and its switches."""
 
@@ -380,6 +389,24 @@ class Underreplication(Protocol):
 
     def replicator_of(self, ledger: int) -> str | None:
         """The host whose worker holds the ledger's lock; None when nobody does."""
+
+    def lock_of(self, ledger: int) -> LockHolder | None:
+        """Return who holds the ledger's lock, and since when; None when nobody does."""
+
+    def maintenance(self) -> tuple[Maintenance, int] | None:
+        """Return the maintenance that was begun and not ended, and the version of its record.
+
+        Java knows nothing of it. Raises CorruptionError for a record that is damaged.
+        """
+
+    def begin_maintenance(self, maintenance: Maintenance) -> None:
+        """Record a maintenance; nothing else is changed. Raises AlreadyExistsError when one has begun."""
+
+    def end_maintenance(self, version: int) -> None:
+        """Remove the record that was read with ``version``; one that is gone is fine.
+
+        Raises VersionConflictError.
+        """
 
     def acquire(
         self, skip: Container[int] = (), *, host: str | None = None, adopt: bool = False

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TypeVar
 
+from bkctl.codec.maintenance import Maintenance, decode_maintenance, encode_maintenance
 from bkctl.codec.underreplication import (
     DISABLED,
     ELECTION,
@@ -19,6 +20,7 @@ from bkctl.codec.underreplication import (
     LAYOUT_DATA,
     LOCKS,
     LOST_BOOKIE_DELAY,
+    MAINTENANCE,
     MARKS,
     PULSAR_LEADER,
     CheckKind,
@@ -39,7 +41,7 @@ from bkctl.codec.underreplication import (
     vote_number,
 )
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import Subscription, Taken, VersionConflictError
+from bkctl.metadata.api import AlreadyExistsError, LockHolder, Subscription, Taken, VersionConflictError
 from bkctl.metadata.tree import (
     NodeExistsError,
     NodeMissingError,
@@ -129,6 +131,26 @@ class TreeUnderreplication:
 
     def set_checked_at(self, kind: CheckKind, completed_ms: int, *, guard: str | None = None) -> None:
         self._write(check_path(kind), lambda _: encode_check_completed(completed_ms), guard=guard)
+
+    def maintenance(self) -> tuple[Maintenance, int] | None:
+        path = join(self._root, MAINTENANCE)
+        node = self._tree.get(path)
+        if node is None:
+            require_node(self._tree, self._root)
+            return None
+        return decoded(self._tree, path, node.data, decode_maintenance), node.version
+
+    def begin_maintenance(self, maintenance: Maintenance) -> None:
+        require_node(self._tree, self._root)
+        path = join(self._root, MAINTENANCE)
+        try:
+            self._tree.create_with_parents(path, encode_maintenance(maintenance), below=self._root)
+        except NodeExistsError:
+            raise AlreadyExistsError(f"{self._tree.name}: a maintenance has begun already ({path})") from None
+
+    def end_maintenance(self, version: int) -> None:
+        with contextlib.suppress(NodeMissingError):
+            self._tree.delete(join(self._root, MAINTENANCE), version)
 
     def _write(
         self,
@@ -334,6 +356,14 @@ class TreeUnderreplication:
 
     def replicator_of(self, ledger: int) -> str | None:
         return self._value_in_cluster(join(self._root, f"{LOCKS}/{mark_name(ledger)}"), decode_holder)
+
+    def lock_of(self, ledger: int) -> LockHolder | None:
+        path = self._lock_path(ledger)
+        node = self._tree.get(path)
+        if node is None:
+            require_node(self._tree, self._root)
+            return None
+        return LockHolder(decoded(self._tree, path, node.data, decode_holder), node.created_ms)
 
     def _below(self, directories: Iterable[str], wanted: Callable[[str], object]) -> Iterator[str]:
         """The paths below the directories, ascending, whose names are ``wanted``, that is, give not None."""

@@ -16,6 +16,7 @@ from bkctl.codec import (
     ledger_data,
     ledger_path,
     location,
+    maintenance,
     underreplication,
     varint,
 )
@@ -163,7 +164,13 @@ def _replicas(data: bytes) -> None:
         assert underreplication.decode_mark(underreplication.encode_mark(found)) == found
 
 
-_SMALL = [_mark, _id, _status, _layout, _lac, _delay, _varints, _replicas, _holder]
+def _maintenance(data: bytes) -> None:
+    found = decodes(data, maintenance.decode_maintenance)
+    if found is not None:
+        assert maintenance.decode_maintenance(maintenance.encode_maintenance(found)) == found
+
+
+_SMALL = [_mark, _id, _status, _layout, _lac, _delay, _varints, _replicas, _holder, _maintenance]
 _SMALL_SEEDS = [
     [last_mark.encode_last_mark(last_mark.LastMark(1 << 40, 512))],
     [last_id.encode_last_id(0x1C)],
@@ -174,6 +181,7 @@ _SMALL_SEEDS = [
     [b"\0\x05\1\x80\x01\0\0\x08" + b"\xff" * 8 + b"\x7f"],
     [b'replica: "a:3181"\nreplica: "b:3181"\nctime: 1600000000000\n'],
     [b'bookieId: "10.0.0.1:3181"\n'],
+    [maintenance.encode_maintenance(maintenance.Maintenance("a@b", "why", 1_600_000_000_000, True, 0, 60))],
 ]
 
 

@@ -71,6 +71,18 @@ NOUNS: dict[str, Noun] = {
             "List, ask and probe a cluster's bookies; make a cluster.",
         ),
         Noun(
+            "autorecovery",
+            "bkctl.commands.autorecovery.app",
+            "[online] [reads] [writes]",
+            "Show and explain lost replicas, and switch who puts them back.",
+        ),
+        Noun(
+            "maintenance",
+            "bkctl.commands.maintenance",
+            "[online] [reads] [writes]",
+            "Keep autorecovery from copying while bookies are worked on.",
+        ),
+        Noun(
             "ledger",
             "bkctl.commands.ledger.app",
             "[online] [reads] [writes]",

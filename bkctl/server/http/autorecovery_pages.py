@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.replication.switches import lost_bookie_recovery_delay_s, require_auditor, trigger_audit
 from bkctl.server.http.replies import as_json, body_object, flag, metadata_of, text
 
 if TYPE_CHECKING:
@@ -73,27 +74,15 @@ class AutorecoveryPages:
         return as_json(list(ledgers))
 
     async def _auditor(self, _: web.Request) -> web.Response:
-        return text(f"Auditor: {await self._elected()}")
-
-    async def _elected(self) -> str:
-        auditor = await asyncio.to_thread(self._recorded().auditor)
-        if auditor is None:
-            raise NotFoundError("No auditor is elected: no autorecovery runs in this cluster")
-        return auditor
+        return text(f"Auditor: {await asyncio.to_thread(require_auditor, self._recorded())}")
 
     async def _trigger(self, _: web.Request) -> web.Response:
-        await self._elected()
-        await asyncio.to_thread(self._recorded().set_lost_bookie_recovery_delay, await self._delay_s())
+        await asyncio.to_thread(trigger_audit, self._recorded())
         return text("Success trigger audit.")
 
     async def _delay(self, _: web.Request) -> web.Response:
-        return text(f"lostBookieRecoveryDelay value: {await self._delay_s()}")
-
-    async def _delay_s(self) -> int:
-        seconds = await asyncio.to_thread(self._recorded().lost_bookie_recovery_delay_s)
-        if seconds is None:
-            raise NotFoundError("lostBookieRecoveryDelay is not set: no auditor has run in this cluster")
-        return seconds
+        seconds = await asyncio.to_thread(lost_bookie_recovery_delay_s, self._recorded())
+        return text(f"lostBookieRecoveryDelay value: {seconds}")
 
     async def _set_delay(self, request: web.Request) -> web.Response:
         expected = '{"delay_seconds": n} with n from 0'

@@ -1,0 +1,1 @@
+"""``bkctl autorecovery``: lost replicas, who puts them back, and the switches of that."""
