@@ -81,6 +81,7 @@ class JournalSettings:
 class StorageSettings:
     """Caches, entry logs and indexes; the caches' bytes are those of all ledger directories together."""
 
+    storage_class: str  # ledgerStorageClass
     write_cache_bytes: int  # dbStorage_writeCacheMaxSizeMb: both caches of every directory
     read_cache_bytes: int  # dbStorage_readAheadCacheMaxSizeMb
     index_block_cache_bytes: int  # dbStorage_rocksDB_blockCacheSize, of one directory

@@ -172,6 +172,7 @@ def _storage(values: GivenValues, memory: int, directories: int) -> settings.Sto
     block_share = int(memory * settings.BLOCK_CACHE_SHARE) // max(directories, 1)
     read_ahead_bytes = values.integer("dbStorage_readAheadCacheBatchBytesSize")
     return settings.StorageSettings(
+        storage_class=values.text("ledgerStorageClass") or DB_LEDGER_STORAGE,
         write_cache_bytes=_share(write_mib, memory, settings.WRITE_CACHE_SHARE),
         read_cache_bytes=_share(read_mib, memory, settings.READ_CACHE_SHARE),
         index_block_cache_bytes=max(block_share, _MIB) if block_bytes is None else block_bytes,

@@ -26,7 +26,7 @@ from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import Done
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_storage import LedgerStorage, LogKeeper
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
@@ -117,7 +117,7 @@ class Bookie:
         self.disks = DiskMonitor(
             filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail
         )
-        #: One for each storage, or none.
+        #: One for each directory that is collected.
         self.collectors = self._open_collectors(cluster, opened)
         for journal in self.journals:
             journal.on_no_space = partial(self._no_space, journal)
@@ -356,11 +356,11 @@ class Bookie:
         if cluster is None:
             return []
         collectors: list[Collector] = []
-        for number, storage in enumerate(self.storages):
-            keeper = storage.collected
-            if keeper is None:
-                continue
-            rows = self._log_metadata_rows(number)
+        keepers = [keeper for storage in self.storages for keeper in storage.collected]
+        for number, keeper in enumerate(keepers):
+            # Java gives all directories the same place, and does not start with two of them.
+            place = None if len(keepers) == 1 else str(number)
+            rows = self._log_metadata_rows(keeper, place)
             if rows is not None:
                 opened.callback(rows.close)
             collectors.append(
@@ -369,7 +369,7 @@ class Bookie:
                     cluster,
                     filesystem=self._filesystem,
                     clock=self._clock,
-                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(storage)),
+                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(keeper)),
                     delete_ledger=self.collect_ledger,
                     scarce_usage=self.settings.disks.usage_warn,
                     rows=rows,
@@ -377,23 +377,23 @@ class Bookie:
             )
         return collectors
 
-    def _other_directories(self, storage: LedgerStorage) -> tuple[str, ...]:
-        """Where a storage's logs are compacted when its own disk has no room for a copy."""
+    def _other_directories(self, keeper: LogKeeper) -> tuple[str, ...]:
+        """Where a directory's logs are compacted when its own disk has no room for a copy."""
         given = self.settings.gc.scratch_directories
-        mine = storage.directories
-        others = [path for path in self.settings.ledger_directories if current(path) not in mine]
+        others = [path for path in self.settings.ledger_directories if current(path) != keeper.directory]
         return given + tuple(others)
 
-    def _log_metadata_rows(self, number: int) -> KeyValueStore | None:
-        """The ``metadata-cache`` of a storage, if it is wanted and can be opened."""
+    def _log_metadata_rows(self, keeper: LogKeeper, name: str | None) -> KeyValueStore | None:
+        """The ``metadata-cache`` of a directory, if it is wanted and can be opened.
+
+        Below a configured path it is in a directory ``name``, None where it is the only one.
+        """
         gc = self.settings.gc
         if not gc.metadata_cache:
             return None
-        place = self.storages[number].directory
+        place = keeper.directory
         if gc.metadata_cache_path is not None:
-            # Java gives all directories the same one, and does not start with two of them.
-            several = len(self.storages) > 1
-            place = f"{gc.metadata_cache_path}/{number}" if several else gc.metadata_cache_path
+            place = gc.metadata_cache_path if name is None else f"{gc.metadata_cache_path}/{name}"
         try:
             self._filesystem.make_directories(place)
             return self._open_store(f"{place}/metadata-cache", LEDGERS_PROFILE)

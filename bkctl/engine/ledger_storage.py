@@ -7,7 +7,7 @@
     ledger table  ledgers (rows: master key, fence, explicit LAC, limbo), delete_ledger
     checkpoint    flush, note_synced; on_checkpoint asks for one before its time
     replay        has_room, put_many, flush, ledgers, note_written, lost_parts
-    collector     collected: entry logs, locations, while_quiet, is_lost
+    collectors    collected, for each directory: entry logs, locations, while_quiet, is_lost
     disks         on_no_space, on_space, begin_new_logs
     metrics       meters, levels, entries_estimate
 
@@ -32,6 +32,7 @@ from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import BkctlError, BookieError
 from bkctl.ledger_set import LedgerSet
+from bkctl.storage_kinds import DEFAULT, StorageKind
 
 _Result = TypeVar("_Result")
 
@@ -40,10 +41,11 @@ LAST_ENTRY = -1
 
 
 class IndexPlace(NamedTuple):
-    """The directory of entry logs and the one of their index: the ``current`` of both."""
+    """The directories of entry logs and the one of their index: the ``current`` of each."""
 
-    logs: str
+    logs: tuple[str, ...]
     databases: str
+    kind: StorageKind = DEFAULT
 
 
 class StorageLevels(NamedTuple):
@@ -109,19 +111,26 @@ class EntryLocations(Protocol):
 
 
 class LogKeeper(Protocol):
-    """What a collector works on: the entry logs of a storage and the index that points into them."""
+    """What a collector works on: the entry logs of one ledger directory and the index that points into them.
+
+    The keepers of a storage over several directories have the index in common.
+    """
 
     @property
     def directory(self) -> str:
-        """The ledger directory that messages and metrics name the storage by."""
+        """The ``current`` directory of the logs."""
+
+    @property
+    def index_place(self) -> IndexPlace:
+        """Where the index is."""
 
     @property
     def entry_logger(self) -> EntryLogger:
-        """The entry logs."""
+        """The entry logs of the directory."""
 
     @property
     def locations(self) -> EntryLocations:
-        """Where the entries are."""
+        """Where the entries are, also those in other directories."""
 
     @property
     def ledgers(self) -> LedgerRows:
@@ -183,8 +192,11 @@ class LedgerStorage(Protocol):
         """The rows of its ledgers."""
 
     @property
-    def collected(self) -> LogKeeper | None:
-        """What a collector works on; None for a storage that gives back by itself what nobody needs."""
+    def collected(self) -> Sequence[LogKeeper]:
+        """What collectors work on, one for each of the ``directories``.
+
+        It is empty for a storage that gives back by itself what nobody needs.
+        """
 
     # --- life -----------------------------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, i
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.scan.journal import JournalScan
-from bkctl.storage_kinds import DB
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -82,8 +81,9 @@ class LostIndex:
         """The words of the command that builds the index anew."""
         # Where no trace of an index is left, or one of another storage, its kind has to be said.
         present = inspect_directory(filesystem, self.place.databases).indexes
-        kind = () if DB.is_in(present) else ("--storage", DB.name)
-        return ("index", "rebuild", home_of(self.place.logs), *kind)
+        kind = self.place.kind
+        told = () if kind.is_in(present) else ("--storage", kind.name)
+        return ("index", "rebuild", home_of(self.place.logs[0]), *told)
 
 
 def find_lost_indexes(
@@ -118,7 +118,7 @@ def find_lost_indexes(
 def index_places(settings: BookieSettings) -> list[IndexPlace]:
     """The ledger directories of a bookie, in their order."""
     pairs = zip(settings.ledger_directories, settings.indexes, strict=True)
-    return [IndexPlace(current(ledgers), current(index)) for ledgers, index in pairs]
+    return [IndexPlace((current(ledgers),), current(index)) for ledgers, index in pairs]
 
 
 def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPlace]:
@@ -136,7 +136,7 @@ def refuse_gone_indexes(filesystem: WritableFileSystem, settings: BookieSettings
     """
     places = index_places(settings)
     journals = len(settings.journal_directories)
-    marks = LastMarks(filesystem, [place.logs for place in places], journals)
+    marks = LastMarks(filesystem, [current(path) for path in settings.ledger_directories], journals)
 
     def gone(number: int) -> dict[str, str]:
         databases = places[number].databases
@@ -194,11 +194,10 @@ def put_in_limbo(
             ledgers.row_behind_a_loss(ledger)
 
 
-def _logs(filesystem: FileSystem, directory: str) -> list[LogFile]:
-    """The logs of a ledger directory that may hold records."""
-    if filesystem.status(directory) is None:
-        return []
-    logs = inspect_directory(filesystem, directory).logs
+def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
+    """The logs of ledger directories that may hold records."""
+    there = [directory for directory in directories if filesystem.status(directory) is not None]
+    logs = (log for directory in there for log in inspect_directory(filesystem, directory).logs)
     return [log for log in logs if log.size_bytes and not log.compaction]
 
 
@@ -219,8 +218,8 @@ def _unjournaled(
     return None
 
 
-def _ledgers_of_logs(filesystem: FileSystem, directory: str) -> Iterator[int]:
-    for log in _logs(filesystem, directory):
+def _ledgers_of_logs(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
+    for log in _logs(filesystem, directories):
         try:
             yield from read_log(filesystem, log.path, log.log_id).usage.ledgers
         except CorruptionError as error:

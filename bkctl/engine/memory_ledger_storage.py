@@ -119,7 +119,7 @@ class MemoryLedgerStorage:
     ) -> None:
         self.directory = directory
         self.directories = (directory,)
-        self.index_place = IndexPlace(directory, directory)
+        self.index_place = IndexPlace((directory,), directory)
         self.disk = disk
         self.ledgers = MemoryRows(disk)
         self.meters = StorageMeters(bytes_max)
@@ -142,9 +142,9 @@ class MemoryLedgerStorage:
         self._deleted: set[int] = set()
 
     @property
-    def collected(self) -> LogKeeper | None:
+    def collected(self) -> Sequence[LogKeeper]:
         """Nothing: a flush drops the entries of deleted ledgers."""
-        return None
+        return ()
 
     def start(self) -> None:
         """There is nothing to open."""

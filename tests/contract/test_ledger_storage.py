@@ -312,8 +312,9 @@ def test_an_index_that_was_written_to_is_not_taken_for_a_lost_one(rig: Rig) -> N
 def test_every_storage_says_where_it_is(rig: Rig) -> None:
     storage: LedgerStorage = rig.storage
     assert storage.directory in storage.directories
-    assert storage.index_place.logs == storage.directory
-    assert storage.collected is None or storage.collected.directory == storage.directory
+    assert storage.index_place.logs == tuple(storage.directories)
+    assert {keeper.directory for keeper in storage.collected} <= set(storage.directories)
+    assert all(keeper.index_place == storage.index_place for keeper in storage.collected)
     storage.begin_new_logs()
     body = rig.put(1, 0)
     storage.flush()

@@ -82,7 +82,7 @@ class DbLedgerStorage:
     ) -> None:
         self.directory = directory
         self.directories = (directory,)
-        self.index_place = IndexPlace(directory, index_directory or directory)
+        self.index_place = IndexPlace((directory,), index_directory or directory)
         self.entry_logger = entry_logger
         self.locations = locations
         self.ledgers = ledgers
@@ -299,9 +299,9 @@ class DbLedgerStorage:
     # --- what others ask ------------------------------------------------------------------------------------
 
     @property
-    def collected(self) -> LogKeeper:
-        """The storage itself."""
-        return self
+    def collected(self) -> tuple[LogKeeper]:
+        """The storage itself, which has one directory."""
+        return (self,)
 
     def begin_new_logs(self) -> None:
         """Let the current logs end at the next append or retirement, because their disk is full."""

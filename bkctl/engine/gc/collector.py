@@ -84,6 +84,8 @@ class Collector:
         replicas: ReplicaDirectory | None = None,
     ) -> None:
         self.meters = GcMeters()
+        self.directory = storage.directory
+        self.index_place = storage.index_place
         self._pace = Pace()
         self._ledgers = LedgerSweep(
             storage,

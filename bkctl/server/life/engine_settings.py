@@ -51,6 +51,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         disks=_disks(config),
         gc=_gc(config),
         flush_interval_ms=storage.flush_interval_ms,
+        storage_class=storage.storage_class,
         index_block_cache_bytes=storage.index_block_cache_bytes,
     )
 

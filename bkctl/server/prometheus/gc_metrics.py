@@ -9,8 +9,8 @@ from bkctl.server.prometheus.storage_metrics import directory_labels
 
 def gc_metrics(scrape: Scrape, bookie: Bookie) -> None:
     """Every collector."""
-    for number, collector in enumerate(bookie.collectors):
-        meters, labels = collector.meters, directory_labels(bookie, number)
+    for collector in bookie.collectors:
+        meters, labels = collector.meters, directory_labels(collector)
         scrape.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", meters.active_logs, **labels)
         scrape.gauge("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", meters.active_log_bytes, **labels)
         scrape.gauge("bookie_ACTIVE_LEDGER_TOTAL", meters.active_ledgers, **labels)

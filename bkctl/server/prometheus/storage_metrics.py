@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bkctl.engine.bookie import Bookie
+from bkctl.engine.gc.collector import Collector
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError
 from bkctl.metrics.scrape import Scrape
@@ -14,16 +15,15 @@ _WRITE_POOL = {"threadPool": "BookieWriteThreadPool", "thread": "0"}
 _FLUSH_POOL = {"threadPool": "db-storage", "thread": "0"}
 
 
-def directory_labels(bookie: Bookie, number: int) -> dict[str, str]:
-    """``indexDir`` and ``ledgerDir`` of a storage."""
-    storage = bookie.storages[number]
-    return {"indexDir": storage.index_place.databases, "ledgerDir": storage.directory}
+def directory_labels(part: LedgerStorage | Collector) -> dict[str, str]:
+    """``indexDir`` and ``ledgerDir`` of a storage, or of the directory that is collected."""
+    return {"indexDir": part.index_place.databases, "ledgerDir": part.directory}
 
 
 def storage_metrics(scrape: Scrape, bookie: Bookie) -> None:
     """Every ledger directory, the disks, and what holds for all."""
     for number, storage in enumerate(bookie.storages):
-        labels = directory_labels(bookie, number)
+        labels = directory_labels(storage)
         _caches(scrape, storage, labels)
         _reads(scrape, storage, labels)
         _flushes(scrape, storage, labels)

@@ -32,9 +32,9 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
                 states[name] = "empty"
         return states
 
-    places = [IndexPlace(logs.path, index.path) for logs, index in pairs]
+    places = [IndexPlace((logs.path,), index.path) for logs, index in pairs]
     for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, lost_parts):
-        exam.unreadable |= {lost.place.logs, lost.place.databases}
+        exam.unreadable |= {*lost.place.logs, lost.place.databases}
         yield Finding(
             "databases",
             Kind.LOST_INDEX,
