@@ -272,7 +272,13 @@ class Auditor:
 
     async def _audit(self, office: Office) -> None:
         with self._measured("bookies", Measure.BOOKIE_CHECK_TIME):
-            await check_bookies(office)
+            found = await check_bookies(office)
+        _LOG.info(
+            "bookies are audited: %d ledgers, %d of them miss replicas on %s",
+            found.ledgers,
+            found.under_replicated,
+            ", ".join(sorted(found.lost)) or "none",
+        )
 
     # --- checks of all ledgers ------------------------------------------------------------------------------
 
@@ -292,7 +298,8 @@ class Auditor:
                     continue
                 async with self._checking:
                     with self._measured(check.name, check.measure):
-                        await check.run(office)
+                        found = await check.run(office)
+                    _LOG.info("the check of %s is complete: %s", check.name, found)
                     await office.record(check.kind)
             except NotElectedError:
                 raise

@@ -172,6 +172,42 @@ def test_our_auditor_that_was_stopped_past_its_session_is_not_a_second_one(
             cluster.wait_for(lambda: len(cluster.marks()) == 2, ours)
 
 
+def test_our_auditor_that_is_stopped_while_it_marks_marks_nothing_behind_the_next_ones_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """What was on its way when it was stopped is sent again by its new session, and refused."""
+    ledgers, lost = range(10_000, 10_600), BOOKIES[3]
+    tree, folder = cluster.store._tree, f"{cluster.store.root}/underreplication/auditorelection"
+    for ledger in ledgers:
+        cluster.store.ledgers.create_ledger(ledger, ledger_metadata((BOOKIES[0], lost)))
+
+    def marked() -> list[str]:
+        paths = [f"{cluster.store.root}/{mark_path(ledger)}" for ledger in ledgers]
+        return [path for path, node in tree.get_many(paths) if node is not None]
+
+    with (
+        AuditorProcess(OURS, tmp_path / "first", cluster.uri, "first") as first,
+        AuditorProcess(OURS, tmp_path / "second", cluster.uri, "second") as second,
+    ):
+        cluster.wait_for(lambda: len(tree.children(folder) or ()) == 2, second)
+        elected, other = (
+            (first, second) if cluster.store.underreplication.auditor() == "first" else (second, first)
+        )
+        cluster.wait_for(lambda: "bookies are audited" in elected.log(), elected)
+        cluster.go(lost)
+        cluster.wait_for(lambda: len(marked()) >= 20, elected)
+        elected.pause()
+        assert len(marked()) < len(ledgers), "it was quicker than the test"
+        cluster.wait_for(lambda: "bookies are audited" in other.log(), other)
+        assert len(marked()) == len(ledgers)
+        for path in marked():
+            tree.delete(path)
+        elected.resume()
+        cluster.wait_for(lambda: len(tree.children(folder) or ()) == 2, elected)
+        cluster.wait_for(lambda: "no longer the auditor" in elected.log(), elected)
+        assert marked() == []
+
+
 async def written_and_damaged(uri: str, bookies: Sequence[str]) -> set[int]:
     """Write ledgers of one replica an entry; return those whose metadata then name the wrong bookies."""
     a, b = bookies
