@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from posixpath import basename
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from bkctl.admin.cookies.in_directories import counting_mark, find_marks
 from bkctl.admin.logs.mark_doubts import doubt, journals_near
+from bkctl.codec.last_mark import LastMark
+from bkctl.codec.losses import ranges_text
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app
+from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, parse_journal_id
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.errors import RefusedError
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] The last marks of a bookie: everything journaled before is in its logs.")
+if TYPE_CHECKING:
+    from bkctl.admin.journals.mark_change import MarkChange
+
+app = noun_app("[offline] [writes] The last marks of a bookie: everything journaled before is in its logs.")
 
 SCHEMA: Schema = (
     Key("path", "string", "the lastMark file"),
@@ -24,9 +36,26 @@ SCHEMA: Schema = (
 )
 
 
+SET_SCHEMA: Schema = (
+    Key(
+        "kind",
+        "string",
+        "mark (a file), replayed (what the next start replays), damage and missing (in that), kept (a copy "
+        "of an old mark), lost (entries that are not replayed any more; the ledger is in limbo)",
+    ),
+    Key("path", "string or null", "the lastMark file, the copy, the journal, or the directory of journals"),
+    Key("journal_id", "int or null", "of a mark: the journal that it names then"),
+    Key("offset", "int or null", "of a mark: the offset in that journal; of damage: where it begins"),
+    Key("ledger", "int or null", "of lost: the ledger"),
+    Key("entries", "string or null", "of lost: ranges of entries"),
+    Key("records", "int or null", "of replayed: how many records"),
+    Key("detail", "string or null", "what else there is to say"),
+)
+
+
 @app.callback()
 def noun() -> None:
-    """[offline] [reads] The last marks of a bookie: everything journaled before is in its logs."""
+    """[offline] [writes] The last marks of a bookie: everything journaled before is in its logs."""
 
 
 @app.command("show")
@@ -58,3 +87,123 @@ def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
         for mark in marks
     )
     write_rows(rows, SCHEMA, output)
+
+
+@app.command("set")
+@takes(SET_SCHEMA)
+def set_command(
+    paths: PathsArgument,
+    *,
+    journal: Annotated[
+        int,
+        typer.Option(
+            "--journal",
+            metavar="ID",
+            parser=parse_journal_id,
+            help="The journal from which a start is to replay: 28, 0x1c or 1c.txn; 0 with --offset 0: all.",
+        ),
+    ],
+    offset: Annotated[
+        int, typer.Option("--offset", metavar="N", min=0, help="Where in it: a record begins or ends there.")
+    ],
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Set it forwards, too: what is skipped is lost here and listed."),
+    ] = False,
+    losses: LossesOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Set the last mark of a journal, from which the next start replays.
+
+    Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
+    directory, because of all of them the highest counts. The old ones are kept beside, as
+    lastMark.TIME.bak.
+
+    Backwards it may be set at any time: a start only replays more. Forwards, only with --accept-loss, the
+    records in between are never replayed: their entries are listed, and their ledgers are put into limbo
+    before the mark moves (where records are damaged or gone, all ledgers of the journal). Keys, fences and
+    explicit LACs among them are brought into the ledger index. .idx files have no place for limbo, so that
+    forwards is refused there.
+
+    Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
+
+    Examples:
+
+      bkctl lastmark set /data/bookie --journal 1a1fe14808f.txn --offset 512 --dry-run
+
+      bkctl lastmark set /data/bookie --journal 0 --offset 0 --yes
+    """
+    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.journals.mark_change import plan_mark, set_mark
+    from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
+    from bkctl.clock import SystemClock
+    from bkctl.directories.holders import DirectoryLock
+
+    filesystem, databases = PosixFileSystem(), rocks_databases()
+    mark = LastMark(journal, offset)
+    bookie = find_stopped_bookie(filesystem, paths)
+    kept: list[str] = []
+    if dry_run:
+        change = plan_mark(filesystem, bookie, mark, databases)
+    else:
+        with DirectoryLock(*bookie.every_dir) as lock:
+            # Whoever had the directories a moment ago may have changed them.
+            bookie = find_stopped_bookie(filesystem, paths)
+            change = plan_mark(filesystem, bookie, mark, databases)
+            if change.is_forward and not accept_loss:
+                raise RefusedError(_refusal(change))
+            ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
+            write_losses(losses, change.losses)
+            lock.recheck()
+            kept = set_mark(filesystem, bookie, change, databases, SystemClock())
+    write_rows(_set_rows(change, kept), SET_SCHEMA, output)
+    raise typer.Exit(int(bool(change.losses.losses)))
+
+
+def _named(mark: LastMark) -> str:
+    return f"journal {mark.journal_id}, offset {mark.offset}"
+
+
+def _refusal(change: MarkChange) -> str:
+    return (
+        f"the mark is {_named(change.before)} now: {change.skipped.records} records of "
+        f"{len(change.skipped.ledgers)} ledgers would never be replayed. Look with --dry-run, then add "
+        "--accept-loss: the ledgers are put into limbo"
+    )
+
+
+def _set_rows(change: MarkChange, kept: list[str]) -> Iterator[dict[str, Any]]:
+    nothing = dict.fromkeys(key.key for key in SET_SCHEMA)
+    for file in change.files:
+        before = "none that counts" if file.before is None else _named(file.before)
+        yield nothing | {
+            "kind": "mark",
+            "path": file.path,
+            "journal_id": change.after.journal_id,
+            "offset": change.after.offset,
+            "detail": f"before: {before}",
+        }
+    for path in kept:
+        yield nothing | {"kind": "kept", "path": path}
+    replayed, directory = change.replayed, change.place.directory.path
+    yield nothing | {
+        "kind": "replayed",
+        "path": directory,
+        "records": replayed.records,
+        "detail": f"of {len(replayed.ledgers)} ledgers",
+    }
+    for damage in replayed.damage:
+        reason = f"{damage.size_bytes} bytes: {damage.reason}; a start is refused without --accept-loss"
+        yield nothing | {"kind": "damage", "path": damage.path, "offset": damage.offset, "detail": reason}
+    for gone in replayed.missing:
+        yield nothing | {"kind": "missing", "path": directory, "detail": gone}
+    for loss in change.losses.losses:
+        more = "perhaps others, too; " if loss.maybe_more else ""
+        yield nothing | {
+            "kind": "lost",
+            "ledger": loss.ledger,
+            "entries": ranges_text(loss.entries),
+            "detail": f"{more}{loss.cause}",
+        }

@@ -28,6 +28,7 @@ from bkctl.admin.top.sample import BookieSample, ClusterSample
 from bkctl.admin.top.sample_json import decode_sample, encode_sample
 from bkctl.admin.top.scrape import parse_scrape
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint
+from bkctl.codec.losses import KIND, decode_losses, encode_losses
 from bkctl.commands.frame.ledger_options import parse_duration_ms, parse_ledger_id
 from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id
 from bkctl.config.byte_size import parse_byte_size
@@ -42,11 +43,28 @@ from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.http.guard import Guard
 from bkctl.spark.answers import decode_answer
 from bkctl.spark.stream import StreamOptions
-from tests.fuzz.target import Target, check_message, json_seeds, one_of, seeds_of
+from tests.fuzz.target import Target, check_message, decodes, json_seeds, one_of, seeds_of
 
 _TOKEN = "0123456789abcdef"
 _READS = ("GET", "HEAD", "OPTIONS")
 _GUARDED = ("/api/v1/ledger/read", "/api/v1/bookie/sanity")
+
+
+def losses(data: bytes) -> None:
+    """A list of losses comes back from its own encoding; anything else is corrupt."""
+    decodes(data, decode_losses, encode_losses)
+
+
+_LOSSES = {
+    "kind": KIND,
+    "version": 1,
+    "bookie": "bookie:3181",
+    "made_by": "lastmark set",
+    "losses": [
+        {"ledger": 1, "entries": [[0, 4], [6, 6]], "maybe_more": False, "cause": "damage"},
+        {"ledger": 7, "entries": [], "maybe_more": True, "cause": ""},
+    ],
+}
 
 
 def properties(data: bytes) -> None:
@@ -413,6 +431,7 @@ def _request_seeds() -> list[bytes]:
 
 
 TARGETS = [
+    Target("losses", losses, lambda: json_seeds(_LOSSES), (b'"maybe_more": ', b'"entries": ')),
     Target(
         "properties",
         properties,

@@ -72,6 +72,7 @@ cookie get {{R}}
 cookie diff {_CONF}
 cookie generate {_CONF} --out {{R}}/out/VERSION
 lastmark show {{R}}
+lastmark set {{R}} --journal 0 --offset 0 --yes
 pipeline run index-audit {{R}} --out {{R}}/out/audit --jobs 1 --engine local --report {{R}}/out/report.html
 pipeline run index-rebuild {{R}} --out {{R}}/out/rebuild --jobs 1 --engine local --yes
 """.strip().splitlines()

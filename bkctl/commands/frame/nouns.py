@@ -121,7 +121,12 @@ NOUNS: dict[str, Noun] = {
             "[offline] [online] [reads] [writes]",
             "Show, compare, make, store and remove cookies.",
         ),
-        Noun("lastmark", "bkctl.commands.lastmark", "[offline] [reads]", "Read the journals' last mark."),
+        Noun(
+            "lastmark",
+            "bkctl.commands.lastmark",
+            "[offline] [writes]",
+            "Show and set the journals' last mark.",
+        ),
         Noun(
             "explain",
             "bkctl.commands.explain",

@@ -1,0 +1,1 @@
+"""Journals and last marks that are changed while their bookie is stopped."""

@@ -1,0 +1,137 @@
+"""Records of journals between two last marks: what no start will replay once the mark has passed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from bkctl.admin.journals.stopped_bookie import JournalPlace
+from bkctl.codec.entry import EntryBatch
+from bkctl.codec.journal import RecordKind, journal_name
+from bkctl.codec.last_mark import LastMark
+from bkctl.codec.losses import Range, merged_ranges
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.vfs import FileSystem
+
+#: Where the blob of a special record begins, behind its ids and its length.
+_BLOB_AT = 20
+#: Behind every journal.
+END = LastMark(2**63 - 1, 2**63 - 1)
+
+
+@dataclass(slots=True)
+class LedgerRecords:
+    """What journals hold of one ledger; ``key`` and ``explicit_lac`` are the last ones."""
+
+    ranges: list[Range] = field(default_factory=list)
+    key: bytes | None = None
+    explicit_lac: bytes | None = None
+    fenced: bool = False
+
+    def add(self, entry: int) -> None:
+        """Note an entry."""
+        if self.ranges and self.ranges[-1][1] + 1 == entry:
+            self.ranges[-1] = (self.ranges[-1][0], entry)
+        else:
+            self.ranges.append((entry, entry))
+
+    @property
+    def entries(self) -> tuple[Range, ...]:
+        """The entries, in order."""
+        return merged_ranges(self.ranges)
+
+
+@dataclass(slots=True)
+class JournalRecords:
+    """Records of one journal directory from one mark up to another.
+
+    ``damage`` are ranges that cannot be read, ``missing`` says which journals are gone: records of any ledger
+    may have stood in both.
+    """
+
+    ledgers: dict[int, LedgerRecords] = field(default_factory=dict)
+    records: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing but the records that are listed can have stood there."""
+        return not self.damage and not self.missing
+
+
+def records_between(fs: FileSystem, place: JournalPlace, start: LastMark, stop: LastMark) -> JournalRecords:
+    """Return the records from one mark up to another. Raises StorageError, NotFoundError."""
+    found = JournalRecords()
+    ids = [journal.journal_id for journal in place.directory.journals]
+    chosen = [journal for journal in ids if start.journal_id <= journal <= stop.journal_id]
+    if start.journal_id and start.journal_id not in ids:
+        found.missing.append(f"{journal_name(start.journal_id)} is gone")
+    for before, behind in pairwise(chosen):
+        if behind != before + 1:
+            found.missing.append(
+                f"{behind - before - 1} journals in front of {journal_name(behind)} are gone"
+            )
+    for journal in place.directory.journals:
+        if journal.journal_id not in chosen:
+            continue
+        first = start.offset if journal.journal_id == start.journal_id else 0
+        last = stop.offset if journal.journal_id == stop.journal_id else END.offset
+        with JournalScan(
+            fs, journal.path, unsynced_from=unsynced_from(journal.journal_id, ids[-1], start)
+        ) as scan:
+            _collect(scan, first, last, found)
+    return found
+
+
+def _collect(scan: JournalScan, first: int, last: int, found: JournalRecords) -> None:
+    for damage in scan.head.damage:
+        _damaged(damage, first, last, found)
+    for item in scan:
+        if isinstance(item, EntryBatch):
+            for index, start in enumerate(item.starts):
+                if first <= item.base + start < last:
+                    found.records += 1
+                    ledger = found.ledgers.setdefault(item.ledgers[index], LedgerRecords())
+                    ledger.add(item.entries[index])
+        elif isinstance(item, MarkedRecord):
+            if first <= item.offset < last and item.kind is not RecordKind.PADDING:
+                _special(item, found)
+        elif isinstance(item, Damage):
+            _damaged(item, first, last, found)
+
+
+def _damaged(damage: Damage, first: int, last: int, found: JournalRecords) -> None:
+    if first < damage.end and damage.offset < last and not damage.unsynced and not damage.readable:
+        found.damage.append(damage)
+
+
+def _special(record: MarkedRecord, found: JournalRecords) -> None:
+    found.records += 1
+    ledger = found.ledgers.setdefault(record.ledger, LedgerRecords())
+    if record.kind is RecordKind.MASTER_KEY:
+        ledger.key = record.body[_BLOB_AT:]
+    elif record.kind is RecordKind.FENCE:
+        ledger.fenced = True
+    elif record.kind is RecordKind.EXPLICIT_LAC:
+        ledger.explicit_lac = record.body[_BLOB_AT:]
+
+
+def boundaries(fs: FileSystem, path: str) -> Iterator[int]:
+    """Yield every offset of a journal at which a record begins or ends, ascending, some of them twice."""
+    with JournalScan(fs, path) as scan:
+        yield 0
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                for index, size in enumerate(item.sizes):
+                    yield item.offset(index)
+                    yield item.offset(index) + 4 + size
+            else:
+                yield item.offset
+                if not isinstance(item, MarkedRecord | Damage):
+                    continue
+                yield item.end
+        yield scan.file.size_bytes

@@ -1,0 +1,152 @@
+"""``bkctl lastmark set``: what a start replays afterwards, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.codec.losses import decode_losses
+from bkctl.directories.holders import DirectoryLock
+from bkctl.errors import LedgerLimboError
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import PosixFileSystem
+from tests.support.truthful_bookie import TruthfulBookie, started
+
+Run = Callable[..., Any]
+COUNT = 2
+
+
+@pytest.fixture(scope="module", params=["db", "idx"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
+    root = tmp_path_factory.mktemp("made") / "bookie"
+    root.mkdir()
+    return TruthfulBookie.make(root, request.param, COUNT)
+
+
+@pytest.fixture
+def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
+    return made.copy(tmp_path / "bookie")
+
+
+def marks(bookie: TruthfulBookie) -> set[LastMark]:
+    return {decode_last_mark(path.read_bytes()) for path in bookie.root.glob("l*/current/lastMark")}
+
+
+def content(bookie: TruthfulBookie) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in bookie.root.rglob("*") if path.is_file()}
+
+
+def rows(done: Any) -> list[dict[str, Any]]:
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def end_of_journals(bookie: TruthfulBookie) -> LastMark:
+    """Behind everything."""
+    newest = bookie.journals()[-1]
+    return LastMark(int(newest.stem, 16), newest.stat().st_size)
+
+
+def first_record(bookie: TruthfulBookie) -> tuple[LastMark, int]:
+    """Where the oldest journal's first entry begins, and where it ends."""
+    oldest = bookie.journals()[0]
+    with JournalScan(PosixFileSystem(), str(oldest)) as scan:
+        batch = next(scan.batches())
+    return LastMark(int(oldest.stem, 16), batch.offset(0)), batch.offset(0) + 4 + batch.sizes[0]
+
+
+def set_to(run_cli: Run, bookie: TruthfulBookie, mark: LastMark, *words: str) -> Any:
+    numbers = ("--journal", hex(mark.journal_id), "--offset", str(mark.offset))
+    return run_cli("lastmark", "set", bookie.root, *numbers, *words, "-o", "json")
+
+
+def test_backwards_every_directory_says_the_same_and_the_old_marks_are_kept(
+    run_cli: Run, bookie: TruthfulBookie
+) -> None:
+    before = {path: path.read_bytes() for path in bookie.root.glob("l*/current/lastMark")}
+    oldest = LastMark(int(bookie.journals()[0].stem, 16), 0)
+    dry = set_to(run_cli, bookie, oldest, "--dry-run")
+    assert {path: path.read_bytes() for path in before} == before
+    done = set_to(run_cli, bookie, oldest, "--yes")
+    assert (dry.exit_code, done.exit_code) == (0, 0), done.stderr
+    assert [row for row in rows(done) if row["kind"] != "kept"] == rows(dry)
+    assert marks(bookie) == {oldest}
+    for path, content in before.items():
+        assert [copy.read_bytes() for copy in path.parent.glob("lastMark.*.bak")] == [content]
+    replayed = next(row["records"] for row in rows(done) if row["kind"] == "replayed")
+    assert replayed > len(bookie.truth.journaled)
+    if bookie.storage == "db":
+        with started(bookie.root, COUNT) as running:
+            for (ledger, entry), body in bookie.truth.bodies.items():
+                if ledger != 3:
+                    assert running.reads.read(ledger, entry) == body
+
+
+def test_forwards_needs_a_word_lists_what_is_skipped_and_readers_are_told_unknown(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    end, before = end_of_journals(bookie), content(bookie)
+    refused = set_to(run_cli, bookie, end, "--yes")
+    assert refused.exit_code == 4
+    if bookie.storage == "idx":
+        assert "no place for the limbo flag" in refused.stderr
+        return
+    assert "--accept-loss" in refused.stderr
+    dry = set_to(run_cli, bookie, end, "--dry-run")
+    assert dry.exit_code == 1
+    assert content(bookie) == before
+    losses = tmp_path / "losses.json"
+    done = set_to(run_cli, bookie, end, "--yes", "--accept-loss", "--losses", str(losses))
+    assert done.exit_code == 1, done.stderr
+    listed = decode_losses(losses.read_bytes())
+    lost = {
+        (loss.ledger, entry)
+        for loss in listed.losses
+        for first, last in loss.entries
+        for entry in range(first, last + 1)
+    }
+    assert lost >= bookie.truth.journaled
+    assert [row["ledger"] for row in rows(done) if row["kind"] == "lost"] == [
+        loss.ledger for loss in listed.losses
+    ]
+    with started(bookie.root, COUNT) as running:
+        for ledger, entry in bookie.truth.journaled:
+            with pytest.raises(LedgerLimboError):
+                running.reads.read(ledger, entry)
+        # The fence was behind the mark that was passed over, too.
+        row = running.storages[5 % COUNT].ledgers.get(5)
+        assert row is not None
+        assert row.fenced
+
+
+def test_an_offset_within_a_record_is_wrong_usage(run_cli: Run, bookie: TruthfulBookie) -> None:
+    begins, ends = first_record(bookie)
+    done = set_to(run_cli, bookie, LastMark(begins.journal_id, begins.offset + 3), "--dry-run")
+    assert done.exit_code == 2
+    assert f"the next ones are {begins.offset} and {ends}" in done.stderr
+    assert set_to(run_cli, bookie, LastMark(5, 0), "--dry-run").exit_code == 6
+
+
+def test_a_directory_that_is_missing_or_in_use_is_refused(run_cli: Run, bookie: TruthfulBookie) -> None:
+    oldest = LastMark(int(bookie.journals()[0].stem, 16), 0)
+    for held in (bookie.journal, bookie.current(1)):
+        with DirectoryLock(str(held)):
+            assert set_to(run_cli, bookie, oldest, "--yes").exit_code == 4
+    shutil.rmtree(bookie.root / "l1")
+    done = set_to(run_cli, bookie, oldest, "--yes")
+    assert done.exit_code == 4
+    assert "1 of the 2 ledger directories" in done.stderr
+
+
+def test_a_mark_that_cannot_be_read_is_replaced(run_cli: Run, bookie: TruthfulBookie) -> None:
+    wanted = min(marks(bookie))
+    (bookie.current(0) / "lastMark").write_bytes(b"short")
+    (bookie.current(1) / "lastMark").write_bytes(encode_last_mark(LastMark(2**62, 0)))
+    done = set_to(run_cli, bookie, wanted, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert marks(bookie) == {wanted}
