@@ -1,0 +1,1 @@
+"""InterleavedLedgerStorage, in the making: no ``ledgerStorageClass`` leads here before it is whole."""
