@@ -19,7 +19,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.folder_seconds import FolderSeconds
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: Where fixtures of modules start bookies, ZooKeeper and Java.
+SHARING_FOLDERS = ("tests/cli/", "tests/interop/", "tests/system/")
 
 # Both stay random: a run that finds something prints the seed and a blob that repeats it.
 _slow_machine = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -41,24 +45,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write into tests/transcripts what the commands say now, for review",
     )
+    parser.addoption("--folder-seconds", action="store_true", help="end with the seconds of each folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--folder-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FolderSeconds(), "folder-seconds")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadgroup`` one worker runs all tests that need Spark, so that there is one session.
 
-    The marker ``xdist_group`` does not do it: pytest-xdist hands a group on in a test's id, which pytest 9.2
-    does not let it change.
+    It also runs all tests of a module whose fixtures are clusters and processes, so that they start once. The
+    marker ``xdist_group`` does not do it: pytest-xdist hands a group on in a test's id, which pytest 9.2 does
+    not let it change.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler.loadgroup import LoadGroupScheduling
 
-    class ByGroupAndSpark(LoadGroupScheduling):
+    class ByGroupAndFixtures(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            if nodeid.startswith("tests/spark/"):
+                return "spark"
+            if nodeid.startswith(SHARING_FOLDERS):
+                return nodeid.partition("::")[0]
+            return super()._split_scope(nodeid)
 
-    return ByGroupAndSpark(config, log)
+    return ByGroupAndFixtures(config, log)
 
 
 @pytest.fixture
