@@ -20,9 +20,9 @@ from bkctl.codec.location import Location
 from bkctl.directories.index_spaces import index_spaces
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
-from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.files.paths import directories
 from bkctl.vfs import FileSystem, PosixFileSystem
+from tests.support.database_copies import write_database
 from tests.support.log_builder import EntryLogBuilder, JournalBuilder, entry_body, plain_payload
 
 FILES = PosixFileSystem()
@@ -126,10 +126,8 @@ class CheckedBookie:
             if where == place:
                 (locations if name == "locations" else ledgers).append(Put(key, value))
         current = self.current(place)
-        with open_store(str(current / "locations"), LOCATIONS_PROFILE, create=True) as store:
-            store.write(locations, sync=True)
-        with open_store(str(current / "ledgers"), LEDGERS_PROFILE, create=True) as store:
-            store.write(ledgers, sync=True)
+        write_database(current / "locations", LOCATIONS_PROFILE, locations)
+        write_database(current / "ledgers", LEDGERS_PROFILE, ledgers)
 
     def idx_path(self, ledger: int) -> Path:
         """Where the ``.idx`` file of a ledger is."""

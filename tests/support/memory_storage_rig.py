@@ -8,10 +8,10 @@ import threading
 from bkctl.engine.memory_ledger_storage import MemoryDisk, MemoryLedgerStorage
 from bkctl.errors import BkctlError
 from tests.support.manual_clock import ManualClock
-from tests.support.storage_rig import DIRECTORY, entry_of
+from tests.support.storage_rig import DIRECTORY, StorageOperations
 
 
-class MemoryStorageRig:
+class MemoryStorageRig(StorageOperations):
     """See :class:`~tests.support.storage_rig.StorageRig`."""
 
     def __init__(self, bytes_max: int = 1 << 20, disk: MemoryDisk | None = None) -> None:
@@ -32,24 +32,6 @@ class MemoryStorageRig:
 
     def open(self) -> MemoryStorageRig:
         return self
-
-    def put(self, ledger: int, entry: int, tag: object = "", size_bytes: int = 0) -> bytes:
-        """Put one entry; there must be room."""
-        body = entry_of(ledger, entry, tag, size_bytes)
-        assert self.try_put([body]), "no room"
-        return body
-
-    def try_put(self, bodies: list[bytes]) -> bool:
-        size_bytes = sum(map(len, bodies))
-        with self.lock:
-            if not self.storage.has_room(size_bytes, len(bodies)):
-                return False
-            self.storage.put_many([body[:16] for body in bodies], bodies, size_bytes)
-            return True
-
-    def delete(self, ledger: int) -> None:
-        with self.lock:
-            self.storage.delete_ledger(ledger)
 
     def fill_disk(self) -> None:
         """Let flushes find no room, until :meth:`heal`."""

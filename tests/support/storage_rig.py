@@ -13,6 +13,7 @@ from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.settings import EntryLogSettings
+from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
@@ -33,7 +34,32 @@ def entry_of(ledger: int, entry: int, tag: object = "", size_bytes: int = 0) -> 
     return body + b"." * (size_bytes - len(body))
 
 
-class StorageRig:
+class StorageOperations:
+    """What tests do with a storage under its lock."""
+
+    lock: Any
+    storage: LedgerStorage
+
+    def put(self, ledger: int, entry: int, tag: object = "", size_bytes: int = 0) -> bytes:
+        """Put one entry; there must be room."""
+        body = entry_of(ledger, entry, tag, size_bytes)
+        assert self.try_put([body]), "no room"
+        return body
+
+    def try_put(self, bodies: list[bytes]) -> bool:
+        size_bytes = sum(map(len, bodies))
+        with self.lock:
+            if not self.storage.has_room(size_bytes, len(bodies)):
+                return False
+            self.storage.put_many([body[:16] for body in bodies], bodies, size_bytes)
+            return True
+
+    def delete(self, ledger: int) -> None:
+        with self.lock:
+            self.storage.delete_ledger(ledger)
+
+
+class StorageRig(StorageOperations):
     """A storage without a flush thread until ``start``; ``failures`` is what it told ``on_failure``."""
 
     def __init__(
@@ -94,24 +120,6 @@ class StorageRig:
         """Ready for use, without a flush thread."""
         self.entry_logger.open()
         return self
-
-    def put(self, ledger: int, entry: int, tag: object = "", size_bytes: int = 0) -> bytes:
-        """Put one entry; there must be room."""
-        body = entry_of(ledger, entry, tag, size_bytes)
-        assert self.try_put([body]), "no room"
-        return body
-
-    def try_put(self, bodies: list[bytes]) -> bool:
-        size_bytes = sum(map(len, bodies))
-        with self.lock:
-            if not self.storage.has_room(size_bytes, len(bodies)):
-                return False
-            self.storage.put_many([body[:16] for body in bodies], bodies, size_bytes)
-            return True
-
-    def delete(self, ledger: int) -> None:
-        with self.lock:
-            self.storage.delete_ledger(ledger)
 
     def fill_disk(self) -> None:
         """Let flushes find no room, until :meth:`heal`."""
