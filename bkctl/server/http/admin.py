@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bkctl.server.http.replies import Handler
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 _BODY_BYTES_MAX = 64 << 10
 #: What a stop waits for an answer that is being made.
@@ -57,7 +57,7 @@ _NOT_SERVED = {
 class HttpAdmin:
     """Serves HTTP on the running loop, beside the bookie's port."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
         self._collector: PrometheusCollector | None = None
         self._guard = Guard(None, service.config.http.host)

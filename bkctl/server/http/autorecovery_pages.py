@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bkctl.metadata.api import Underreplication
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 #: Marked ledgers in one answer.
 LEDGERS_MAX = 100_000
@@ -24,7 +24,7 @@ _DELAY_S_MAX = 2**31 - 1
 class AutorecoveryPages:
     """The handlers."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bkctl.client.bookkeeper import BookKeeper
     from bkctl.engine.bookie import Bookie
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 _JOURNAL, _ENTRY_LOG, _INDEX = "journal", "entrylog", "index"
 
@@ -26,7 +26,7 @@ _JOURNAL, _ENTRY_LOG, _INDEX = "journal", "entrylog", "index"
 class BookiePages:
     """The handlers; ``client`` gives a ledger client of this bookie's cluster."""
 
-    def __init__(self, service: BookieService, client: Callable[[], Awaitable[BookKeeper]]) -> None:
+    def __init__(self, service: ServedBookie, client: Callable[[], Awaitable[BookKeeper]]) -> None:
         self._service = service
         self._client = client
         self._sanity = asyncio.Lock()

@@ -13,7 +13,7 @@ from bkctl.server.http.replies import as_json, flag, metadata_of, text
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 _ASK_TIMEOUT_S = 5.0
 _UNITS = ("", "KB", "MB", "GB", "TB")
@@ -22,7 +22,7 @@ _UNITS = ("", "KB", "MB", "GB", "TB")
 class ClusterPages:
     """The handlers."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

@@ -15,7 +15,7 @@ from bkctl.server.http.replies import as_json, body_object, engine_of, text
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 _WHERE = "request"
 
@@ -23,7 +23,7 @@ _WHERE = "request"
 class ConfigPages:
     """The handlers. What was changed is forgotten at a restart, as Java does it."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
         self._changed: dict[str, str | None] = {}
         self._changeable: dict[str, Callable[[int], None]] = {"flushInterval": self._set_flush_interval}

@@ -36,13 +36,13 @@ from bkctl.server.http.replies import NotStartedError, as_json, body_object, eng
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 
 class GcAdmin:
     """The handlers; they set or read what the collectors' threads use, and read logs beside the loop."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

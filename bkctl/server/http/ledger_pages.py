@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bkctl.server.http.guard import Guard
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 #: Ledgers of one page, and of an answer without pages.
 LEDGERS_PER_PAGE = 100
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class LedgerPages:
     """The handlers, and the ledger client that they share; it is made when it is first needed."""
 
-    def __init__(self, service: BookieService, guard: Guard) -> None:
+    def __init__(self, service: ServedBookie, guard: Guard) -> None:
         self._service = service
         self._guard = guard
         self._client: BookKeeper | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bkctl.engine.bookie import Bookie
     from bkctl.metadata.api import MetadataStore
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -45,21 +45,21 @@ class NotStartedError(BkctlError):
         super().__init__("Bookie is not fully started yet")
 
 
-def metadata_of(service: BookieService) -> MetadataStore:
+def metadata_of(service: ServedBookie) -> MetadataStore:
     """The cluster's metadata. Raises NotStartedError unless the bookie serves."""
     require_ready(service)
     assert service.metadata is not None, "a bookie that serves has a metadata store"
     return service.metadata
 
 
-def engine_of(service: BookieService) -> Bookie:
+def engine_of(service: ServedBookie) -> Bookie:
     """The bookie's engine. Raises NotStartedError before there is one."""
     if service.bookie is None:
         raise NotStartedError
     return service.bookie
 
 
-def require_ready(service: BookieService) -> None:
+def require_ready(service: ServedBookie) -> None:
     """Raise NotStartedError unless the bookie serves."""
     if not service.ready:
         raise NotStartedError

@@ -58,14 +58,14 @@ from bkctl.server.wire.request_meters import RequestKind
 
 if TYPE_CHECKING:
     from bkctl.engine.bookie import Bookie
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
     from bkctl.server.wire.bookie_server import BookieServer
 
 Values = dict[str, object]
 _MS = 1000
 
 
-def snapshot(service: BookieService) -> Values:
+def snapshot(service: ServedBookie) -> Values:
     """The bookie's state; before the engine runs only who it is."""
     values: Values = {
         "bookie": service.bookie_id,

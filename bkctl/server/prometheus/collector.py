@@ -16,7 +16,7 @@ from bkctl.server.prometheus.storage_metrics import storage_metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 
 class PrometheusCollector:
@@ -25,7 +25,7 @@ class PrometheusCollector:
     To be closed: it counts the collections of Python's garbage meanwhile.
     """
 
-    def __init__(self, service: BookieService, rollover_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, service: ServedBookie, rollover_s: float, now_s: Callable[[], float]) -> None:
         self._service = service
         self._now_s = now_s
         self._windows = Windows(rollover_s, now_s())

@@ -12,7 +12,7 @@ from bkctl.server.wire.bookie_server import BookieServer
 from bkctl.server.wire.request_meters import RequestKind
 
 if TYPE_CHECKING:
-    from bkctl.server.life.bookie_service import BookieService
+    from bkctl.server.served_bookie import ServedBookie
 
 _PREFIX = "bookkeeper_server_"
 _WRITE, _READ, _HIGH = "BookieWriteThreadPool", "BookieReadThreadPool", "BookieHighPriorityThread"
@@ -25,7 +25,7 @@ class ServerMetrics:
         self._write_waits = LatencyHistogram()
         self._read_waits = LatencyHistogram()
 
-    def add(self, scrape: Scrape, service: BookieService, bookie: Bookie, server: BookieServer) -> None:
+    def add(self, scrape: Scrape, service: ServedBookie, bookie: Bookie, server: BookieServer) -> None:
         """Everything."""
         scrape.gauge("bookie_SERVER_STATUS", (0 if bookie.read_only else 1) if service.ready else -1)
         scrape.gauge("bookie_JOURNAL_DIRS", len(bookie.journals))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun as EngineAddRun
@@ -17,11 +17,9 @@ from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_adds
 from bkctl.server.wire.answer_codes import code_of
 from bkctl.server.wire.answers import AnswerQueue
+from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
-
-if TYPE_CHECKING:
-    from bkctl.server.wire.bookie_connection import BookieConnection
 
 
 class PendingAdds:
@@ -29,7 +27,7 @@ class PendingAdds:
 
     __slots__ = ("connection", "run", "since_s")
 
-    def __init__(self, connection: BookieConnection, run: AddRun, since_s: float) -> None:
+    def __init__(self, connection: Channel, run: AddRun, since_s: float) -> None:
         self.connection = connection
         self.run = run
         self.since_s = since_s
@@ -57,14 +55,14 @@ class AddsInProgress:
         self.latency = self.meter.worked
         self.taken = taken
         self.sizes = SizeHistogram()
-        self._paused: set[BookieConnection] = set()
+        self._paused: set[Channel] = set()
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the entries."""
         return self._bytes
 
-    def begin(self, connection: BookieConnection, count: int, size_bytes: int) -> None:
+    def begin(self, connection: Channel, count: int, size_bytes: int) -> None:
         """A run came in, of entries of so many bytes together."""
         self.meter.length += count
         self._bytes += size_bytes
@@ -93,7 +91,7 @@ class AddsInProgress:
         """The engine took adds, all together in so much time."""
         self.taken.add(time_s / count, count)
 
-    def forget(self, connection: BookieConnection) -> None:
+    def forget(self, connection: Channel) -> None:
         """The connection is gone."""
         self._paused.discard(connection)
 

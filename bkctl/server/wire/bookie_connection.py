@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.write_stage import SingleAdd
@@ -35,12 +35,10 @@ from bkctl.protocol.wire import encode_response
 from bkctl.server.wire.add_answers import PendingAdds
 from bkctl.server.wire.answer_codes import code_of
 from bkctl.server.wire.connection_memory import READ_BYTES
+from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
 from bkctl.server.wire.read_turns import ReadTurns
 from bkctl.types import ResultCode
-
-if TYPE_CHECKING:
-    from bkctl.server.wire.bookie_server import BookieServer
 
 _log = logging.getLogger(__name__)
 _KEY_BYTES = 20
@@ -49,12 +47,12 @@ _KEY_BYTES = 20
 class BookieConnection(asyncio.Protocol):
     """All methods run on the event loop's thread, :meth:`respond` excepted."""
 
-    def __init__(self, server: BookieServer) -> None:
-        self._server = server
+    def __init__(self, port: Port) -> None:
+        self._port = port
         self._state = ServerConnection(
-            tls=server.tls is not None,
-            tls_required=server.settings.tls_required,
-            frame_bytes_max=server.frame_bytes_max,
+            tls=port.tls is not None,
+            tls_required=port.tls_required,
+            frame_bytes_max=port.frame_bytes_max,
         )
         self._transport: asyncio.Transport | None = None
         self._peer = ""
@@ -114,9 +112,9 @@ class BookieConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._peer = str(transport.get_extra_info("peername"))
-        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        self._transport.set_write_buffer_limits(self._port.write_high_bytes, self._port.write_low_bytes)
         keep_alive(transport.get_extra_info("socket"))
-        self._server.connected(self)
+        self._port.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
@@ -127,20 +125,20 @@ class BookieConnection(asyncio.Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
             self._close_timer = None
-        self._server.disconnected(self)
+        self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
         events = self._state.feed(data)
         held_bytes = self._state.pending_bytes
         if held_bytes or self._owes:
             self._owes = held_bytes > 0
-            self._server.watch.received(self, held_bytes, went_on=bool(events))
+            self._port.watch.received(self, held_bytes, went_on=bool(events))
         for event in events:
             if isinstance(event, AddRun):
                 self._add_run(event)
             elif isinstance(event, ReadRun):
-                self._server.watch.answered(len(event) * READ_BYTES)
-                self.turns.add(ReadRunJob(self._server, self, event).start, requests=len(event))
+                self._port.watch.answered(len(event) * READ_BYTES)
+                self.turns.add(ReadRunJob(self._port, self, event).start, requests=len(event))
             elif isinstance(event, Request):
                 self._request(event)
             elif isinstance(event, Answer | Refusal):
@@ -157,28 +155,28 @@ class BookieConnection(asyncio.Protocol):
                 self.unread_since_s = None
             size_bytes = len(data)
             self._largest_bytes = max(self._largest_bytes, size_bytes)
-            started_s = self._server.now_s()
+            started_s = self._port.now_s()
             self._transport.write(data)
-            self._server.channel_writes.add(self._server.now_s() - started_s)
-            self._server.watch.answered(size_bytes)
+            self._port.channel_writes.add(self._port.now_s() - started_s)
+            self._port.watch.answered(size_bytes)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""
         ended = partial(self._ended, request, since_s, response)
-        self._server.answers.post([(self, partial(encode_response, response), ended)])
+        self._port.answers.post([(self, partial(encode_response, response), ended)])
 
     def _ended(self, request: Request, since_s: float, response: Response) -> None:
         """On the loop's thread, when an answer was sent."""
         if isinstance(request, AddRequest):
-            self._server.adds.end(1, len(request.body))
-        self._server.request_ended(request, response, self._server.now_s() - since_s)
+            self._port.adds.end(1, len(request.body))
+        self._port.request_ended(request, response, self._port.now_s() - since_s)
 
     def close(self) -> None:
         """Send what is left and close; a client that does not take it is cut off after a while."""
         if self._transport is not None:
             self._transport.close()
             if self._close_timer is None:
-                self._close_timer = self._server.loop.call_later(self._server.close_timeout_s, self.abort)
+                self._close_timer = self._port.loop.call_later(self._port.close_timeout_s, self.abort)
 
     def abort(self) -> None:
         """Close without sending anything more."""
@@ -204,17 +202,17 @@ class BookieConnection(asyncio.Protocol):
             # TLS knows no half of a connection.
             return False
         self.stop_reading()
-        self._server.watch.end_soon(self.close)
+        self._port.watch.end_soon(self.close)
         return True
 
     def pause_writing(self) -> None:
         self.write_paused = True
         if self.unread_since_s is None:
-            self.unread_since_s = self._server.now_s()
+            self.unread_since_s = self._port.now_s()
         self._set_reading()
-        if self._server.slow_reader_timeout_s is not None:
-            loop = self._server.loop
-            self._slow_timer = loop.call_later(self._server.slow_reader_timeout_s, self._too_slow)
+        if self._port.slow_reader_timeout_s is not None:
+            loop = self._port.loop
+            self._slow_timer = loop.call_later(self._port.slow_reader_timeout_s, self._too_slow)
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -255,18 +253,18 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(
             request, ReadRequest | BatchReadRequest | ReadLacRequest | ListOfEntriesRequest
         ) and not (isinstance(request, ReadRequest) and request.long_poll):
-            self._server.watch.answered(READ_BYTES)
-            begin = partial(self._read, request, self._server.now_s())
+            self._port.watch.answered(READ_BYTES)
+            begin = partial(self._read, request, self._port.now_s())
             self.turns.add(begin, first=request.high_priority)
         else:
             if isinstance(request, AddRequest):
-                self._server.adds.begin(self, 1, len(request.body))
-            respond = partial(self.respond, request, self._server.now_s())
-            self._server.processor.process(request, respond, self)
+                self._port.adds.begin(self, 1, len(request.body))
+            respond = partial(self.respond, request, self._port.now_s())
+            self._port.processor.process(request, respond, self)
 
     def _read(self, request: Request, since_s: float) -> None:
         """The turn of a request that brings entries."""
-        self._server.processor.process(request, partial(self._respond_read, request, since_s), self)
+        self._port.processor.process(request, partial(self._respond_read, request, since_s), self)
 
     def _respond_read(self, request: Request, since_s: float, response: Response) -> None:
         """From any thread."""
@@ -275,27 +273,27 @@ class BookieConnection(asyncio.Protocol):
             self._ended(request, since_s, response)
             self.turns.ended()
 
-        self._server.answers.post([(self, partial(encode_response, response), ended)])
+        self._port.answers.post([(self, partial(encode_response, response), ended)])
 
     def _add_run(self, run: AddRun) -> None:
         """Hand a run to the engine; one that it does not take as a whole is taken apart."""
-        self._server.adds.begin(self, len(run), run.size_bytes)
+        self._port.adds.begin(self, len(run), run.size_bytes)
         if not self._add_whole(run):
             self.add_one_by_one(run)
 
     def _add_whole(self, run: AddRun) -> bool:
-        pending = PendingAdds(self, run, self._server.now_s())
+        pending = PendingAdds(self, run, self._port.now_s())
         engine_run = EngineAddRun(
-            run.grants, run.keys, run.bodies, run.size_bytes, self._server.add_answers, pending
+            run.grants, run.keys, run.bodies, run.size_bytes, self._port.add_answers, pending
         )
         try:
-            taken = self._server.bookie.writes.add_run(engine_run)
+            taken = self._port.bookie.writes.add_run(engine_run)
         except BkctlError as error:
             # The journal has failed; whether the engine took the entries makes no difference now.
-            self._server.add_answers.refuse([pending], code_of(error))
+            self._port.add_answers.refuse([pending], code_of(error))
             return True
         if taken:
-            self._server.adds.took(len(run), self._server.now_s() - pending.since_s)
+            self._port.adds.took(len(run), self._port.now_s() - pending.since_s)
         return taken
 
     def add_one_by_one(self, run: AddRun) -> None:
@@ -308,7 +306,7 @@ class BookieConnection(asyncio.Protocol):
         refused_bytes = index = tried = 0
         while index < len(run):
             if index == tried:
-                tried = max(index + 1, self._server.bookie.writes.end_of_known(run.grants, index))
+                tried = max(index + 1, self._port.bookie.writes.end_of_known(run.grants, index))
                 if tried - index > 1 and self._add_whole(_slice(run, index, tried)):
                     index = tried
                     continue
@@ -323,26 +321,26 @@ class BookieConnection(asyncio.Protocol):
     def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
         """None when the entry was taken, else the answer."""
         one = _slice(run, index, index + 1)
-        started_s = self._server.now_s()
+        started_s = self._port.now_s()
         add = SingleAdd(
             run.bodies[index],
             run.grants[index][:_KEY_BYTES],
-            self._server.add_answers,
+            self._port.add_answers,
             PendingAdds(self, one, started_s),
         )
         try:
-            self._server.bookie.writes.add(add)
+            self._port.bookie.writes.add(add)
         except BkctlError as error:
             return code_of(error)
-        self._server.adds.took(1, self._server.now_s() - started_s)
+        self._port.adds.took(1, self._port.now_s() - started_s)
         return None
 
     def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]], size_bytes: int) -> None:
         for code in {code for _, code in refused}:
             tokens = [token for token, its in refused if its is code]
             self.write(answer_adds(wire, tokens, code))
-            self._server.adds.refused[code] += len(tokens)
-        self._server.adds.end(len(refused), size_bytes)
+            self._port.adds.refused[code] += len(tokens)
+        self._port.adds.end(len(refused), size_bytes)
 
     def _start_tls(self, event: StartTls) -> None:
         """Answer in clear, then shake hands; nothing is read meanwhile."""
@@ -350,40 +348,40 @@ class BookieConnection(asyncio.Protocol):
         self.write(event.frame)
         self._transport.pause_reading()
         self._handshaking = True
-        self._server.handshakes.begin(self)
+        self._port.handshakes.begin(self)
         self._handshake_task = asyncio.ensure_future(self._handshake(self._transport))
-        self._server.keep(self._handshake_task)
+        self._port.keep(self._handshake_task)
 
     async def _handshake(self, transport: asyncio.Transport) -> None:
-        assert self._server.tls is not None
+        assert self._port.tls is not None
         try:
-            secured = await self._server.loop.start_tls(
+            secured = await self._port.loop.start_tls(
                 transport,
                 self,
-                self._server.tls,
+                self._port.tls,
                 server_side=True,
-                ssl_handshake_timeout=self._server.handshake_timeout_s,
+                ssl_handshake_timeout=self._port.handshake_timeout_s,
             )
         except (OSError, asyncio.CancelledError) as error:
-            self._server.handshakes.failed(self, error)
+            self._port.handshakes.failed(self, error)
             transport.abort()
             # Nobody else says it as long as the handshake goes on.
             self.connection_lost(None)
             return
         finally:
             self._handshake_task = None
-            self._server.handshakes.end(self)
+            self._port.handshakes.end(self)
         if secured is None or self._transport is None:
             return
         self._transport = secured
         self._handshaking = False
         self._secured = True
         self._state.tls_started()
-        self._transport.set_write_buffer_limits(self._server.write_high_bytes, self._server.write_low_bytes)
+        self._transport.set_write_buffer_limits(self._port.write_high_bytes, self._port.write_low_bytes)
         self._set_reading()
 
     def _close(self, event: Close) -> None:
-        self._server.closed_for[event.reason] += 1
+        self._port.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
 

@@ -21,6 +21,7 @@ from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse,
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.bookie_connection import BookieConnection
+from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory, adds_bytes_max, handshakes_max, polls_max
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.handshakes import Handshakes
@@ -72,6 +73,7 @@ class BookieServer:
         self.bookie = bookie
         self.settings = settings
         self.tls = tls
+        self.tls_required = settings.tls_required
         self.loop = asyncio.get_running_loop()
         self.frame_bytes_max = settings.frame_bytes_max
         self.write_low_bytes = settings.write_low_bytes
@@ -91,14 +93,11 @@ class BookieServer:
         )
         self.handshakes = Handshakes(self.memory, handshakes_max(settings.held_bytes_max))
         self.add_answers = AddAnswers(self.answers, self.adds, clock)
-        self.read_stage = StagePool(
-            "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
-        )
+        threads, requests_max = settings.read_threads, settings.reads_max
+        self.read_stage = StagePool("read", clock, threads=threads, requests_max=requests_max)
+        threads, requests_max = settings.high_priority_threads, settings.high_priority_max
         self.high_priority_stage = StagePool(
-            "high_priority",
-            clock,
-            threads=settings.high_priority_threads,
-            requests_max=settings.high_priority_max,
+            "high_priority", clock, threads=threads, requests_max=requests_max
         )
         self.request_meters = RequestMeters()
         self.long_polls = self._new_long_polls(clock)
@@ -127,7 +126,7 @@ class BookieServer:
         self.channel_writes = LatencyHistogram()
         self.closed_for: Counter[CloseReason] = Counter()
         self.connections_refused = 0
-        self._connections: set[BookieConnection] = set()
+        self._connections: set[Channel] = set()
         self.watch = ConnectionWatch(
             self._connections,
             self.memory,
@@ -206,7 +205,7 @@ class BookieServer:
         self.read_stage.stop()
         self.high_priority_stage.stop()
 
-    def connected(self, connection: BookieConnection) -> None:
+    def connected(self, connection: Channel) -> None:
         """A client has connected; where there is no place it takes that of one that stalls, or is closed."""
         self._connections.add(connection)
         full = len(self._connections) > self.settings.connections_max
@@ -216,7 +215,7 @@ class BookieServer:
         else:
             self.watch.connected(connection)
 
-    def disconnected(self, connection: BookieConnection) -> None:
+    def disconnected(self, connection: Channel) -> None:
         """A client is gone."""
         self._connections.discard(connection)
         self.watch.disconnected(connection)

@@ -25,13 +25,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from bkctl.server.wire.bookie_connection import BookieConnection
-    from bkctl.server.wire.connection_memory import ConnectionMemory
+from bkctl.server.wire.channel import Channel
+from bkctl.server.wire.connection_memory import ConnectionMemory
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +46,7 @@ class ConnectionWatch:
 
     def __init__(
         self,
-        connections: Collection[BookieConnection],
+        connections: Collection[Channel],
         memory: ConnectionMemory,
         *,
         frame_timeout_ms: int,
@@ -61,9 +58,9 @@ class ConnectionWatch:
         self._frame_timeout_s = frame_timeout_ms / 1000
         self._now_s = now_s
         #: Connections whose client is to send the rest of a frame, and since when; the longest is first.
-        self._owing: dict[BookieConnection, float] = {}
+        self._owing: dict[Channel, float] = {}
         #: Bytes of partial frames by connection.
-        self._held: dict[BookieConnection, int] = {}
+        self._held: dict[Channel, int] = {}
         self._held_bytes = 0
         #: At most so many bytes are in answers that were not taken.
         self._answer_bytes = 0
@@ -93,18 +90,18 @@ class ConnectionWatch:
             self._timer.cancel()
             self._timer = None
 
-    def connected(self, connection: BookieConnection) -> None:
+    def connected(self, connection: Channel) -> None:
         """Expect the first frame of a connection."""
         self._owing[connection] = self._now_s()
 
-    def disconnected(self, connection: BookieConnection) -> None:
+    def disconnected(self, connection: Channel) -> None:
         """Forget a connection."""
         self._owing.pop(connection, None)
         size_bytes = self._held.pop(connection, 0)
         self._held_bytes -= size_bytes
         self._memory.give(size_bytes)
 
-    def received(self, connection: BookieConnection, held_bytes: int, *, went_on: bool) -> None:
+    def received(self, connection: Channel, held_bytes: int, *, went_on: bool) -> None:
         """Note what is left of a frame after bytes came; ``went_on``: they completed at least one."""
         grown_bytes = held_bytes - self._held.pop(connection, 0)
         self._held_bytes += grown_bytes
@@ -147,7 +144,7 @@ class ConnectionWatch:
     def sweep(self) -> None:
         """Close connections whose frame has taken too long."""
         now_s = self._now_s()
-        late: list[BookieConnection] = []
+        late: list[Channel] = []
         while self._owing:
             connection, since_s = next(iter(self._owing.items()))
             if now_s - since_s < self._frame_timeout_s:
@@ -179,7 +176,7 @@ class ConnectionWatch:
         wanted_bytes = (self._held_bytes + self._answer_bytes) // 4
         slow = deque(sorted(unread, key=lambda each: each.unread_since_s or now_s))
         large = deque(sorted(self._held, key=self._held.__getitem__, reverse=True))
-        victims: dict[BookieConnection, None] = {}
+        victims: dict[Channel, None] = {}
         while self._memory.free_bytes < wanted_bytes and (slow or large):
             if slow and not (large and unread[slow[0]] < self._held.get(large[0], 0)):
                 victim = slow.popleft()
@@ -201,9 +198,9 @@ class ConnectionWatch:
             )
             self._end_all(victims)
 
-    def _count_answers(self, now_s: float) -> dict[BookieConnection, int]:
+    def _count_answers(self, now_s: float) -> dict[Channel, int]:
         """Count what connections hold of answers, instead of the upper bound."""
-        unread: dict[BookieConnection, int] = {}
+        unread: dict[Channel, int] = {}
         for connection in self._connections:
             size_bytes = connection.unread_bytes
             if size_bytes:
@@ -217,7 +214,7 @@ class ConnectionWatch:
         self._answer_bytes -= size_bytes
         self._memory.give(size_bytes)
 
-    def _end_all(self, connections: Collection[BookieConnection]) -> None:
+    def _end_all(self, connections: Collection[Channel]) -> None:
         """Read nothing more from connections, and close them when their turn comes."""
         for connection in connections:
             connection.stop_reading()

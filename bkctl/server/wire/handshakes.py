@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import HANDSHAKE_BYTES, ConnectionMemory
-
-if TYPE_CHECKING:
-    from bkctl.server.wire.bookie_connection import BookieConnection
 
 _log = logging.getLogger(__name__)
 
@@ -22,13 +19,13 @@ class Handshakes:
     def __init__(self, memory: ConnectionMemory, handshakes_max: int) -> None:
         self._memory = memory
         self._handshakes_max = max(1, handshakes_max)
-        self._going_on: dict[BookieConnection, None] = {}
+        self._going_on: dict[Channel, None] = {}
         self.crowded_out = 0
 
     def __len__(self) -> int:
         return len(self._going_on)
 
-    def begin(self, connection: BookieConnection) -> None:
+    def begin(self, connection: Channel) -> None:
         """A client begins."""
         self._going_on[connection] = None
         self._memory.take(HANDSHAKE_BYTES)
@@ -38,13 +35,13 @@ class Handshakes:
             self.crowded_out += 1
             oldest.abort()
 
-    def end(self, connection: BookieConnection) -> None:
+    def end(self, connection: Channel) -> None:
         """A handshake is over, in one way or the other."""
         if connection in self._going_on:
             del self._going_on[connection]
             self._memory.give(HANDSHAKE_BYTES)
 
-    def failed(self, connection: BookieConnection, error: BaseException) -> None:
+    def failed(self, connection: Channel, error: BaseException) -> None:
         """Say why; one that was crowded out needs no line of its own, as there may be thousands."""
         if connection in self._going_on:
             reason = str(error) or type(error).__name__

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bkctl.errors import BkctlError, NoLedgerError, TooManyRequestsError
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import ReadRun, answer_reads
 from bkctl.server.wire.answer_codes import code_of, log_io
+from bkctl.server.wire.channel import Channel
+from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
-
-if TYPE_CHECKING:
-    from bkctl.server.wire.bookie_connection import BookieConnection
-    from bkctl.server.wire.bookie_server import BookieServer
 
 #: A chunk ends with the entry that brings it to this many entries or bytes.
 CHUNK_ENTRIES_MAX = 128
@@ -24,21 +21,21 @@ CHUNK_BYTES_MAX = 1 << 20
 class ReadRunJob:
     """One run on its way. ``start`` and ``resume`` on the loop's thread, the reading on the read stage."""
 
-    __slots__ = ("_connection", "_keys", "_position", "_server", "_since_s", "_tokens", "_wire")
+    __slots__ = ("_connection", "_keys", "_port", "_position", "_since_s", "_tokens", "_wire")
 
-    def __init__(self, server: BookieServer, connection: BookieConnection, run: ReadRun) -> None:
-        self._server = server
+    def __init__(self, port: Port, connection: Channel, run: ReadRun) -> None:
+        self._port = port
         self._connection = connection
         self._wire = run.wire
         self._keys = run.keys
         self._tokens = run.tokens
         self._position = 0
-        self._since_s = server.now_s()
+        self._since_s = port.now_s()
 
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
         if not self._position:
-            self._server.reads_waited.add(self._server.now_s() - self._since_s, len(self._keys))
+            self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._keys))
         while self._position < len(self._keys) and not self._connection.write_paused:
             if not self._answer_cached():
                 self.resume()
@@ -52,19 +49,19 @@ class ReadRunJob:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
         stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._keys))
         try:
-            self._server.read_stage.submit(partial(self._read, stop), stop - self._position)
+            self._port.read_stage.submit(partial(self._read, stop), stop - self._position)
         except TooManyRequestsError as error:
             rest = len(self._keys) - self._position
             codes = [code_of(error)] * rest
             self._connection.write(answer_reads(self._wire, self._tokens[self._position :], codes))
             self._position = len(self._keys)
-            self._server.reads_refused += rest
+            self._port.reads_refused += rest
             self._connection.turns.ended(len(self._keys))
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
-        started_s = self._server.now_s()
-        cached = self._server.bookie.reads.cached
+        started_s = self._port.now_s()
+        cached = self._port.bookie.reads.cached
         bodies: list[bytes] = []
         size_bytes = 0
         first = self._position
@@ -81,15 +78,15 @@ class ReadRunJob:
         if not bodies or lacs is None:
             return False
         self._position = stop
-        self._server.bookie.reads.count_cached(self._keys[first], len(bodies), started_s)
-        self._write(self._tokens[first:stop], bodies, size_bytes, lacs, self._server.now_s() - started_s)
+        self._port.bookie.reads.count_cached(self._keys[first], len(bodies), started_s)
+        self._write(self._tokens[first:stop], bodies, size_bytes, lacs, self._port.now_s() - started_s)
         return True
 
     def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
         """The LACs that go with the entries; None when one must be read from the disk first."""
         if self._wire is Wire.V2:
             return []
-        known = {ledger: self._server.bookie.reads.known_lac(ledger) for ledger in set(map(_ledger, keys))}
+        known = {ledger: self._port.bookie.reads.known_lac(ledger) for ledger in set(map(_ledger, keys))}
         if None in known.values():
             return None
         return [known[ledger] for ledger in map(_ledger, keys)]
@@ -104,11 +101,11 @@ class ReadRunJob:
     ) -> None:
         lacs_or_none = lacs if self._wire is Wire.V3 else None
         self._connection.write(answer_reads(self._wire, tokens, bodies, lacs_or_none))
-        self._server.reads_ended(len(tokens), 0, size_bytes, self._since_s, worked_s)
+        self._port.reads_ended(len(tokens), 0, size_bytes, self._since_s, worked_s)
 
     def _read(self, stop: int) -> None:
         """On the read stage: up to ``stop``, or as many as make a chunk."""
-        started_s = self._server.now_s()
+        started_s = self._port.now_s()
         first = self._position
         keys = self._keys[first:stop]
         results: list[bytes | ResultCode] = []
@@ -125,13 +122,13 @@ class ReadRunJob:
         self._position = first + len(results)
         frames = partial(answer_reads, self._wire, self._tokens[first : self._position], results, lacs)
         found = sum([isinstance(result, bytes) for result in results])
-        worked_s = self._server.now_s() - started_s
+        worked_s = self._port.now_s() - started_s
         written = partial(self._written, found, len(results) - found, size_bytes, worked_s)
-        self._server.answers.post([(self._connection, frames, written)])
+        self._port.answers.post([(self._connection, frames, written)])
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
         results: list[bytes | ResultCode] = []
-        for answer in self._server.bookie.reads.read_many(keys):
+        for answer in self._port.bookie.reads.read_many(keys):
             if isinstance(answer, bytes):
                 results.append(answer)
             else:
@@ -145,7 +142,7 @@ class ReadRunJob:
         lacs: dict[int, int | None] = {}
         for ledger in set(map(_ledger, keys)):
             try:
-                lacs[ledger] = self._server.bookie.reads.last_add_confirmed(ledger)
+                lacs[ledger] = self._port.bookie.reads.last_add_confirmed(ledger)
             except NoLedgerError:
                 lacs[ledger] = None
             except BkctlError as error:
@@ -155,7 +152,7 @@ class ReadRunJob:
         return [lacs[ledger] for ledger in map(_ledger, keys)]
 
     def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
-        self._server.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
+        self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
         if self._position < len(self._keys):
             self._connection.turns.again(self.resume)
         else:

@@ -1,0 +1,53 @@
+"""The bookie of this process, as far as its HTTP pages and its metrics need it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bkctl.config.bookie import BookieConfig
+from bkctl.engine.bookie import Bookie
+from bkctl.metadata.api import MetadataStore
+from bkctl.server.wire.bookie_server import BookieServer
+from bkctl.vfs import FileSystem
+
+
+class ServedBookie(Protocol):
+    """What is shown of a bookie, at any time of its life: a part that is not up yet is None."""
+
+    @property
+    def config(self) -> BookieConfig:
+        """Return what it was started with."""
+
+    @property
+    def bookie(self) -> Bookie | None:
+        """Return the engine."""
+
+    @property
+    def server(self) -> BookieServer | None:
+        """Return the port with its connections."""
+
+    @property
+    def metadata(self) -> MetadataStore | None:
+        """Return the cluster's metadata."""
+
+    @property
+    def bookie_id(self) -> str:
+        """Return the id that clients know it by; empty before the port is bound."""
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """Return where its directories are."""
+
+    @property
+    def ready(self) -> bool:
+        """Return whether clients are served."""
+
+    @property
+    def shutting_down(self) -> bool:
+        """Return whether its stop has begun."""
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Turn it read-only by hand, or give it back to what its disks say; blocks.
+
+        Raises RefusedError where it may not be, or has not started yet.
+        """

@@ -1,0 +1,56 @@
+"""A client's connection, as far as those that count, watch and answer need it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bkctl.protocol.runs import AddRun
+from bkctl.server.wire.read_turns import ReadTurns
+
+
+class Channel(Protocol):
+    """One connection; everything is used on the event loop's thread only."""
+
+    #: Since when, as far as anybody looked, the client has left answers untaken.
+    unread_since_s: float | None
+    #: Whether the transport's write buffer is above its high-water mark.
+    write_paused: bool
+    #: The reads of the connection that wait for their turn.
+    turns: ReadTurns
+
+    @property
+    def peer(self) -> str:
+        """Return the client's address, for the log."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the socket is not read, for a reason of this bookie's own."""
+
+    @property
+    def gone(self) -> bool:
+        """Return whether nobody gets an answer here any more."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return an upper bound of the bytes in answers that the client has not taken."""
+
+    def write(self, data: bytes) -> None:
+        """Send frames, or drop them when the connection is gone."""
+
+    def pause_adds(self, paused: bool) -> None:
+        """Stop reading, or go on, because of the adds in progress."""
+
+    def add_one_by_one(self, run: AddRun) -> None:
+        """Hand the adds of a run to the engine one at a time."""
+
+    def drain(self) -> None:
+        """Read no more; what was asked for is still answered."""
+
+    def close(self) -> None:
+        """Send what is left and close."""
+
+    def stop_reading(self) -> None:
+        """Read no more: the connection is about to be closed."""
+
+    def abort(self) -> None:
+        """Close without sending anything more."""
