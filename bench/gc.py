@@ -34,15 +34,14 @@ from bkctl.client.sync import BookKeeperSync
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import master_key
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.disks import DiskSettings
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import LEDGER_MAX, Request
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store

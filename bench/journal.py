@@ -18,7 +18,8 @@ import threading
 import time
 
 from bkctl.clock import SystemClock
-from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.vfs.posix import PosixFileSystem

@@ -39,19 +39,19 @@ from pathlib import Path
 from bkctl.clock import SystemClock
 from bkctl.codec.digest import master_key
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.garbage import GcSettings
+from bkctl.config.server_keys.network import NetworkSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.disks import DiskSettings
 from bkctl.engine.gc.policy import LEDGER_MAX
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.protocol.messages import ReadRequest
 from bkctl.server.life import cyclic_collector
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.vfs import PosixFileSystem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -184,7 +184,7 @@ def engine(
             storage=StorageSettings(write_cache_bytes_max=1024 * MIB),
             disks=DiskSettings(usage_max=0.999, usage_low=0.999, free_bytes_min=0),
             gc=GcSettings(wait_ms=10**9, deletions_share_max=1.0, metadata_reads_per_s=10**12),
-            flush_interval_ms=10**9,
+            entry_log=EntryLogSettings(flush_interval_ms=10**9),
             descriptors_max=descriptors_max,
         ),
         filesystem=PosixFileSystem(),
@@ -314,7 +314,7 @@ def served_polls(report: Report, rounds: int, count: int) -> None:
     moved: list[Waited] = []
     gone: list[Waited] = []
     alone: list[Waited] = []
-    settings = ServerSettings(long_polls_max=2 * count)
+    settings = NetworkSettings(long_polls_max=2 * count)
     for _ in range(rounds):
         rig = EngineRig()
         with ServedEngine(rig, settings) as served, contextlib.ExitStack() as stack:

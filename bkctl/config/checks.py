@@ -73,10 +73,10 @@ def _check_journal(config: BookieConfig, values: GivenValues) -> None:
             f"{where}: journalAlignmentSize: expected a multiple of {_ALIGNMENT_BYTES}, found "
             f"{journal.alignment_bytes}"
         )
-    if journal.alignment_bytes > journal.preallocate_bytes:
+    if journal.alignment_bytes > journal.preallocation_bytes:
         raise UsageError(
             f"{where}: journalAlignmentSize: expected at most journalPreAllocSizeMB "
-            f"({journal.preallocate_bytes} bytes), found {journal.alignment_bytes}"
+            f"({journal.preallocation_bytes} bytes), found {journal.alignment_bytes}"
         )
     file_info = values.integer("fileInfoFormatVersionToWrite")
     if (journal.format_version >= _FIRST_JOURNAL_WITH_FILE_INFO) != (file_info >= 1):
@@ -90,13 +90,13 @@ def _check_journal(config: BookieConfig, values: GivenValues) -> None:
 def _check_disks(config: BookieConfig, values: GivenValues) -> None:
     disks = config.disks
     for name, number in (
-        ("diskUsageWarnThreshold", disks.usage_warn_threshold),
-        ("diskUsageLwmThreshold", disks.usage_low_water),
+        ("diskUsageWarnThreshold", disks.usage_warn),
+        ("diskUsageLwmThreshold", disks.usage_low),
     ):
-        if number > disks.usage_threshold + 1e-6:
+        if number > disks.usage_max + 1e-6:
             raise UsageError(
                 f"{_first_given(values, name, 'diskUsageThreshold')}: {name} ({number:g}) must not be above "
-                f"diskUsageThreshold ({disks.usage_threshold:g})"
+                f"diskUsageThreshold ({disks.usage_max:g})"
             )
 
 
@@ -152,7 +152,7 @@ def _directory_notices(config: BookieConfig, values: GivenValues) -> Iterator[No
 
 
 def _memory_notices(config: BookieConfig, values: GivenValues, memory_given: bool) -> Iterator[Notice]:
-    caches = config.storage.write_cache_bytes + config.storage.read_cache_bytes
+    caches = config.storage.write_cache_bytes_max + config.storage.read_cache_bytes_max
     if memory_given and caches > config.memory_bytes:
         where = _first_given(values, "dbStorage_writeCacheMaxSizeMb", "dbStorage_readAheadCacheMaxSizeMb")
         text = f"the caches take {caches >> 20} MiB, more than --memory ({config.memory_bytes >> 20} MiB)"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict, Unpack
 
 from bkctl.errors import UsageError
 
@@ -23,6 +24,10 @@ Value = bool | int | float | str | tuple[str, ...] | None
 _INTEGER = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)\Z")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?\Z")
 _TRUE = frozenset({"true", "yes", "on", "y", "t", "1"})
+#: Settings are bytes and milliseconds.
+_FACTORS = {"MiB": 1 << 20, "KiB": 1 << 10, "s": 1000}
+_METADATA = "bkctl.setting"
+_UNSET = object()
 _FALSE = frozenset({"false", "no", "off", "n", "f", "0"})
 
 
@@ -203,72 +208,117 @@ def _number_text(number: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """How the value of a key becomes the value of a field of settings."""
+
+    key: ConfigKey
+    factor: int
+    none_below: float | None
+
+    def of(self, value: Value) -> Value:
+        """Return the field's value for a value of the key; None is "not set", or "no bound"."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        if self.none_below is not None and value < self.none_below:
+            return None
+        return value * self.factor
+
+
+def field_of(
+    key: ConfigKey, *, unset: object = _UNSET, none_below: float | None = None, factor: int | None = None
+) -> Any:
+    """Declare the field of a key that had to be declared before; else as :meth:`Declare.setting`."""
+    made = Setting(key, _FACTORS.get(key.unit, 1) if factor is None else factor, none_below)
+    found = made.of(key.default) if unset is _UNSET else unset
+    return field(default=found, metadata={_METADATA: made})
+
+
+def settings_of(kind: type[Any]) -> Iterator[tuple[str, Setting | tuple[type[Any], Mapping[str, Setting]]]]:
+    """Yield the fields of ``kind`` that keys fill, and how; of a section its class and its parts."""
+    for one in fields(kind):
+        if _METADATA in one.metadata:
+            yield one.name, one.metadata[_METADATA]
+
+
+def require_least(settings: object, name: str, least: int) -> None:
+    """Refuse a field below ``least``. Raises UsageError."""
+    value = getattr(settings, name)
+    if value < least:
+        raise UsageError(f"{name} must be at least {least}, not {value}")
+
+
+class _Options(TypedDict, total=False):
+    unit: str
+    lower: float | None
+    upper: float | None
+    choices: tuple[str, ...]
+    default_text: str
+    java_default: str
+    use_instead: str
+    sample: str
+
+
+@dataclass(frozen=True, slots=True)
 class Declare:
-    """Declares keys of one area; each method is one state."""
+    """Declares keys of one area; each method is one state. ``keys`` has them in the order of the calls."""
 
     area: Area
+    keys: list[ConfigKey] = field(default_factory=list)
+
+    def setting(
+        self,
+        name: str,
+        kind: Kind,
+        default: Value,
+        doc: str,
+        *,
+        unset: object = _UNSET,
+        none_below: float | None = None,
+        factor: int | None = None,
+        **options: Unpack[_Options],
+    ) -> Any:
+        """Declare the key and, in the body of a dataclass of settings, the field that it fills.
+
+        The field is in bytes or milliseconds, whatever the key's unit is; ``factor`` replaces that of the
+        unit. A value below ``none_below`` counts as none. ``unset`` is the field's default where the loader
+        computes what the absent key comes to.
+        """
+        key = self.honoured(name, kind, default, doc, **options)
+        return field_of(key, unset=unset, none_below=none_below, factor=factor)
+
+    def part(
+        self,
+        name: str,
+        kind: Kind,
+        default: Value,
+        doc: str,
+        *,
+        none_below: float | None = None,
+        **options: Unpack[_Options],
+    ) -> Setting:
+        """Declare a key that fills a field of a :func:`section`."""
+        key = self.honoured(name, kind, default, doc, **options)
+        return Setting(key, _FACTORS.get(key.unit, 1), none_below)
+
+    @staticmethod
+    def section(kind: type[Any], **parts: Setting) -> Any:
+        """Declare a field that is itself a dataclass of settings, with the keys that fill its fields."""
+        default = kind(**{name: one.of(one.key.default) for name, one in parts.items()})
+        return field(default=default, metadata={_METADATA: (kind, parts)})
 
     def honoured(
-        self,
-        name: str,
-        kind: Kind,
-        default: Value,
-        doc: str,
-        *,
-        unit: str = "",
-        lower: float | None = None,
-        upper: float | None = None,
-        choices: tuple[str, ...] = (),
-        default_text: str = "",
-        java_default: str = "",
-        use_instead: str = "",
-        sample: str = "",
+        self, name: str, kind: Kind, default: Value, doc: str, **options: Unpack[_Options]
     ) -> ConfigKey:
         """A key that this bookie does as it says."""
-        return ConfigKey(
-            name,
-            kind,
-            default,
-            doc,
-            self.area,
-            State.HONOURED,
-            unit=unit,
-            lower=lower,
-            upper=upper,
-            choices=choices,
-            default_text=default_text,
-            java_default=java_default,
-            use_instead=use_instead,
-            sample=sample,
-        )
+        return self._declared(ConfigKey(name, kind, default, doc, self.area, State.HONOURED, **options))
 
     def planned(
-        self,
-        name: str,
-        kind: Kind,
-        default: Value,
-        doc: str,
-        *,
-        unit: str = "",
-        lower: float | None = None,
-        upper: float | None = None,
-        use_instead: str = "",
-        default_text: str = "",
+        self, name: str, kind: Kind, default: Value, doc: str, **options: Unpack[_Options]
     ) -> ConfigKey:
         """A key of a part that arrives later."""
-        return ConfigKey(
-            name,
-            kind,
-            default,
-            doc,
-            self.area,
-            State.PLANNED,
-            reason="arrives with a later release",
-            unit=unit,
-            lower=lower,
-            upper=upper,
-            use_instead=use_instead,
-            default_text=default_text,
+        reason = "arrives with a later release"
+        return self._declared(
+            ConfigKey(name, kind, default, doc, self.area, State.PLANNED, reason, **options)
         )
 
     def ignored(
@@ -276,8 +326,14 @@ class Declare:
     ) -> ConfigKey:
         """A key without meaning here; ``reason`` is one line."""
         state = State.IGNORED
-        return ConfigKey(name, kind, default, "", self.area, state, reason=reason, unit=unit, secret=secret)
+        return self._declared(
+            ConfigKey(name, kind, default, "", self.area, state, reason, unit=unit, secret=secret)
+        )
 
     def refused(self, name: str, kind: Kind, default: Value, doc: str, reason: str) -> ConfigKey:
         """A key whose silent absence would be unsafe; ``reason`` names the way out."""
-        return ConfigKey(name, kind, default, doc, self.area, State.REFUSED, reason=reason)
+        return self._declared(ConfigKey(name, kind, default, doc, self.area, State.REFUSED, reason))
+
+    def _declared(self, key: ConfigKey) -> ConfigKey:
+        self.keys.append(key)
+        return key

@@ -5,13 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from bkctl.config.keys import ConfigKey, Kind, State, Value
+from bkctl.config.keys import ConfigKey, Kind, Setting, State, Value, settings_of
 from bkctl.config.properties import Properties, items_of, resolve
 from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.errors import UsageError
 
 _LIKENESS_MIN = 0.75
+
+#: Deprecated twins by the key that counts.
+_TWINS = {
+    key.use_instead: key for key in SERVER_KEYS.values() if key.use_instead and key.state is State.HONOURED
+}
+_S = TypeVar("_S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,32 @@ class GivenValues:
         value = self.value(name)
         assert isinstance(value, tuple), name
         return value
+
+    def fill(self, kind: type[_S], **unset: object) -> _S:
+        """Make settings of class ``kind`` out of the keys of its fields.
+
+        ``unset`` has values of fields without a key, and what an absent key comes to where it is computed. A
+        key that is not given takes the value of its deprecated twin. Raises UsageError.
+        """
+        made = dict(unset)
+        for name, one in settings_of(kind):
+            if isinstance(one, Setting):
+                value = self._current_or_old(one.key)
+                if value is not None:
+                    made[name] = one.of(value)
+            else:
+                inner, parts = one
+                made[name] = inner(
+                    **{each: part.of(self.value(part.key.name)) for each, part in parts.items()}
+                )
+        return kind(**made)
+
+    def _current_or_old(self, key: ConfigKey) -> Value:
+        value, twin = self.value(key.name), _TWINS.get(key.name)
+        old = None if twin is None else self.value(twin.name)
+        if old is None or self.is_given(key.name):
+            return value
+        return (old,) if key.kind is Kind.LIST and isinstance(old, str) else old
 
     def shown(self) -> dict[str, str | None]:
         """Every key that was given, as a text; several items as Java prints a list, a secret as None."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from posixpath import join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import DirectoryFacts
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small

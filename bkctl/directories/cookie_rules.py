@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.codec.cookie import LAYOUT_VERSION, Cookie, join_dirs
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.errors import CorruptionError, RefusedError
 
 

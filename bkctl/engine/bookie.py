@@ -103,7 +103,15 @@ class Bookie:
         """Make the parts over the storages; ``opened`` gets what has to be closed when one of them fails."""
         settings, filesystem, clock = self.settings, self._filesystem, self._clock
         self.table = LedgerTable(self.storages, self.journals, descriptors_max=settings.descriptors_max)
-        self.writes = WriteStage(self._lock, self.table, clock, settings.writes, self.fail)
+        self.writes = WriteStage(
+            self._lock,
+            self.table,
+            clock,
+            settings.writes,
+            self.fail,
+            write_data=settings.journal.write_data,
+            throttle_ms_max=settings.storage.throttle_ms_max,
+        )
         self.reads = ReadStage(self._lock, self.table)
         self.fencing = Fencing(self._lock, self.table, clock)
         self.explicit_lacs = ExplicitLacs(
@@ -112,7 +120,7 @@ class Bookie:
         ledger_directories = [current(path) for path in settings.ledger_directories]
         self.marks = LastMarks(filesystem, ledger_directories, len(self.journals))
         self.checkpointer = Checkpointer(
-            self.journals, self.storages, self.marks, clock, settings.flush_interval_ms, self.fail
+            self.journals, self.storages, self.marks, clock, settings.entry_log.flush_interval_ms, self.fail
         )
         self.disks = DiskMonitor(
             filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail

@@ -7,37 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.engine.engine_thread import EngineThread, reported
-from bkctl.errors import BkctlError, StorageError, UsageError
+from bkctl.errors import BkctlError, StorageError
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class DiskSettings:
-    """Thresholds are fractions of a disk in use.
-
-    Above ``usage_max`` (``diskUsageThreshold``) a directory is full; it has room again below ``usage_low``
-    (``diskUsageLwmThreshold``). Above ``usage_warn`` it is named in the log. ``free_bytes_min`` is what
-    recovery writes to a read-only bookie must leave (``minUsableSizeForHighPriorityWrites``).
-    """
-
-    usage_max: float = 0.95
-    usage_low: float = 0.95
-    usage_warn: float = 0.90
-    check_interval_ms: int = 10_000
-    free_bytes_min: int = 1 << 30
-    read_only_on_any_full: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.usage_low <= self.usage_max < 1:
-            raise UsageError(
-                f"diskUsageThreshold {self.usage_max} and diskUsageLwmThreshold {self.usage_low}:"
-                " the second is not above the first, both lie between 0 and 1"
-            )
-        if self.check_interval_ms < 1:
-            raise UsageError(f"diskCheckInterval {self.check_interval_ms}: at least 1 ms")
 
 
 @dataclass(frozen=True, slots=True)

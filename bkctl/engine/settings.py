@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bkctl.engine.disks import DiskSettings
-from bkctl.engine.entrylog.settings import EntryLogSettings
-from bkctl.engine.gc.settings import GcSettings
-from bkctl.engine.journal.settings import JournalSettings
-from bkctl.engine.storage_settings import StorageSettings
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.garbage import GcSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.errors import UsageError
-from bkctl.storage_kinds import DB_LEDGER_STORAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +30,7 @@ class BookieSettings:
     writes: WriteStageSettings = field(default_factory=WriteStageSettings)
     disks: DiskSettings = field(default_factory=DiskSettings)
     gc: GcSettings = field(default_factory=GcSettings)
-    flush_interval_ms: int = 10_000
     descriptors_max: int = 200_000
-    #: Value of ``ledgerStorageClass``; ``storages.STORAGES`` has those that there are.
-    storage_class: str = DB_LEDGER_STORAGE
-    #: Cache of each location index's blocks and filters; None is the profile's own.
-    index_block_cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not self.journal_directories or not self.ledger_directories:
@@ -47,8 +40,8 @@ class BookieSettings:
                 f"{len(self.index_directories)} index directories for {len(self.ledger_directories)} ledger"
                 " directories: their number must be the same"
             )
-        if self.flush_interval_ms < 1:
-            raise UsageError(f"flushInterval {self.flush_interval_ms}: at least 1 ms")
+        for rules in (self.journal, self.disks, self.gc):
+            rules.check()
 
     @property
     def indexes(self) -> tuple[str, ...]:

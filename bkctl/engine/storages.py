@@ -35,4 +35,4 @@ STORAGES: Mapping[str, StorageChoice] = {
 
 def storage_of(settings: BookieSettings) -> StorageChoice:
     """Return the storage that the settings choose."""
-    return STORAGES[settings.storage_class]
+    return STORAGES[settings.storage.storage_class]

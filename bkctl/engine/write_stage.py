@@ -53,12 +53,10 @@ Actions = list[Callable[[], None]]
 
 @dataclass(frozen=True, slots=True)
 class WriteStageSettings:
-    """Bounds of the write stage; ``journal_write_data`` False answers adds from the write cache alone."""
+    """Bounds of the adds that are held."""
 
     held_entries_max: int = 10_000
     held_bytes_max: int = 64 << 20
-    throttle_ms_max: int = 10_000
-    journal_write_data: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,18 @@ class WriteStage:
         clock: Clock,
         settings: WriteStageSettings,
         on_failure: Callable[[BkctlError], None],
+        *,
+        write_data: bool,
+        throttle_ms_max: int,
     ) -> None:
         self.meter = StageMeter("write", bound=settings.held_entries_max)
         self._lock = lock
         self._table = table
         self._clock = clock
         self._settings = settings
+        #: False answers adds from the write cache alone.
+        self._write_data = write_data
+        self._throttle_ms_max = throttle_ms_max
         self._single = len(table.storages) == 1 and len(table.journals) == 1
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
@@ -218,7 +222,7 @@ class WriteStage:
             taken = self._append_split(run, descriptors, actions)
         if not taken:
             return _Outcome.NO_ROOM
-        if not self._settings.journal_write_data:
+        if not self._write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
         self._raise_lacs(descriptors, ledgers, run.bodies, actions)
         self.meter.done += len(run.keys)
@@ -232,7 +236,7 @@ class WriteStage:
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return False
         storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
-        if self._settings.journal_write_data:
+        if self._write_data:
             journal.append(_batch(framed(run.bodies), size_bytes, count, run.sink, run.context))
         return True
 
@@ -253,7 +257,7 @@ class WriteStage:
         for storage, indices in by_storage.items():
             bodies = [run.bodies[index] for index in indices]
             storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
-        if self._settings.journal_write_data:
+        if self._write_data:
             answer = _answer(run.sink, run.context, len(run.keys))
             sink = SplitAnswer(len(by_journal), run.sink, answer)
             for journal, indices in by_journal.items():
@@ -327,7 +331,7 @@ class WriteStage:
         if not (room and descriptor.journal.has_room(size_bytes + 4, 1)):
             return _Outcome.NO_ROOM
         descriptor.storage.put_many([add.body[:16]], [add.body], size_bytes, [add.body[:8]])
-        if self._settings.journal_write_data:
+        if self._write_data:
             self._table.append(
                 descriptor,
                 framed([add.body]),
@@ -405,7 +409,7 @@ class WriteStage:
                 if stopping:
                     self._expire(actions, BookieIOError("the bookie is shutting down"), wait_ms=0)
                 else:
-                    self._expire(actions, self._too_many(), wait_ms=self._settings.throttle_ms_max)
+                    self._expire(actions, self._too_many(), wait_ms=self._throttle_ms_max)
             call_all(_ANSWER, actions)
 
     def _broken(self, error: BkctlError) -> None:
@@ -424,7 +428,7 @@ class WriteStage:
             if not self._held:
                 return None
             waited_s = self._clock.monotonic() - self._held[0].since_s
-        return max(0.001, self._settings.throttle_ms_max / 1000 - waited_s)
+        return max(0.001, self._throttle_ms_max / 1000 - waited_s)
 
     def _retry(self, actions: Actions) -> None:
         while self._held:

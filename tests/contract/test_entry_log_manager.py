@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog import log_writer
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.ledger_storage import LAST_ENTRY, LedgerStorage
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import NoEntryError, NoSpaceError, StorageError
 from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of

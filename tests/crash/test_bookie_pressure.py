@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.engine.journal.settings import JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import ReadRequest, Wire
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
 from tests.support.bookie_process import BookieProcess
@@ -131,9 +131,11 @@ class HeldBytes:
 @pytest.mark.parametrize("slow", ["journal", "flush", "both"])
 def test_a_slow_disk_costs_no_memory_and_is_got_over(slow: str) -> None:
     journal = JournalSettings(preallocation_bytes=0, queue_bytes_max=MIB, queue_entries_max=2000)
-    writes = WriteStageSettings(held_entries_max=200, held_bytes_max=MIB // 2, throttle_ms_max=100)
-    rig = EngineRig(small_settings(write_cache_bytes=2 * MIB, journal=journal, writes=writes))
-    with ServedEngine(rig, ServerSettings(adds_in_progress_max=2000)) as served:
+    writes = WriteStageSettings(held_entries_max=200, held_bytes_max=MIB // 2)
+    rig = EngineRig(
+        small_settings(write_cache_bytes=2 * MIB, journal=journal, writes=writes, throttle_ms_max=100)
+    )
+    with ServedEngine(rig, NetworkSettings(adds_in_progress_max=2000)) as served:
         if slow != "flush":
             rig.system.inject(FaultRule("sync", ".txn", latency_s=0.15, error_number=None))
         if slow != "journal":

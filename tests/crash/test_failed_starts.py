@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.errors import BkctlError, CorruptionError, RefusedError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, StoreProfile

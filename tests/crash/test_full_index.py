@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.disks import DiskSettings
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import ReadOnlyBookieError
 from bkctl.kvstore.base import KeyValueStore
@@ -46,7 +46,7 @@ class RealBookie:
             disks=DiskSettings(
                 usage_max=0.9999, usage_low=0.9999, usage_warn=0.9999, check_interval_ms=50, free_bytes_min=0
             ),
-            flush_interval_ms=flush_interval_ms,
+            entry_log=EntryLogSettings(flush_interval_ms=flush_interval_ms),
         )
         self.bookie = Bookie(
             settings,

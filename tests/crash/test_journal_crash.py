@@ -10,7 +10,8 @@ import pytest
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.journal import JournalBatch, JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import JournalBatch
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage
 from bkctl.scan.journal import JournalScan

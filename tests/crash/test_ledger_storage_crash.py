@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.storage_settings import StorageSettings
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.errors import BkctlError
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import StorageRig, entry_of, key_of

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import CorruptionError, LedgerFencedError, RefusedError
 from bkctl.kvstore.base import KeyValueStore
@@ -49,7 +49,7 @@ def bookie_in(home: Path) -> Bookie:
         (str(home / "ledgers"),),
         journal=JournalSettings(preallocation_bytes=1 << 20),
         storage=StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=1 << 20),
-        flush_interval_ms=3_600_000,
+        entry_log=EntryLogSettings(flush_interval_ms=3_600_000),
     )
     return Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
 

@@ -11,10 +11,10 @@ import pytest
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import encode_key
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import StorageError
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
@@ -55,7 +55,7 @@ def opened(
     ledger_dir: Path, size_bytes_max: int, filesystem: WritableFileSystem | None = None
 ) -> EntryLogger:
     (ledger_dir / "current").mkdir(exist_ok=True)
-    settings = EntryLogSettings(size_bytes_max)
+    settings = EntryLogSettings(size_bytes_max=size_bytes_max)
     logger = EntryLogger(str(ledger_dir / "current"), filesystem or PosixFileSystem(), settings)
     logger.open()
     return logger

@@ -9,7 +9,8 @@ import pytest
 
 from bkctl.clock import SystemClock
 from bkctl.codec import journal as codec
-from bkctl.engine.journal import Journal, JournalBatch, JournalSettings, zeros_ahead
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch, zeros_ahead
 from bkctl.vfs import PosixFileSystem
 from tests.support.java_bookkeeper import JavaDriver, start_driver
 from tests.support.journal_records import entry_record

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.errors import BkctlError
 from bkctl.protocol.messages import (
     AddRequest,
@@ -32,7 +33,6 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.wire import encode_request
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.types import ResultCode
 from tests.support.engine_rig import KEY, EngineRig, entry_body, lac_packet, small_settings
 from tests.support.served_engine import ServedEngine
@@ -67,7 +67,7 @@ def bugs() -> Iterator[Bugs]:
 @pytest.fixture(scope="module")
 def served(bugs: Bugs) -> Iterator[ServedEngine]:
     rig = EngineRig(small_settings(write_cache_bytes=8 << 20))
-    options = ServerSettings(frame_bytes_max=FRAME_BYTES_MAX, close_timeout_ms=1000)
+    options = NetworkSettings(frame_bytes_max=FRAME_BYTES_MAX, close_timeout_ms=1000)
     with ServedEngine(rig, options) as running:
         for number in range(20):
             rig.add(5, number)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.ledger_storage import LAST_ENTRY
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
 from bkctl.vfs import FaultRule
 from tests.support.faulty_store import StoreFaultRule

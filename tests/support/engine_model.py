@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, decode_last_mark, last_mark_name
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.add_run import AddRun
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.journal.batch import JournalBatch
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
@@ -116,7 +115,8 @@ def random_settings(chance: random.Random) -> BookieSettings:
     )
     return replace(
         settings,
-        entry_log=EntryLogSettings(
+        entry_log=replace(
+            settings.entry_log,
             size_bytes_max=chance.choice((4_000, 20_000, 1 << 20)),
             per_ledger=chance.choice((False, False, True)),
             active_logs_max=chance.choice((1, 3)),

@@ -10,17 +10,16 @@ from dataclasses import replace
 
 from bkctl.codec import digest, entry
 from bkctl.codec.digest import Digester
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.add_run import AddRun
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.disks import DiskSettings
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.recovery import RecoveryReport
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
 from bkctl.errors import BkctlError, BookieError
 from bkctl.kvstore.memory import MemoryStore
@@ -108,17 +107,21 @@ def small_settings(
     write_cache_bytes: int = 1 << 20,
     journal: JournalSettings | None = None,
     writes: WriteStageSettings | None = None,
+    throttle_ms_max: int = 10_000,
 ) -> BookieSettings:
     """Settings of a little bookie whose timers never fire by themselves."""
     return BookieSettings(
         journal_directories=tuple(f"/journal{number}" for number in range(journals)),
         ledger_directories=tuple(f"/ledgers{number}" for number in range(directories)),
         journal=journal or JournalSettings(preallocation_bytes=4096, size_bytes_max=1 << 20),
-        entry_log=EntryLogSettings(size_bytes_max=1 << 20),
-        storage=StorageSettings(write_cache_bytes_max=write_cache_bytes, read_cache_bytes_max=1 << 20),
+        entry_log=EntryLogSettings(size_bytes_max=1 << 20, flush_interval_ms=3_600_000),
+        storage=StorageSettings(
+            write_cache_bytes_max=write_cache_bytes,
+            read_cache_bytes_max=1 << 20,
+            throttle_ms_max=throttle_ms_max,
+        ),
         writes=writes or WriteStageSettings(),
         disks=DiskSettings(check_interval_ms=3_600_000, free_bytes_min=0),
-        flush_interval_ms=3_600_000,
     )
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bkctl.codec.entry import frame
-from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
 from bkctl.vfs.base import WritableFileSystem

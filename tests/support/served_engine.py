@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.server.life.event_loop import new_event_loop
-from bkctl.server.wire.bookie_server import BookieServer, ServerSettings, bind
+from bkctl.server.wire.bookie_server import BookieServer, bind
 from tests.support.engine_rig import EngineRig
 from tests.support.waiting import WAIT_S, until
 
@@ -17,9 +18,9 @@ from tests.support.waiting import WAIT_S, until
 class ServedEngine:
     """Serves a rig's bookie, which it starts if need be, on a port of loopback; a context manager."""
 
-    def __init__(self, rig: EngineRig | None = None, settings: ServerSettings | None = None) -> None:
+    def __init__(self, rig: EngineRig | None = None, settings: NetworkSettings | None = None) -> None:
         self.rig = rig or EngineRig()
-        self.settings = settings or ServerSettings()
+        self.settings = settings or NetworkSettings()
         self.loop = new_event_loop()
         self.loop_errors: list[str] = []
         self.port = 0

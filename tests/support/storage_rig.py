@@ -8,13 +8,12 @@ import struct
 import threading
 from typing import Any
 
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
@@ -96,7 +95,9 @@ class StorageRig(StorageOperations):
         self.failures: list[BkctlError] = []
         self.room = threading.Event()
         # One thread, so that equal runs have equal persistence points; few logs, so that some are evicted.
-        logs = EntryLogSettings(log_bytes_max, per_ledger=per_ledger, active_logs_max=3, force_threads=1)
+        logs = EntryLogSettings(
+            size_bytes_max=log_bytes_max, per_ledger=per_ledger, active_logs_max=3, force_threads=1
+        )
         self.entry_logger = EntryLogger(DIRECTORY, self.faulty, logs, self.clock)
         self.locations = EntryLocationIndex(self.location_store)
         self.storage = DbLedgerStorage(

@@ -17,12 +17,11 @@ from bkctl.clock import SystemClock
 from bkctl.codec import file_info, location
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
-from bkctl.engine.disks import DiskSettings
-from bkctl.engine.entrylog.settings import EntryLogSettings
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
@@ -62,10 +61,9 @@ def settings_of(root: Path, directories: int) -> BookieSettings:
         journal_directories=(str(root / "j"),),
         ledger_directories=tuple(str(root / f"l{number}") for number in range(directories)),
         journal=JournalSettings(preallocation_bytes=4096, size_bytes_max=6_000, backups_max=2),
-        entry_log=EntryLogSettings(size_bytes_max=6_000),
+        entry_log=EntryLogSettings(size_bytes_max=6_000, flush_interval_ms=3_600_000),
         storage=StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=1 << 20),
         disks=DiskSettings(check_interval_ms=3_600_000, free_bytes_min=0),
-        flush_interval_ms=3_600_000,
     )
 
 

@@ -7,7 +7,7 @@ from posixpath import dirname, join
 
 from bkctl.admin.cookies.in_directories import CookieDifference
 from bkctl.admin.next_step import NextStep, bkctl_line, ended_by, not_ended
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.bookie_directories import every_directory, holds_nothing
 from bkctl.scan.directory import COOKIE_NAME, current
 from bkctl.vfs import FileSystem

@@ -10,7 +10,7 @@ from bkctl.admin.cookies.difference import differences
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import decode_last_mark
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.bookie_directories import every_directory
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.scan.directory import COOKIE_NAME, current, find_directories, first_bytes, read_small

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from posixpath import abspath, dirname, join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import (
     COOKIE_NAME,

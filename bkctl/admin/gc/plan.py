@@ -10,9 +10,9 @@ from bkctl.admin.gc.log_facts import LogBalance, LogFacts
 from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.gc import policy
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile
 from bkctl.vfs import WritableFileSystem

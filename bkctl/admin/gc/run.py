@@ -21,20 +21,19 @@ from bkctl.admin.gc.plan import COMPACT, REMOVE, Candidates, Step, candidates, i
 from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
+from bkctl.config.server_keys.garbage import GcSettings
+from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store

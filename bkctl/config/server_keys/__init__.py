@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from bkctl.config.keys import ConfigKey
@@ -20,23 +20,30 @@ from bkctl.config.server_keys import (
     storage,
 )
 
-#: Every key by its name, in the order of the documents.
-SERVER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
-    {
-        key.name: key
-        for module in (
-            identity,
-            network,
-            security,
-            journal,
-            storage,
-            garbage,
-            disks,
-            metadata,
-            autorecovery,
-            client,
-            statistics,
-        )
-        for key in module.KEYS
-    }
+#: The areas in the order of the documents.
+MODULES = (
+    identity,
+    network,
+    security,
+    journal,
+    storage,
+    garbage,
+    disks,
+    metadata,
+    autorecovery,
+    client,
+    statistics,
 )
+
+
+def by_name(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
+    """Return the keys by their names, of which none may stand twice."""
+    found: dict[str, ConfigKey] = {}
+    for key in keys:
+        assert key.name not in found, f"{key.name} is declared twice"
+        found[key.name] = key
+    return MappingProxyType(found)
+
+
+#: Every key by its name, in the order of the documents.
+SERVER_KEYS = by_name(key for module in MODULES for key in module.KEYS)

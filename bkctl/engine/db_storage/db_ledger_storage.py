@@ -27,6 +27,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_caches import WriteCaches
@@ -38,7 +39,6 @@ from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import LAST_ENTRY, IndexPlace, LogKeeper, StorageLevels
 from bkctl.engine.storage_meters import StorageMeters
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import (
     BkctlError,
     BookieError,

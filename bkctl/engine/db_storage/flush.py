@@ -28,6 +28,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.deletion_marks import Rounds, empty
 from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES
 from bkctl.engine.cache.read_cache import ReadCache
@@ -38,7 +39,6 @@ from bkctl.engine.db_storage.flush_pace import FlushPace
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.storage_meters import StorageMeters
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, StorageError, SyncError
 
 _log = logging.getLogger(__name__)

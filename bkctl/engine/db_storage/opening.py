@@ -60,7 +60,7 @@ def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
 
 
 def _locations_profile(settings: BookieSettings) -> StoreProfile:
-    cache_bytes = settings.index_block_cache_bytes
-    if cache_bytes is None:
+    cache_bytes = settings.storage.index_block_cache_bytes
+    if not cache_bytes:
         return LOCATIONS_PROFILE
     return replace(LOCATIONS_PROFILE, block_cache_bytes=cache_bytes)

@@ -16,12 +16,12 @@ from itertools import accumulate
 
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache, Row
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.storage_meters import StorageMeters
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError, BookieIOError
 
 _KEY = struct.Struct(">qq")

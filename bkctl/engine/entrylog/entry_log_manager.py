@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import BkctlError
 from bkctl.vfs.base import WritableFileSystem
 

@@ -24,13 +24,13 @@ from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
 from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_ids import sort_names
 from bkctl.engine.entrylog.log_per_ledger_manager import LogPerLedgerManager
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.engine.entrylog.record_reader import RecordReader
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.engine.entrylog.single_log_manager import SingleLogManager
 from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.vfs.base import WritableFileSystem

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
 from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import BkctlError, SyncError
 from bkctl.vfs.base import WritableFileSystem
 

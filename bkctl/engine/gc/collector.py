@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.engine_thread import EngineThread, reported
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
@@ -41,7 +42,6 @@ from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import CollectorStatus, GcMeters, LogResult, PassReport
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError

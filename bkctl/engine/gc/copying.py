@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bkctl.codec.entry import EntryBatch
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc.log_reading import corruption_of
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage

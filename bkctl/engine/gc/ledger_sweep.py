@@ -22,12 +22,12 @@ from itertools import chain
 from typing import TypeVar
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.pace import Pace, StoppedError
 from bkctl.engine.gc.policy import RateLimit
 from bkctl.engine.gc.ports import LedgerDirectory, ReplicaDirectory
 from bkctl.engine.gc.reports import GcMeters, PassReport
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, StorageError, SyncError
 from bkctl.ledger_set import LedgerSet

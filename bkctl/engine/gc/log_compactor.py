@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc.copying import Pace, Piece, live_pieces
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import NoSpaceError, NotFoundError
 from bkctl.vfs import WritableFileSystem

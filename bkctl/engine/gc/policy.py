@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.gc.ports import LiveRange
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.errors import RefusedError
 from bkctl.ledger_set import LedgerSet
 

@@ -35,12 +35,12 @@ from bkctl.codec.entrylog import (
     parse_compacted_name,
     parse_compacting_name,
 )
+from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.entrylog.log_ids import sort_names
 from bkctl.engine.gc.copying import Copied, Pace
 from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import fits
-from bkctl.engine.gc.settings import GcSettings
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small

@@ -3,6 +3,5 @@
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.engine.journal.settings import JournalSettings
 
-__all__ = ["Journal", "JournalBatch", "JournalMeters", "JournalSettings", "JournalSink"]
+__all__ = ["Journal", "JournalBatch", "JournalMeters", "JournalSink"]

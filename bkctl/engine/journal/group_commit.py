@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-from bkctl.engine.journal.settings import JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
 
 
 class FlushReason(enum.Enum):
@@ -34,7 +34,7 @@ class GroupCommit:
     __slots__ = ("_at_once", "_wait_max_s", "bytes_max", "entries_max")
 
     def __init__(self, settings: JournalSettings) -> None:
-        wait_ms = settings.group_wait_max_ms
+        wait_ms = settings.wait_max_ms
         self._wait_max_s = None if wait_ms is None else wait_ms / 1000
         self._at_once = settings.flush_when_queue_empty or wait_ms == 0
         self.bytes_max = settings.buffered_bytes_max

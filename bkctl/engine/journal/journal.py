@@ -21,6 +21,7 @@ from itertools import chain
 from bkctl.clock import Clock
 from bkctl.codec.journal import encode_record, journal_name, padding_record, parse_journal_name
 from bkctl.codec.last_mark import LastMark
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.engine_thread import EngineThread, as_failure, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
@@ -29,7 +30,6 @@ from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.engine.journal.zeros_ahead import ZerosAhead
 from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFileSystem

@@ -11,10 +11,10 @@ import math
 import threading
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.group_commit import FlushReason, GroupCommit
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.errors import BkctlError, NoSpaceError, StorageError
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal.group_commit import FlushReason
-from bkctl.engine.journal.settings import JournalSettings
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from bkctl.config.bookie import IdentitySettings
+from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.errors import RefusedError, UsageError
 from bkctl.metadata.paths import check_bookie_id
 

@@ -17,7 +17,7 @@ from posixpath import join
 from types import TracebackType
 
 from bkctl.codec.cookie import encode_cookie
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.bookie_directories import every_directory, examine, refuse_old_layout
 from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.directories.holders import DirectoryLock

@@ -9,14 +9,14 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from dataclasses import dataclass
 
 from bkctl.clock import Clock
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.bookie import Bookie
 from bkctl.errors import StorageError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.sizes import SizeHistogram
-from bkctl.protocol.framing import FRAME_BYTES_MAX, CloseReason
+from bkctl.protocol.framing import CloseReason
 from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse, Request, Response
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.wire.answers import AnswerQueue
@@ -36,39 +36,11 @@ _DRAIN_POLL_S = 0.005
 _ACCEPTED_PER_TURN = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """Bounds of the port and its stages. ``slow_reader_timeout_ms`` None waits for a slow reader for ever."""
-
-    frame_bytes_max: int = FRAME_BYTES_MAX
-    connections_max: int = 10_000
-    frame_timeout_ms: int = 30_000
-    held_bytes_max: int = 256 << 20
-    #: Connections that the system holds until they are accepted; net.core.somaxconn lowers it.
-    backlog: int = 4096
-    adds_in_progress_max: int = 20_000
-    read_threads: int = 4
-    reads_max: int = 50_000
-    high_priority_threads: int = 4
-    high_priority_max: int = 50_000
-    long_polls_max: int = 50_000
-    long_polls_per_connection_max: int = 10_000
-    batch_read_bytes_max: int = FRAME_BYTES_MAX
-    write_low_bytes: int = 384 << 10
-    write_high_bytes: int = 512 << 10
-    slow_reader_timeout_ms: int | None = None
-    #: Whether anything but START_TLS and AUTH is refused in clear; needs a TLS context.
-    tls_required: bool = False
-    handshake_timeout_ms: int = 10_000
-    close_timeout_ms: int = 5_000
-    drain_timeout_ms: int = 5_000
-
-
 class BookieServer:
     """Serves an engine that is started, on the running event loop."""
 
     def __init__(
-        self, bookie: Bookie, settings: ServerSettings, clock: Clock, tls: ssl.SSLContext | None = None
+        self, bookie: Bookie, settings: NetworkSettings, clock: Clock, tls: ssl.SSLContext | None = None
     ) -> None:
         self.bookie = bookie
         self.settings = settings
@@ -76,22 +48,22 @@ class BookieServer:
         self.tls_required = settings.tls_required
         self.loop = asyncio.get_running_loop()
         self.frame_bytes_max = settings.frame_bytes_max
-        self.write_low_bytes = settings.write_low_bytes
-        self.write_high_bytes = settings.write_high_bytes
-        slow_ms = settings.slow_reader_timeout_ms
+        self.write_low_bytes = settings.write_buffer_low_bytes
+        self.write_high_bytes = settings.write_buffer_high_bytes
+        slow_ms = settings.answers_timeout_ms
         self.slow_reader_timeout_s = None if slow_ms is None else slow_ms / 1000
         self.handshake_timeout_s = settings.handshake_timeout_ms / 1000
         self.close_timeout_s = settings.close_timeout_ms / 1000
         self.now_s = clock.monotonic
         self.answers = AnswerQueue(self.loop)
-        self.memory = ConnectionMemory(settings.held_bytes_max)
+        self.memory = ConnectionMemory(settings.connection_memory_bytes_max)
         self.adds = AddsInProgress(
-            settings.adds_in_progress_max,
-            adds_bytes_max(settings.held_bytes_max),
+            settings.adds_max,
+            adds_bytes_max(settings.connection_memory_bytes_max),
             self.memory,
             bookie.writes.meter.worked,
         )
-        self.handshakes = Handshakes(self.memory, handshakes_max(settings.held_bytes_max))
+        self.handshakes = Handshakes(self.memory, handshakes_max(settings.connection_memory_bytes_max))
         self.add_answers = AddAnswers(self.answers, self.adds, clock)
         threads, requests_max = settings.read_threads, settings.reads_max
         self.read_stage = StagePool("read", clock, threads=threads, requests_max=requests_max)
@@ -144,7 +116,7 @@ class BookieServer:
             self.request_meters,
             clock,
             memory=self.memory,
-            polls_max=min(self.settings.long_polls_max, polls_max(self.settings.held_bytes_max)),
+            polls_max=min(self.settings.long_polls_max, polls_max(self.settings.connection_memory_bytes_max)),
             polls_per_client_max=self.settings.long_polls_per_connection_max,
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from bkctl.config.bookie import TlsSettings
 from bkctl.config.secret_file import require_secret
+from bkctl.config.server_keys.security import TlsSettings
 from bkctl.errors import UsageError
 from bkctl.net.tls import key_password, limit_versions
 

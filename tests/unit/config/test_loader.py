@@ -48,7 +48,7 @@ def test_the_releases_file_with_every_line_active_is_understood(release_conf: Pa
     text = "\n".join(line for line in active if not line.startswith(skipped))
     config, notices = load("f", {}, {}, read=lambda _path: text.encode())
     assert not [str(one) for one in notices if "not a known key" in one.text]
-    assert config.disks.high_priority_free_bytes_min == 1 << 30
+    assert config.disks.free_bytes_min == 1 << 30
 
 
 @pytest.mark.parametrize("bookie", ["bookie1"])
@@ -58,10 +58,10 @@ def test_a_bookies_file_of_the_corpora_loads(bookie: str) -> None:
     assert config.identity.advertised_address == "127.0.0.1"
     assert config.directories.ledgers == ("/data/bookkeeper/bookie1/ledgers",)
     assert config.directories.index_places == config.directories.ledgers
-    assert config.storage.write_cache_bytes == 32 * MIB
-    assert config.storage.log_bytes_max == 4 * MIB
-    assert config.disks.usage_threshold == 0.99
-    assert config.disks.usage_low_water == 0.99
+    assert config.storage.write_cache_bytes_max == 32 * MIB
+    assert config.entry_log.size_bytes_max == 4 * MIB
+    assert config.disks.usage_max == 0.99
+    assert config.disks.usage_low == 0.99
     assert not warnings(notices)
     assert [one.text.split()[0] for one in notices] == [
         "minUsableSizeForIndexFileCreation",
@@ -241,10 +241,10 @@ def test_what_only_java_refuses_is_a_warning() -> None:
 
 def test_memory_sizes_the_caches_and_keys_win_over_it() -> None:
     storage = loaded("", memory_bytes=400 * MIB)[0].storage
-    assert storage.write_cache_bytes == storage.read_cache_bytes == 100 * MIB
+    assert storage.write_cache_bytes_max == storage.read_cache_bytes_max == 100 * MIB
     assert storage.index_block_cache_bytes == 40 * MIB
     config, notices = loaded("dbStorage_writeCacheMaxSizeMb=500", memory_bytes=400 * MIB)
-    assert config.storage.write_cache_bytes == 500 * MIB
+    assert config.storage.write_cache_bytes_max == 500 * MIB
     assert warnings(notices) == ["f:4: the caches take 600 MiB, more than --memory (400 MiB)"]
     assert loaded("")[0].memory_bytes == 256 * MIB
     with pytest.raises(UsageError, match="--memory: expected at least 1 MiB"):

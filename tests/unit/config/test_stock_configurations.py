@@ -42,7 +42,7 @@ def test_the_empty_sizes_of_pulsars_file_are_the_defaults(path: Path) -> None:
     config, _ = load(str(path), {}, {})
     without, _ = loaded("\n".join(line for line in path.read_text().splitlines() if not line.endswith("=")))
     assert config.storage == without.storage
-    assert config.storage.write_cache_bytes == config.memory_bytes // 4
+    assert config.storage.write_cache_bytes_max == config.memory_bytes // 4
 
 
 @pytest.mark.parametrize("path", [one for one in STOCK_CONFIGURATIONS if "pulsar" in one.name], ids=stock_ids)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bkctl.codec.cookie import Cookie
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import CookieDecision, DirectoryFacts, StoredCookie, cookie_of, decide
 from bkctl.errors import CorruptionError, RefusedError, UsageError
 

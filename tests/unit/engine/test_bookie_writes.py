@@ -230,9 +230,11 @@ def test_force_needs_no_ledger_and_refuses_negative_ids(rig: EngineRig) -> None:
             rig.bookie.force_ledger(-1, Waiter())
 
 
-def full_bookie(**writes: int) -> EngineRig:
+def full_bookie(*, throttle_ms_max: int = 10_000, **writes: int) -> EngineRig:
     """A bookie whose flush waits, with both write caches full."""
-    settings = small_settings(write_cache_bytes=16 << 10, writes=WriteStageSettings(**writes))
+    settings = small_settings(
+        write_cache_bytes=16 << 10, writes=WriteStageSettings(**writes), throttle_ms_max=throttle_ms_max
+    )
     rig = EngineRig(settings)
     rig.start()
     rig.add(5, 0)

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from bkctl.engine.disks import DiskMonitor, DiskSettings, DiskState, judge
-from bkctl.engine.journal.settings import JournalSettings
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.disks import DiskMonitor, DiskState, judge
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
@@ -84,7 +85,7 @@ def test_a_disk_of_no_size_is_full() -> None:
 
 def test_thresholds_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError):
-        DiskSettings(usage_max=0.8, usage_low=0.9)
+        DiskSettings(usage_max=0.8, usage_low=0.9).check()
     with pytest.raises(UsageError):
         DiskSettings(check_interval_ms=0)
 

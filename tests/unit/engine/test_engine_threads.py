@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from bkctl.engine.disks import DiskMonitor, DiskSettings
+from bkctl.config.server_keys.disks import DiskSettings
+from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.disks import DiskMonitor
 from bkctl.engine.engine_thread import EngineThread, call_all, reported
-from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
+from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError, BookieIOError, ReadOnlyBookieError, StorageError, TooManyRequestsError
 from bkctl.vfs import MemoryFileSystem
 from tests.support.engine_rig import KEY, WAIT_S, Answers, EngineRig, entry_body, small_settings
@@ -70,7 +72,7 @@ def test_one_call_that_fails_costs_the_others_nothing(caplog: pytest.LogCaptureF
 
 
 def test_an_unexpected_error_of_a_checkpoint_stops_the_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
-    with EngineRig(replace(small_settings(), flush_interval_ms=20)) as rig:
+    with EngineRig(replace(small_settings(), entry_log=EntryLogSettings(flush_interval_ms=20))) as rig:
         rig.start()
         monkeypatch.setattr(rig.bookie.storages[0].entry_logger, "append", raising(MemoryError("once")))
         rig.add(1, 0)
@@ -101,7 +103,7 @@ def hold_adds(rig: EngineRig, sinks: list[Answers]) -> int:
 
 
 def test_a_sink_that_raises_costs_no_held_add_its_answer() -> None:
-    settings = small_settings(write_cache_bytes=8 << 10, writes=WriteStageSettings(throttle_ms_max=100))
+    settings = small_settings(write_cache_bytes=8 << 10, throttle_ms_max=100)
     with EngineRig(settings) as rig:
         rig.start()
         sinks = [Answers(), BrokenSink(), Answers()]

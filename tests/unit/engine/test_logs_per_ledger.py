@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.config.loader import load
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.disks import DiskState, DiskUse
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.errors import NoSpaceError, StorageError
 from bkctl.server.life.engine_settings import bookie_settings
 from bkctl.vfs import FaultRule
@@ -149,7 +149,11 @@ def test_a_failed_sync_of_a_log_that_ends_stops_the_storage() -> None:
 @pytest.mark.parametrize("per_ledger", [False, True])
 def test_a_disk_that_gets_full_ends_its_logs_once(per_ledger: bool) -> None:
     settings = small_settings(directories=2)
-    object.__setattr__(settings, "entry_log", EntryLogSettings(per_ledger=per_ledger, force_threads=1))
+    object.__setattr__(
+        settings,
+        "entry_log",
+        EntryLogSettings(per_ledger=per_ledger, force_threads=1, flush_interval_ms=3_600_000),
+    )
     with EngineRig(settings) as rig:
         rig.start()
         for ledger in range(4):

@@ -6,7 +6,7 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import master_key
-from bkctl.engine.journal.settings import JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, NoEntryError, RefusedError, UnauthorizedError
 from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, small_settings
 

@@ -23,7 +23,7 @@ def test_the_configuration_chooses_the_storage(tmp_path: Path) -> None:
     settings = bookie_settings(config)
     assert storage_of(settings) is STORAGES[DB_LEDGER_STORAGE]
     other = replace(config, storage=replace(config.storage, storage_class="another.LedgerStorage"))
-    assert bookie_settings(other).storage_class == "another.LedgerStorage"
+    assert bookie_settings(other).storage.storage_class == "another.LedgerStorage"
 
 
 def filesystem_with(**logs: bytes) -> MemoryFileSystem:

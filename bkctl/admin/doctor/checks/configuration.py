@@ -176,10 +176,10 @@ def _sense(config: BookieConfig) -> Iterator[tuple[Severity, str, str]]:
             "then finds no ledger",
             "false, except for the one start that adds directories",
         )
-    if disks.usage_threshold > _USAGE_THRESHOLD_SENSIBLE:
+    if disks.usage_max > _USAGE_THRESHOLD_SENSIBLE:
         yield (
             Severity.NOTE,
-            f"diskUsageThreshold={disks.usage_threshold:g}: hardly any room is left for compaction when the "
+            f"diskUsageThreshold={disks.usage_max:g}: hardly any room is left for compaction when the "
             "bookie turns read-only",
             f"at most {_USAGE_THRESHOLD_SENSIBLE:g}",
         )
@@ -199,10 +199,10 @@ def _sense(config: BookieConfig) -> Iterator[tuple[Severity, str, str]]:
             f"{gc.minor.threshold:g}: the major compaction has nothing to do",
             "a major threshold above the minor one",
         )
-    if config.storage.flush_interval_ms > _FLUSH_INTERVAL_SENSIBLE_MS:
+    if config.entry_log.flush_interval_ms > _FLUSH_INTERVAL_SENSIBLE_MS:
         yield (
             Severity.NOTE,
-            f"flushInterval={config.storage.flush_interval_ms}: journals are kept for so long, and a start "
+            f"flushInterval={config.entry_log.flush_interval_ms}: journals are kept for so long, and a start "
             "replays all of it",
             f"at most {_FLUSH_INTERVAL_SENSIBLE_MS}",
         )

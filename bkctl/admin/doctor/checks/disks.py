@@ -35,8 +35,8 @@ def _first_with_ledgers(exam: Examination, sharing: list[tuple[Place, DiskFacts]
 
 def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding]:
     disks = exam.config.disks if exam.config is not None else None
-    threshold = disks.usage_threshold if disks is not None else USAGE_THRESHOLD
-    warn = disks.usage_warn_threshold if disks is not None else USAGE_WARN_THRESHOLD
+    threshold = disks.usage_max if disks is not None else USAGE_THRESHOLD
+    warn = disks.usage_warn if disks is not None else USAGE_WARN_THRESHOLD
     usage = 1 - facts.free_bytes / facts.total_bytes if facts.total_bytes else 1.0
     shown = f"{usage:.1%} of the disk are in use, {facts.free_bytes >> 20} MiB are free"
     following = not_ended(

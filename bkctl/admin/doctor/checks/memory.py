@@ -35,8 +35,8 @@ def _caches(exam: Examination) -> Iterator[Finding]:
     storage = config.storage
     block_bytes = storage.index_block_cache_bytes * len(config.directories.ledgers)
     parts = {
-        "write caches": storage.write_cache_bytes,
-        "read caches": storage.read_cache_bytes,
+        "write caches": storage.write_cache_bytes_max,
+        "read caches": storage.read_cache_bytes_max,
         "index block caches": block_bytes,
         "journal queues": config.journal.queue_bytes_max,
     }

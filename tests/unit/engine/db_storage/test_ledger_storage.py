@@ -11,10 +11,10 @@ import pytest
 
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.ledger_storage import LAST_ENTRY
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BookieIOError, NoEntryError, StorageError, UsageError
 from bkctl.vfs import FaultRule, NoSpaceError
 from tests.support.faulty_store import StoreFaultRule

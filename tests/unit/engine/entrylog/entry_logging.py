@@ -9,8 +9,8 @@ from bkctl.clock import Clock
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES, log_name
 from bkctl.codec.location import encode_key
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs.base import FileSystem, WritableFileSystem
@@ -40,7 +40,7 @@ def opened(
     **changes: object,
 ) -> EntryLogger:
     """A logger that is ready; ``changes`` are other settings."""
-    settings = EntryLogSettings(size_bytes_max, files_open_max, **changes)  # type: ignore[arg-type]
+    settings = EntryLogSettings(size_bytes_max=size_bytes_max, files_open_max=files_open_max, **changes)  # type: ignore[arg-type]
     logger = EntryLogger(directory, filesystem, settings, clock)
     logger.open()
     return logger

@@ -11,9 +11,9 @@ import pytest
 
 from bkctl.codec.entry import BODY_BYTES_MAX
 from bkctl.codec.entrylog import HEADER_BYTES, log_name
+from bkctl.config.server_keys.storage import LOG_SIZE_BYTES_MAX, EntryLogSettings
 from bkctl.engine.entrylog import log_writer
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import LOG_SIZE_BYTES_MAX, EntryLogSettings
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError, UsageError
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.memory import MemoryFileSystem, MemoryWritableFile

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bkctl.codec.entrylog import parse_log_name
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.entrylog.settings import EntryLogSettings
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.vfs import PosixFileSystem

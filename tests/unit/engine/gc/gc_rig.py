@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
+from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import LEDGER_MAX, Request
 from bkctl.engine.gc.reports import PassReport
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
-from bkctl.engine.storage_settings import StorageSettings
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.vfs import MemoryFileSystem

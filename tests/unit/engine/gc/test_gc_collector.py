@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from bkctl.codec.entrylog import HEADER_BYTES, MAGIC
+from bkctl.config.server_keys.garbage import CompactionSettings
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.policy import Kind, Request
-from bkctl.engine.gc.settings import CompactionSettings
 from bkctl.errors import ConnectionFailedError, NoEntryError, StorageError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore

@@ -13,10 +13,10 @@ import pytest
 
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.gc import log_reading
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Request
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.errors import BkctlError, BookieIOError, ConnectionFailedError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore

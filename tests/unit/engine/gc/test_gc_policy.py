@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.gc.log_usage import LogUsage
 from bkctl.engine.gc.policy import (
     LEDGER_MAX,
@@ -22,7 +23,6 @@ from bkctl.engine.gc.policy import (
     fits,
     too_many,
 )
-from bkctl.engine.gc.settings import CompactionSettings, GcSettings
 from bkctl.errors import ConnectionFailedError, UsageError
 
 
@@ -208,4 +208,4 @@ def test_settings_that_cannot_be() -> None:
         with pytest.raises(UsageError):
             GcSettings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
-        GcSettings(minor=CompactionSettings(0.9, 1), major=CompactionSettings(0.5, 1))
+        GcSettings(minor=CompactionSettings(0.9, 1), major=CompactionSettings(0.5, 1)).check()

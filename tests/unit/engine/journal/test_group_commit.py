@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal.group_commit import FlushReason, GroupCommit
-from bkctl.engine.journal.settings import JournalSettings
 
 KIB = 1024
 

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.errors import BkctlError, StorageError
 from bkctl.vfs import FaultyFileSystem
 from bkctl.vfs.faulty import FaultRule, FileOperation

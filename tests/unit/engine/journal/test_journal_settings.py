@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.engine.journal.settings import JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import UsageError
 
 
@@ -42,7 +42,7 @@ def test_defaults_are_those_of_java_but_for_the_adaptive_wait() -> None:
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        JournalSettings(**wrong)
+        JournalSettings(**wrong).check()
 
 
 def test_zeros_may_be_switched_off_whatever_the_alignment() -> None:

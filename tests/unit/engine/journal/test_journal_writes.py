@@ -14,7 +14,8 @@ from bkctl.codec import journal as codec
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryHeader, encode
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.journal import Journal, JournalBatch, JournalSettings
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.journal import portions
 from bkctl.errors import StorageError

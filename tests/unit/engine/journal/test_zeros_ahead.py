@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from bkctl.engine.journal import JournalSettings, zeros_ahead
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import zeros_ahead
 from bkctl.engine.journal.zeros_ahead import CHUNK_BYTES_MAX, GROUP_BYTES_MAX, PAGE_BYTES, ZeroRange
 from bkctl.vfs import FaultyFileSystem
 from bkctl.vfs.faulty import FaultRule

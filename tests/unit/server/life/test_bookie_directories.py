@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.codec.cookie import decode_cookie, encode_cookie
-from bkctl.config.bookie import DirectorySettings
+from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bkctl.config.bookie import IdentitySettings
+from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.errors import RefusedError, UsageError
 from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids, require_permitted_user
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Request, Wire
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.server.wire.read_turns import ACTIVE_MAX, WAITING_MAX, ReadTurns
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
@@ -87,7 +87,7 @@ def test_a_slow_client_gets_everything_when_it_reads() -> None:
 
 
 def test_a_slow_client_is_disconnected_where_that_is_configured() -> None:
-    settings = ServerSettings(slow_reader_timeout_ms=50)
+    settings = NetworkSettings(close_slow_readers=True, slow_reader_timeout_ms=50)
     with (
         ServedEngine(with_entries(flushed=False), settings) as served,
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
@@ -101,7 +101,7 @@ def test_a_slow_client_is_disconnected_where_that_is_configured() -> None:
 
 
 def test_a_client_that_is_to_be_closed_and_takes_nothing_is_cut_off() -> None:
-    settings = ServerSettings(close_timeout_ms=100)
+    settings = NetworkSettings(close_timeout_ms=100)
     with (
         ServedEngine(with_entries(flushed=False), settings) as served,
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
@@ -115,7 +115,7 @@ def test_a_client_that_is_to_be_closed_and_takes_nothing_is_cut_off() -> None:
 
 def test_a_stop_is_over_in_time_whatever_is_outstanding() -> None:
     """Adds that wait for a slow disk, reads that nobody takes, a long poll."""
-    settings = ServerSettings(drain_timeout_ms=200, close_timeout_ms=200)
+    settings = NetworkSettings(drain_timeout_ms=200, close_timeout_ms=200)
     with (
         ServedEngine(with_entries(flushed=True), settings) as served,
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
@@ -134,7 +134,7 @@ def test_a_stop_is_over_in_time_whatever_is_outstanding() -> None:
 
 
 def test_adds_in_progress_stop_the_reading_of_the_socket() -> None:
-    settings = ServerSettings(adds_in_progress_max=100)
+    settings = NetworkSettings(adds_in_progress_max=100)
     with ServedEngine(settings=settings) as served, WireClient(served.port, Wire.V2) as client:
         assert client.add(5, 0) is ResultCode.OK
         served.rig.system.inject(FaultRule("sync", ".txn", latency_s=0.3, error_number=None, count=1))
@@ -155,8 +155,8 @@ def test_adds_in_progress_stop_the_reading_of_the_socket() -> None:
 
 
 def test_held_adds_over_their_bound_are_answered_with_too_many_requests() -> None:
-    writes = WriteStageSettings(held_entries_max=10, throttle_ms_max=60_000)
-    rig = EngineRig(small_settings(write_cache_bytes=16 << 10, writes=writes))
+    writes = WriteStageSettings(held_entries_max=10)
+    rig = EngineRig(small_settings(write_cache_bytes=16 << 10, writes=writes, throttle_ms_max=60_000))
     with ServedEngine(rig) as served, WireClient(served.port, Wire.V2) as client:
         assert client.add(5, 0) is ResultCode.OK
         rig.system.inject(FaultRule("sync", ".log", latency_s=1.0, error_number=None, count=1))

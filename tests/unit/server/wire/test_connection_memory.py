@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.protocol.connection import ClientConnection
 from bkctl.protocol.messages import ReadRequest, StartTlsRequest, Wire
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.server.wire import bookie_connection
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.server.wire.connection_memory import POLL_BYTES, READ_BYTES, ConnectionMemory
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.read_turns import REQUESTS_MAX, ReadTurns
@@ -34,7 +34,7 @@ MIB = 1 << 20
 def test_bytes_of_adds_in_progress_stop_the_reading_of_the_socket(alone: bool) -> None:
     """A quarter of 8 MiB; ``alone``: adds that come by themselves, as those of a recovery do."""
     with (
-        ServedEngine(settings=ServerSettings(held_bytes_max=8 * MIB)) as served,
+        ServedEngine(settings=NetworkSettings(connection_memory_bytes_max=8 * MIB)) as served,
         WireClient(served.port, Wire.V3 if alone else Wire.V2) as client,
         WireClient(served.port) as other,
     ):
@@ -70,7 +70,7 @@ def test_adds_that_are_refused_are_held_no_longer() -> None:
 
 
 def test_long_polls_are_in_the_budget_and_one_more_is_refused() -> None:
-    settings = ServerSettings(held_bytes_max=MIB)
+    settings = NetworkSettings(connection_memory_bytes_max=MIB)
     bound = MIB // 2 // POLL_BYTES
     with ServedEngine(settings=settings) as served, WireClient(served.port) as client:
         assert client.add(5, 0) is ResultCode.OK
@@ -101,7 +101,10 @@ def test_answers_of_many_that_do_not_read_share_the_budget(monkeypatch: pytest.M
     rig.start()
     for number in range(4):
         rig.add(5, number, payload=bytes(size_bytes))
-    with ServedEngine(rig, ServerSettings(held_bytes_max=8 * MIB)) as served, ExitStack() as stack:
+    with (
+        ServedEngine(rig, NetworkSettings(connection_memory_bytes_max=8 * MIB)) as served,
+        ExitStack() as stack,
+    ):
         for _ in range(clients):
             slow = stack.enter_context(WireClient(served.port, Wire.V2, receive_bytes=4096))
             slow.send([(ReadRequest(5, number, wire=Wire.V2, version=2), None) for number in range(4)])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.ledger_descriptor import LacWatch
 from bkctl.protocol.messages import ReadRequest, Response
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.server.wire.long_polls import LongPolls
 from bkctl.server.wire.request_meters import RequestMeters
@@ -146,7 +146,7 @@ def test_waits_of_a_client_that_goes_leave_the_loop_its_turns() -> None:
 
 def test_a_connection_has_a_bound_of_its_own() -> None:
     """One client does not take the waits of all the others."""
-    settings = ServerSettings(long_polls_max=100, long_polls_per_connection_max=3)
+    settings = NetworkSettings(long_polls_max=100, long_polls_per_connection_max=3)
     poll = ReadRequest(5, -1, piggyback=True, previous_lac=10, timeout_ms=600_000)
     with ServedEngine(settings=settings) as served, WireClient(served.port) as client:
         served.rig.add(5, 0)
@@ -171,7 +171,7 @@ def test_a_connection_has_a_bound_of_its_own() -> None:
 
 @pytest.mark.parametrize("polls_max", [1, 5])
 def test_the_bound_of_all_holds_beside_it(polls_max: int) -> None:
-    settings = ServerSettings(long_polls_max=polls_max, long_polls_per_connection_max=100)
+    settings = NetworkSettings(long_polls_max=polls_max, long_polls_per_connection_max=100)
     poll = ReadRequest(5, -1, piggyback=True, previous_lac=10, timeout_ms=600_000)
     with ServedEngine(settings=settings) as served, WireClient(served.port) as client:
         served.rig.add(5, 0)

@@ -11,10 +11,10 @@ import pytest
 
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.errors import TooManyRequestsError
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
 from bkctl.server.wire.answers import AnswerQueue
-from bkctl.server.wire.bookie_server import ServerSettings
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
@@ -105,7 +105,7 @@ def test_a_full_read_stage_is_answered_with_too_many_requests() -> None:
     for number in range(100):
         rig.add(5, number)
     rig.bookie.checkpoint()
-    settings = ServerSettings(reads_max=10, read_threads=1)
+    settings = NetworkSettings(reads_in_progress_max=10, read_threads=1)
     with ServedEngine(rig, settings) as served, contextlib.ExitStack() as stack:
         rig.system.inject(FaultRule("read", ".log", latency_s=0.5, error_number=None, count=1))
         clients = [stack.enter_context(WireClient(served.port)) for _ in range(3)]
@@ -119,7 +119,7 @@ def test_a_full_read_stage_is_answered_with_too_many_requests() -> None:
 
 
 def test_long_polls_over_their_bound_are_refused() -> None:
-    settings = ServerSettings(long_polls_max=3)
+    settings = NetworkSettings(long_polls_max=3)
     with ServedEngine(settings=settings) as served, WireClient(served.port) as client:
         served.rig.add(5, 0)
         client.send([(long_poll(10), None) for _ in range(3)])
@@ -210,7 +210,7 @@ def test_nothing_is_left_of_a_client_that_goes_in_the_middle(wire: Wire) -> None
 
 
 def test_two_hundred_connections_are_served_and_one_too_many_is_closed() -> None:
-    settings = ServerSettings(connections_max=200)
+    settings = NetworkSettings(connections_max=200)
     with ServedEngine(settings=settings) as served, contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(WireClient(served.port, Wire.V2 if number % 2 else Wire.V3))

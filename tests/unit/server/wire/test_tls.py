@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.config.bookie import TlsSettings
+from bkctl.config.server_keys.security import TlsSettings
 from bkctl.errors import UsageError
 from bkctl.protocol.connection import ClientConnection, Completed
 from bkctl.protocol.messages import StartTlsRequest, Wire
