@@ -12,6 +12,8 @@ priority  4   uint32 not repeated
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf.message import DecodeError
 
 from bkctl.protocol.codes import Operation
@@ -29,7 +31,9 @@ def parse(message: pb.Request | pb.Response, payload: bytes) -> None:
         raise ProtocolError(CloseReason.NEITHER_V2_NOR_V3, "a required field is missing")
 
 
-def header_of(operation: Operation, txn_id: int) -> pb.BKPacketHeader:
-    """The header that we write."""
-    # The values of Operation and ResultCode are named as protobuf's, which takes the names for the numbers.
-    return pb.BKPacketHeader(version="VERSION_THREE", operation=operation.name, txnId=txn_id)
+def write_header(message: pb.Request | pb.Response, operation: Operation, txn_id: int) -> None:
+    """Set the header of ``message`` in place, which is faster than to copy one into it."""
+    header: Any = message.header
+    header.version = pb.VERSION_THREE
+    header.operation = operation.value
+    header.txnId = txn_id

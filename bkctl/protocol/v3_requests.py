@@ -9,6 +9,7 @@ server      ``decode_request``
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from bkctl.errors import UsageError
 from bkctl.protocol.codes import Operation
@@ -27,7 +28,8 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.proto import bookkeeper_protocol_pb2 as pb
-from bkctl.protocol.v3_message import header_of, parse
+from bkctl.protocol.v3_message import parse, write_header
+from bkctl.protocol.v3_part import Message, Part
 
 _DEFERRED_SYNC = 1
 _FENCE = pb.ReadRequest.FENCE_LEDGER
@@ -36,6 +38,80 @@ _RECOVERY_ADD = pb.AddRequest.RECOVERY_ADD
 _TOTAL = pb.GetBookieInfoRequest.TOTAL_DISK_CAPACITY
 _FREE = pb.GetBookieInfoRequest.FREE_DISK_SPACE
 
+# --- tables of fields -----------------------------------------------------------------------------
+
+
+def _read_add_flags(part: Message) -> dict[str, Any]:
+    return {
+        "recovery": part.HasField("flag") and part.flag == _RECOVERY_ADD,
+        "deferred_sync": bool(part.writeFlags & _DEFERRED_SYNC),
+    }
+
+
+def _write_add_flags(part: Message, request: AddRequest) -> None:
+    if request.deferred_sync:
+        part.writeFlags = _DEFERRED_SYNC
+    if request.recovery:
+        part.flag = _RECOVERY_ADD
+
+
+def _read_read_flags(part: Message) -> dict[str, Any]:
+    flag = part.flag if part.HasField("flag") else 0
+    return {"fence": flag == _FENCE, "piggyback": flag == _PIGGYBACK}
+
+
+def _write_read_flags(part: Message, request: ReadRequest) -> None:
+    if request.fence and request.piggyback:
+        raise UsageError("a read is either fencing or piggybacking, the flag holds one of them")
+    if request.fence:
+        part.flag = _FENCE
+    if request.piggyback:
+        part.flag = _PIGGYBACK
+
+
+def _read_requested(part: Message) -> dict[str, Any]:
+    return {"total": bool(part.requested & _TOTAL), "free": bool(part.requested & _FREE)}
+
+
+def _write_requested(part: Message, request: BookieInfoRequest) -> None:
+    part.requested = (_TOTAL if request.total else 0) | (_FREE if request.free else 0)
+
+
+_LEDGER = {"ledgerId": "ledger"}
+_PARTS: dict[int, Part[Any]] = {
+    pb.ADD_ENTRY: Part(
+        AddRequest,
+        "addRequest",
+        {**_LEDGER, "entryId": "entry", "masterKey": "master_key", "body": "body"},
+        read_flags=_read_add_flags,
+        write_flags=_write_add_flags,
+    ),
+    pb.READ_ENTRY: Part(
+        ReadRequest,
+        "readRequest",
+        {**_LEDGER, "entryId": "entry"},
+        {"masterKey": "master_key", "previousLAC": "previous_lac", "timeOut": "timeout_ms"},
+        read_flags=_read_read_flags,
+        write_flags=_write_read_flags,
+    ),
+    pb.READ_LAC: Part(ReadLacRequest, "readLacRequest", _LEDGER),
+    pb.WRITE_LAC: Part(
+        WriteLacRequest,
+        "writeLacRequest",
+        {**_LEDGER, "lac": "lac", "masterKey": "master_key", "body": "body"},
+    ),
+    pb.FORCE_LEDGER: Part(ForceLedgerRequest, "forceLedgerRequest", _LEDGER),
+    pb.GET_BOOKIE_INFO: Part(
+        BookieInfoRequest,
+        "getBookieInfoRequest",
+        {},
+        read_flags=_read_requested,
+        write_flags=_write_requested,
+    ),
+    pb.GET_LIST_OF_ENTRIES_OF_LEDGER: Part(ListOfEntriesRequest, "getListOfEntriesOfLedgerRequest", _LEDGER),
+}
+_PART_OF_KIND = {part.kind: part for part in _PARTS.values()}
+
 # --- server side ----------------------------------------------------------------------------------
 
 
@@ -43,39 +119,19 @@ def decode_request(payload: bytes) -> Request:
     """The request in a frame's payload. Raises ProtocolError (NEITHER_V2_NOR_V3) when it is not v3."""
     message = pb.Request()
     parse(message, payload)
-    return _READERS[message.header.operation](message)
-
-
-def _read_add(message: pb.Request) -> AddRequest:
-    header, add = message.header, message.addRequest
-    return AddRequest(
-        add.ledgerId,
-        add.entryId,
-        add.masterKey,
-        add.body,
-        recovery=add.HasField("flag") and add.flag == _RECOVERY_ADD,
-        deferred_sync=bool(add.writeFlags & _DEFERRED_SYNC),
+    header = message.header
+    part = _PARTS.get(header.operation)
+    if part is None:
+        return _READERS[header.operation](message)
+    content = part.of(message)
+    request: Request = part.kind(
+        *part.required(content),
         version=header.version,
         txn_id=header.txnId,
         priority=header.priority,
+        **part.others(content),
     )
-
-
-def _read_read(message: pb.Request) -> ReadRequest:
-    header, read = message.header, message.readRequest
-    flag = read.flag if read.HasField("flag") else 0
-    return ReadRequest(
-        read.ledgerId,
-        read.entryId,
-        read.masterKey if read.HasField("masterKey") else None,
-        fence=flag == _FENCE,
-        piggyback=flag == _PIGGYBACK,
-        previous_lac=read.previousLAC if read.HasField("previousLAC") else None,
-        timeout_ms=read.timeOut if read.HasField("timeOut") else None,
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
-    )
+    return request
 
 
 def _read_auth(message: pb.Request) -> AuthRequest:
@@ -90,64 +146,10 @@ def _read_auth(message: pb.Request) -> AuthRequest:
     )
 
 
-def _read_write_lac(message: pb.Request) -> WriteLacRequest:
-    header, lac = message.header, message.writeLacRequest
-    return WriteLacRequest(
-        lac.ledgerId,
-        lac.lac,
-        lac.masterKey,
-        lac.body,
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
-    )
-
-
-def _read_read_lac(message: pb.Request) -> ReadLacRequest:
-    header = message.header
-    return ReadLacRequest(
-        message.readLacRequest.ledgerId,
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
-    )
-
-
-def _read_bookie_info(message: pb.Request) -> BookieInfoRequest:
-    header, requested = message.header, message.getBookieInfoRequest.requested
-    return BookieInfoRequest(
-        total=bool(requested & _TOTAL),
-        free=bool(requested & _FREE),
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
-    )
-
-
 def _read_start_tls(message: pb.Request) -> StartTlsRequest:
     header = message.header
     return StartTlsRequest(
         header.SerializeToString(), version=header.version, txn_id=header.txnId, priority=header.priority
-    )
-
-
-def _read_force(message: pb.Request) -> ForceLedgerRequest:
-    header = message.header
-    return ForceLedgerRequest(
-        message.forceLedgerRequest.ledgerId,
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
-    )
-
-
-def _read_list(message: pb.Request) -> ListOfEntriesRequest:
-    header = message.header
-    return ListOfEntriesRequest(
-        message.getListOfEntriesOfLedgerRequest.ledgerId,
-        version=header.version,
-        txn_id=header.txnId,
-        priority=header.priority,
     )
 
 
@@ -163,17 +165,10 @@ def _read_unsupported(message: pb.Request) -> UnsupportedRequest:
 
 
 _READERS: dict[int, Callable[[pb.Request], Request]] = {
-    pb.READ_ENTRY: _read_read,
-    pb.ADD_ENTRY: _read_add,
     pb.RANGE_READ_ENTRY: _read_unsupported,
     pb.RANGE_ADD_ENTRY: _read_unsupported,
     pb.AUTH: _read_auth,
-    pb.WRITE_LAC: _read_write_lac,
-    pb.READ_LAC: _read_read_lac,
-    pb.GET_BOOKIE_INFO: _read_bookie_info,
     pb.START_TLS: _read_start_tls,
-    pb.FORCE_LEDGER: _read_force,
-    pb.GET_LIST_OF_ENTRIES_OF_LEDGER: _read_list,
     pb.BATCH_READ_ENTRY: _read_unsupported,
 }
 
@@ -183,27 +178,17 @@ _READERS: dict[int, Callable[[pb.Request], Request]] = {
 def encode_request(request: Request) -> bytes:
     """The frame of a request, with version 3. Raises UsageError for one that v3 cannot say."""
     operation = request.requested if isinstance(request, UnsupportedRequest) else request.operation
-    message = pb.Request(header=header_of(operation, request.txn_id))
+    message = pb.Request()
+    write_header(message, operation, request.txn_id)
     if request.priority:
         message.header.priority = request.priority
+    part = _PART_OF_KIND.get(type(request))
+    if part is not None:
+        content = part.of(message)
+        content.SetInParent()
+        part.write(content, request)
+        return encode_frame(message.SerializeToString())
     match request:
-        case AddRequest():
-            _write_add_request(message.addRequest, request)
-        case ReadRequest():
-            _write_read_request(message.readRequest, request)
-        case ReadLacRequest():
-            message.readLacRequest.ledgerId = request.ledger
-        case WriteLacRequest():
-            lac = message.writeLacRequest
-            lac.ledgerId, lac.lac = request.ledger, request.lac
-            lac.masterKey, lac.body = request.master_key, request.body
-        case ForceLedgerRequest():
-            message.forceLedgerRequest.ledgerId = request.ledger
-        case BookieInfoRequest():
-            requested = (_TOTAL if request.total else 0) | (_FREE if request.free else 0)
-            message.getBookieInfoRequest.requested = requested
-        case ListOfEntriesRequest():
-            message.getListOfEntriesOfLedgerRequest.ledgerId = request.ledger
         case AuthRequest():
             message.authRequest.authPluginName = request.plugin.encode("utf-8", "surrogateescape")
             message.authRequest.payload = request.payload
@@ -214,28 +199,3 @@ def encode_request(request: Request) -> bytes:
         case _:
             raise UsageError(f"protocol v3 has no {type(request).__name__}: it needs a v2 connection")
     return encode_frame(message.SerializeToString())
-
-
-def _write_add_request(part: pb.AddRequest, request: AddRequest) -> None:
-    part.ledgerId, part.entryId = request.ledger, request.entry
-    part.masterKey, part.body = request.master_key, request.body
-    if request.deferred_sync:
-        part.writeFlags = _DEFERRED_SYNC
-    if request.recovery:
-        part.flag = _RECOVERY_ADD
-
-
-def _write_read_request(part: pb.ReadRequest, request: ReadRequest) -> None:
-    if request.fence and request.piggyback:
-        raise UsageError("a read is either fencing or piggybacking, the flag holds one of them")
-    part.ledgerId, part.entryId = request.ledger, request.entry
-    if request.master_key is not None:
-        part.masterKey = request.master_key
-    if request.previous_lac is not None:
-        part.previousLAC = request.previous_lac
-    if request.timeout_ms is not None:
-        part.timeOut = request.timeout_ms
-    if request.fence:
-        part.flag = _FENCE
-    if request.piggyback:
-        part.flag = _PIGGYBACK
