@@ -63,16 +63,14 @@ CHECKS_SCHEMA: Schema = (
 def _list_checks(ctx: typer.Context, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
+    from bkctl.admin.doctor.check import Check
     from bkctl.admin.doctor.doctor import CHECKS
     from bkctl.admin.doctor.live import LIVE_CHECKS
 
+    checks: tuple[Check[Any], ...] = (*CHECKS, *LIVE_CHECKS)
     rows: list[dict[str, Any]] = [
         {"check": check.name, "needs": check.needs, "long": check.long, "summary": check.summary}
-        for check in CHECKS
-    ]
-    rows += [
-        {"check": check.name, "needs": "url", "long": False, "summary": check.summary}
-        for check in LIVE_CHECKS
+        for check in checks
     ]
     write_rows(rows, CHECKS_SCHEMA, ctx.params.get("output"))
     raise typer.Exit

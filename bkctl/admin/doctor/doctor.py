@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from bkctl.admin.doctor.check import CONFIGURATION, FILES, METADATA, Check
 from bkctl.admin.doctor.checks.configuration import ReadConfiguration
 from bkctl.admin.doctor.checks.cookies import check_cookies
 from bkctl.admin.doctor.checks.directories import (
@@ -26,7 +26,6 @@ from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import refreshed
 from bkctl.errors import ConnectionFailedError, CorruptionError, NotFoundError, StorageError
 
-CONFIGURATION = "configuration"
 _BROKEN_OFF = (
     "make the file or directory readable (permissions, mounts, the disk itself), then run the check again"
 )
@@ -34,45 +33,33 @@ _BROKEN_OFF = (
 _CONTAINER_MEMORY = "/sys/fs/cgroup/memory.max"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check. ``needs``: ``files``, ``configuration``, ``metadata``; ``long``: it reads whole files.
-
-    ``run`` is None where the findings come from somewhere else: from reading the configuration.
-    """
-
-    name: str
-    needs: str
-    long: bool
-    summary: str
-    run: Run | None
-
-
-CHECKS: tuple[Check, ...] = (
-    Check(CONFIGURATION, "configuration", False, "unknown, wrong and contradictory keys", None),
-    Check("memory", "configuration", False, "caches against memory and index filters", check_memory),
-    Check("metadata", "metadata", False, "the metadata store and the registration", check_metadata),
-    Check("directories", "files", False, "every directory is there and of this layout", check_directories),
-    Check("permissions", "files", False, "owners and permission bits", check_permissions),
-    Check("cookies", "files", False, "cookies, configuration and metadata agree", check_cookies),
-    Check("holders", "files", False, "processes that use the directories", check_holders),
-    Check("disks", "files", False, "room, inodes, shared disks", check_disks),
-    Check("leftovers", "files", False, "DIRTY, unfinished compactions, backups", check_leftovers),
-    Check("last_id", "files", False, "lastId against the entry logs", check_last_id),
-    Check("marks", "files", False, "last marks against the journals", check_marks),
-    Check("databases", "files", False, "RocksDB opens the index", check_databases),
-    Check("journals", "files", True, "every record of the journals", check_journals),
-    Check("entry_logs", "files", True, "headers, maps and tails of logs; --deep: digests", check_entry_logs),
-    Check("index", "files", True, "the index against the logs, both ways", check_index),
+CHECKS: tuple[Check[Examination], ...] = (
+    Check(CONFIGURATION, CONFIGURATION, "unknown, wrong and contradictory keys", None),
+    Check("memory", CONFIGURATION, "caches against memory and index filters", check_memory),
+    Check("metadata", METADATA, "the metadata store and the registration", check_metadata),
+    Check("directories", FILES, "every directory is there and of this layout", check_directories),
+    Check("permissions", FILES, "owners and permission bits", check_permissions),
+    Check("cookies", FILES, "cookies, configuration and metadata agree", check_cookies),
+    Check("holders", FILES, "processes that use the directories", check_holders),
+    Check("disks", FILES, "room, inodes, shared disks", check_disks),
+    Check("leftovers", FILES, "DIRTY, unfinished compactions, backups", check_leftovers),
+    Check("last_id", FILES, "lastId against the entry logs", check_last_id),
+    Check("marks", FILES, "last marks against the journals", check_marks),
+    Check("databases", FILES, "RocksDB opens the index", check_databases),
+    Check("journals", FILES, "every record of the journals", check_journals, long=True),
+    Check(
+        "entry_logs", FILES, "headers, maps and tails of logs; --deep: digests", check_entry_logs, long=True
+    ),
+    Check("index", FILES, "the index against the logs, both ways", check_index, long=True),
 )
 
 #: Checks of what a running bookie changes all the time.
 MOVING = frozenset({"last_id", "marks", "journals", "entry_logs", "index"})
 
 
-def applicable(exam: Examination, names: frozenset[str]) -> list[Check]:
-    """The named checks that can say something of this bookie, given what is known of it."""
-    known = {"files": True, "configuration": exam.config is not None, "metadata": exam.cluster is not None}
+def applicable(exam: Examination, names: frozenset[str]) -> list[Check[Examination]]:
+    """Return the named checks that can say something of this bookie, given the facts known of it."""
+    known = {FILES: True, CONFIGURATION: exam.config is not None, METADATA: exam.cluster is not None}
     return [check for check in CHECKS if check.name in names and check.run is not None and known[check.needs]]
 
 

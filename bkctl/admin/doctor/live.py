@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from posixpath import join
 
+from bkctl.admin.doctor.check import URL, Check
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.live_bookie import LiveBookie
 from bkctl.admin.http_json import number, object_of, objects_of, text_of
@@ -44,15 +44,6 @@ _COUNTERS = {
 }
 #: A collection that copies little takes minutes; one that hangs never ends.
 _PASS_TIME_MS_MAX = 6 * 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCheck:
-    """One question, by name."""
-
-    name: str
-    summary: str
-    run: Callable[[LiveBookie], Iterator[Finding]]
 
 
 def _state(bookie: LiveBookie) -> Iterator[Finding]:
@@ -358,19 +349,19 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
         )
 
 
-LIVE_CHECKS: tuple[LiveCheck, ...] = (
-    LiveCheck("state", "it serves and has not failed", _state),
-    LiveCheck("read_only", "it takes adds", _read_only),
-    LiveCheck("queues", "no stage is full or rejects", _queues),
-    LiveCheck("flushes", "write caches and checkpoints reach the disk", _flushes),
-    LiveCheck("gc", "collection runs, nothing is held back or set aside", _gc),
-    LiveCheck("disks", "room on its disks", _disks),
-    LiveCheck("registration", "the metadata store knows it as it is", _registration),
+LIVE_CHECKS: tuple[Check[LiveBookie], ...] = (
+    Check("state", URL, "it serves and has not failed", _state),
+    Check("read_only", URL, "it takes adds", _read_only),
+    Check("queues", URL, "no stage is full or rejects", _queues),
+    Check("flushes", URL, "write caches and checkpoints reach the disk", _flushes),
+    Check("gc", URL, "collection runs, nothing is held back or set aside", _gc),
+    Check("disks", URL, "room on its disks", _disks),
+    Check("registration", URL, "the metadata store knows it as it is", _registration),
 )
 
 
 def run_live_checks(bookie: LiveBookie, names: frozenset[str]) -> Iterator[Finding]:
     """The findings of the named checks."""
     for check in LIVE_CHECKS:
-        if check.name in names:
+        if check.name in names and check.run is not None:
             yield from check.run(bookie)
