@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from bkctl.commands.frame.options import schema_option
 from bkctl.commands.frame.output import Schema
@@ -63,21 +64,30 @@ def _options(name: str, hint: Any, default: Any) -> Iterator[Parameter]:
     if not _is_group(hint):
         yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default)
         return
-    hints = get_type_hints(hint, include_extras=True)
-    for field in fields(hint):
-        yield from _options(
-            field.name, hints[field.name], Parameter.empty if field.default is MISSING else field.default
-        )
+    for field in _fields(hint):
+        yield from _options(field.name, field.hint, field.default)
 
 
-def _filled(group: type[Any], values: dict[str, Any]) -> Any:
+def _filled(group: Any, values: dict[str, Any]) -> Any:
     """Return the group with its values, which are taken out of the values of the command line."""
-    hints = get_type_hints(group)
     return group(
         **{
-            field.name: _filled(hints[field.name], values)
-            if _is_group(hints[field.name])
-            else values.pop(field.name)
-            for field in fields(group)
+            field.name: _filled(field.hint, values) if _is_group(field.hint) else values.pop(field.name)
+            for field in _fields(group)
         }
+    )
+
+
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    default: Any
+
+
+@cache  # most commands take one of few groups, and a start of the program should not take long
+def _fields(group: Any) -> tuple[_Field, ...]:
+    hints = get_type_hints(group, include_extras=True)
+    return tuple(
+        _Field(each.name, hints[each.name], Parameter.empty if each.default is MISSING else each.default)
+        for each in fields(group)
     )
