@@ -19,6 +19,7 @@ from bkctl.admin.top.counters import (
     wasted,
     whole_at,
 )
+from bkctl.admin.top.declared import from_snapshots
 from bkctl.admin.top.sample import (
     BookieSample,
     Disk,
@@ -32,6 +33,7 @@ from bkctl.admin.top.sample import (
     Source,
     WriteCacheHalf,
 )
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 
 _MB = 1e6
 
@@ -181,17 +183,13 @@ def _write_cache_half(storage: Object, half: Object) -> WriteCacheHalf:
 
 
 def _read_cache(look: Interval) -> ReadCacheState:
-    hits, misses = look.rate("read_cache_hits"), look.rate("disk_reads")
-    ahead = look.rate("read_ahead_entries")
+    found = from_snapshots(look, CACHES)
+    hits, misses, ahead = found["hits_per_s"], found["misses_per_s"], found["read_ahead_per_s"]
     return ReadCacheState(
         dir=text_at(look.now, "directory") or "",
-        bytes=whole_at(look.now, "read_cache_bytes"),
-        bound=whole_at(look.now, "read_cache_bound"),
-        hits_per_s=hits,
-        misses_per_s=misses,
         hit_rate=share(hits, misses),
-        read_ahead_per_s=ahead,
         wasted_rate=wasted(ahead, hits),
+        **found,
     )
 
 
@@ -199,17 +197,14 @@ def _journal(look: Interval) -> JournalState:
     syncs, groups_bytes, entries = look.grown("syncs"), look.grown("bytes_written"), look.grown("entries")
     return JournalState(
         dir=text_at(look.now, "directory") or "",
-        sync_p50_ms=look.quantile_ms(0.5, "sync"),
-        sync_p99_ms=look.quantile_ms(0.99, "sync"),
-        syncs_per_s=look.rate("syncs"),
         sync_busy=look.busy(
             "sync", counter="syncs", under_way=bool(number_at(look.now, "force_write", "length"))
         ),
         group_entries=_mean(entries, syncs),
         group_bytes=_mean(groups_bytes, syncs),
-        mb_per_s=look.rate("bytes_written", unit=_MB),
         mark_journal_id=whole_at(look.now, "mark", "journal_id"),
         mark_offset=whole_at(look.now, "mark", "offset"),
+        **from_snapshots(look, JOURNAL),
     )
 
 
@@ -225,22 +220,10 @@ def _ledger_dir(look: Interval, now: Object) -> LedgerDirState:
     flushing = any(truth_at(half, "flushing") for half in objects_at(look.now, "write_cache"))
     return LedgerDirState(
         dir=directory,
-        flushes_per_s=look.rate("flushes"),
-        flushed_mb_per_s=look.rate("flushed_bytes", unit=_MB),
         flush_busy=look.busy("flush", counter="flushes", under_way=flushing),
-        flush_p99_ms=look.quantile_ms(0.99, "flush"),
-        log_write_p99_ms=look.quantile_ms(0.99, "flush_steps", "log_write"),
-        force_p99_ms=look.quantile_ms(0.99, "flush_steps", "force"),
-        locations_p99_ms=look.quantile_ms(0.99, "flush_steps", "locations"),
-        ledger_rows_p99_ms=look.quantile_ms(0.99, "flush_steps", "ledger_rows"),
-        active_logs=whole_at(collector, "active_logs"),
-        active_log_bytes=whole_at(collector, "active_log_bytes"),
-        current_logs=whole_at(look.now, "current_logs"),
-        current_log_bytes=whole_at(look.now, "current_log_bytes"),
-        entries_flushed_per_s=look.rate("flushed_entries"),
         disk_reads_per_s=look.rate("disk_reads"),
-        disk_read_p99_ms=look.quantile_ms(0.99, "disk_read"),
-        ledgers=whole_at(look.now, "ledgers"),
+        **from_snapshots(Interval(None, collector, 0.0), ACTIVE_LOGS),
+        **from_snapshots(look, LEDGERS, READS, FLUSHES),
     )
 
 
@@ -253,17 +236,8 @@ def _gc(look: Interval) -> GcState:
         log_id=whole_at(now, "log_id"),
         in_force=truth_at(now, "in_force"),
         progress=number_at(now, "progress"),
-        passes=whole_at(now, "passes"),
-        failed_passes=whole_at(now, "failed_passes"),
-        minor_compactions=whole_at(now, "minor_compactions"),
-        major_compactions=whole_at(now, "major_compactions"),
-        deleted_ledgers=whole_at(now, "deleted_ledgers"),
-        held_deletions=whole_at(now, "held_deletions"),
-        deleted_logs=whole_at(now, "deleted_logs"),
         reclaimed_bytes=None if deleted is None or compacted is None else deleted + compacted,
-        compacted_bytes=compacted,
-        compacted_mb_per_s=look.rate("compacted_bytes", unit=_MB),
-        set_aside_logs=whole_at(now, "set_aside_logs"),
+        **from_snapshots(look, GC),
     )
 
 

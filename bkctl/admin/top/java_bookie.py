@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from bkctl.admin.top.bottleneck import bottleneck
 from bkctl.admin.top.counters import rounded, share, wasted
+from bkctl.admin.top.declared import from_scrapes
 from bkctl.admin.top.sample import (
     BookieSample,
     Disk,
@@ -27,6 +28,7 @@ from bkctl.admin.top.sample import (
 )
 from bkctl.admin.top.scrape import Scrape, ScrapeInterval
 from bkctl.metadata.http_address import is_loopback
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 
 STATUS = "bookie_SERVER_STATUS"
 _SERVER = "bookkeeper_server_"
@@ -194,48 +196,29 @@ def _write_cache(now: Scrape, directories: list[str]) -> tuple[WriteCacheHalf, .
 
 
 def _read_cache(look: ScrapeInterval, directory: str) -> ReadCacheState:
-    hits = look.rate("bookie_read_cache_hits", ledgerDir=directory)
-    misses = look.rate("bookie_read_cache_misses", ledgerDir=directory)
-    ahead = look.rate("bookie_readahead_batch_count_sum", ledgerDir=directory)
+    found = from_scrapes(look, CACHES, ledgerDir=directory)
+    hits, misses, ahead = found["hits_per_s"], found["misses_per_s"], found["read_ahead_per_s"]
     return ReadCacheState(
-        dir=directory,
-        bytes=look.now.whole("bookie_read_cache_size", ledgerDir=directory),
-        hits_per_s=hits,
-        misses_per_s=misses,
-        hit_rate=share(hits, misses),
-        read_ahead_per_s=ahead,
-        wasted_rate=wasted(ahead, hits),
+        dir=directory, hit_rate=share(hits, misses), wasted_rate=wasted(ahead, hits), **found
     )
 
 
 def _journal(look: ScrapeInterval, index: str) -> JournalState:
     return JournalState(
         dir=index,
-        sync_p50_ms=look.quantile_ms("0.5", f"{_JOURNAL}SYNC", journalIndex=index),
-        sync_p99_ms=look.quantile_ms("0.99", f"{_JOURNAL}SYNC", journalIndex=index),
-        syncs_per_s=look.rate(f"{_JOURNAL}SYNC_count", journalIndex=index),
         sync_busy=look.busy(f"{_JOURNAL}SYNC", journalIndex=index),
         group_entries=look.mean(f"{_JOURNAL}FORCE_WRITE_BATCH_ENTRIES", journalIndex=index),
         group_bytes=look.mean(f"{_JOURNAL}FORCE_WRITE_BATCH_BYTES", journalIndex=index),
-        mb_per_s=look.rate(f"{_JOURNAL}WRITE_BYTES", _MB, journalIndex=index),
+        **from_scrapes(look, JOURNAL, journalIndex=index),
     )
 
 
 def _ledger_dir(look: ScrapeInterval, directory: str) -> LedgerDirState:
-    now = look.now
     return LedgerDirState(
         dir=directory,
-        flushes_per_s=look.rate("bookie_flush_count", ledgerDir=directory),
-        flushed_mb_per_s=look.rate("bookie_flush_size_sum", _MB, ledgerDir=directory),
         flush_busy=look.busy("bookie_flush", ledgerDir=directory),
-        flush_p99_ms=look.quantile_ms("0.99", "bookie_flush", ledgerDir=directory),
-        log_write_p99_ms=look.quantile_ms("0.99", "bookie_flush_entrylog", ledgerDir=directory),
-        locations_p99_ms=look.quantile_ms("0.99", "bookie_flush_locations_index", ledgerDir=directory),
-        ledger_rows_p99_ms=look.quantile_ms("0.99", "bookie_flush_ledger_index", ledgerDir=directory),
-        active_logs=now.whole("bookie_ACTIVE_ENTRY_LOG_TOTAL", ledgerDir=directory),
-        active_log_bytes=now.whole("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", ledgerDir=directory),
         disk_reads_per_s=look.rate("bookie_read_cache_misses", ledgerDir=directory),
-        ledgers=now.whole("bookie_ledgers_count", ledgerDir=directory),
+        **from_scrapes(look, LEDGERS, READS, FLUSHES, ACTIVE_LOGS, ledgerDir=directory),
     )
 
 
@@ -254,14 +237,8 @@ def _gc(look: ScrapeInterval, directory: str, prefix: str, **labels: str) -> GcS
     compacted = now.whole(f"{prefix}RECLAIMED_COMPACTION_SPACE_BYTES", **labels)
     return GcState(
         dir=directory,
-        passes=now.whole(f"{prefix}THREAD_RUNTIME_count", success="true", **labels),
-        failed_passes=now.whole(f"{prefix}THREAD_RUNTIME_count", success="false", **labels),
-        minor_compactions=now.whole(f"{prefix}MINOR_COMPACTION_TOTAL", **labels),
-        major_compactions=now.whole(f"{prefix}MAJOR_COMPACTION_TOTAL", **labels),
-        deleted_ledgers=now.whole(f"{prefix}DELETED_LEDGER_TOTAL", **labels),
         reclaimed_bytes=None if deleted is None or compacted is None else deleted + compacted,
-        compacted_bytes=compacted,
-        compacted_mb_per_s=look.rate(f"{prefix}RECLAIMED_COMPACTION_SPACE_BYTES", _MB, **labels),
+        **from_scrapes(look, GC, prefix=prefix, **labels),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from bkctl.admin.top.counters import finite, rounded
 from bkctl.errors import CorruptionError
 from bkctl.extras import need
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS, java_names
 
 #: Samples of one scrape; a bookie with many ledger directories has some thousands.
 SAMPLES_MAX = 50_000
@@ -26,17 +27,13 @@ _SERVER = (
 )  # fmt: skip
 _BOOKIE = (
     "SERVER_STATUS", "WRITE_BYTES", "READ_BYTES", "JOURNAL_QUEUE_MAX_SIZE", "JOURNAL_DIRS",
-    "journal_JOURNAL_SYNC", "journal_JOURNAL_QUEUE_SIZE", "journal_JOURNAL_QUEUE_LATENCY",
-    "journal_JOURNAL_FLUSH_LATENCY", "journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
-    "journal_JOURNAL_FORCE_WRITE_ENQUEUE", "journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES",
-    "journal_JOURNAL_FORCE_WRITE_BATCH_BYTES", "journal_JOURNAL_WRITE_BYTES",
-    "write_cache_size", "write_cache_max_size", "read_cache_size", "read_cache_hits", "read_cache_misses",
-    "readahead_batch_count", "throttled_write_requests", "rejected_write_requests", "ledgers_count",
-    "flush", "flush_entrylog", "flush_locations_index", "flush_ledger_index", "flush_size",
-    "(?:gc_)?THREAD_RUNTIME", "(?:gc_)?ACTIVE_ENTRY_LOG_TOTAL", "(?:gc_)?ACTIVE_ENTRY_LOG_SPACE_BYTES",
-    "(?:gc_)?MINOR_COMPACTION_TOTAL", "(?:gc_)?MAJOR_COMPACTION_TOTAL", "(?:gc_)?DELETED_LEDGER_TOTAL",
-    "(?:gc_)?RECLAIMED_DELETION_SPACE_BYTES", "(?:gc_)?RECLAIMED_COMPACTION_SPACE_BYTES",
-    "ledger_dir_[a-zA-Z0-9_]+_usage",
+    "journal_JOURNAL_QUEUE_SIZE", "journal_JOURNAL_QUEUE_LATENCY", "journal_JOURNAL_FLUSH_LATENCY",
+    "journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", "journal_JOURNAL_FORCE_WRITE_ENQUEUE",
+    "journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "journal_JOURNAL_FORCE_WRITE_BATCH_BYTES",
+    "write_cache_size", "write_cache_max_size", "throttled_write_requests", "rejected_write_requests",
+    "(?:gc_)?RECLAIMED_DELETION_SPACE_BYTES", "ledger_dir_[a-zA-Z0-9_]+_usage",
+    *(name.removeprefix("bookie_") for name in java_names(JOURNAL, CACHES, LEDGERS, READS, FLUSHES)),
+    *(f"(?:gc_)?{name.removeprefix('bookie_')}" for name in java_names(ACTIVE_LOGS, GC)),
 )  # fmt: skip
 _PROCESS = ("cpu_seconds_total", "start_time_seconds", "resident_memory_bytes")
 _WANTED = re.compile(

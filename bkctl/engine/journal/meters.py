@@ -66,3 +66,19 @@ class JournalMeters:
         self.zero_failures = 0
         self.retire_failures = 0
         self.flushes = dict.fromkeys(FlushReason, 0)
+
+    @property
+    def flushed_for_waiting(self) -> int:
+        """Groups that were written because the oldest record had waited long enough."""
+        return self.flushes[FlushReason.WAITED]
+
+    @property
+    def flushed_for_size(self) -> int:
+        """Groups that were written because they were large."""
+        return self.flushes[FlushReason.BYTES] + self.flushes[FlushReason.ENTRIES]
+
+    @property
+    def flushed_at_once(self) -> int:
+        """Groups that were written because nothing kept the journal from it."""
+        reasons = (FlushReason.QUEUE_EMPTY, FlushReason.IDLE, FlushReason.STOP)
+        return sum(self.flushes[reason] for reason in reasons)

@@ -44,15 +44,18 @@ time in ms and the events up to it that are in none of the pairs before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS, Metric
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.stage import StageMeter
+from bkctl.server.prometheus.declared import gc_part, snapshot_values, storage_part
 from bkctl.server.prometheus.process_usage import process_usage
 from bkctl.server.wire.request_meters import RequestKind
 
@@ -146,13 +149,7 @@ def _journal(journal: Journal) -> Values:
     return {
         "directory": journal.directory,
         "mark": {"journal_id": mark.journal_id, "offset": mark.offset},
-        "groups": meters.groups,
-        "bytes_written": meters.bytes_written,
-        "padding_bytes": meters.padding_bytes,
-        "rolls": meters.rolls,
-        "syncs": meters.syncs,
-        "entries": meters.journal.done,
-        "sync": _latency(meters.force_write.worked),
+        **_declared(journal, JOURNAL),
         "queue": {"length": meters.journal.length, "bound": meters.journal.bound},
         "force_write": {"length": meters.force_write.length, "bound": meters.force_write.bound},
         "flushes": {reason.value: count for reason, count in meters.flushes.items()},
@@ -160,7 +157,7 @@ def _journal(journal: Journal) -> Values:
 
 
 def _storage(storage: LedgerStorage) -> Values:
-    meters, levels = storage.meters, storage.levels()
+    levels = storage.levels()
     return {
         "directory": storage.directory,
         "write_cache": [
@@ -171,59 +168,31 @@ def _storage(storage: LedgerStorage) -> Values:
                 "flushing": levels.flushing_bytes is not None,
             },
         ],
-        "read_cache_bytes": levels.read_cache_bytes,
-        "read_cache_bound": levels.read_cache_bytes_max,
-        "flushes": meters.flushes,
-        "flushed_bytes": meters.flushed_bytes,
-        "flushed_entries": meters.flush.done,
-        "flush_failures": meters.flush_failures,
-        "flush": _latency(meters.flush.worked),
-        "flush_steps": {
-            "log_write": _latency(meters.log_write),
-            "force": _latency(meters.force),
-            "locations": _latency(meters.locations),
-            "ledger_rows": _latency(meters.ledger_rows),
-        },
-        "puts": meters.puts,
-        "put_bytes": meters.put_bytes,
-        "refused_puts": meters.refused_puts,
-        "write_cache_hits": meters.write_cache_hits,
-        "read_cache_hits": meters.read_cache_hits,
-        "disk_reads": meters.disk_reads,
-        "absent": meters.absent,
-        "read_ahead_calls": meters.read_ahead_calls,
-        "read_ahead_entries": meters.read_ahead_entries,
-        "disk_read": _latency(meters.log_reads),
-        "ledgers": len(storage.ledgers),
-        "current_logs": levels.current_logs,
-        "current_log_bytes": levels.current_log_bytes,
+        **_declared(storage_part(storage), CACHES, LEDGERS, READS, FLUSHES),
     }
 
 
 def _gc(collector: Collector) -> Values:
-    meters, status = collector.meters, collector.status()
+    status = collector.status()
     return {
         "directory": status.directory,
         "phase": status.phase,
         "progress": None if status.progress is None else round(status.progress, 3),
         "log_id": status.log_id,
         "in_force": status.in_force,
-        "passes": meters.passes,
-        "failed_passes": meters.failed_passes,
-        "listing_failures": meters.listing_failures,
-        "deleted_ledgers": meters.deleted_ledgers,
-        "held_deletions": meters.held_deletions,
-        "deleted_logs": meters.deleted_logs,
-        "deleted_bytes": meters.deleted_bytes,
-        "compacted_bytes": meters.compacted_bytes,
-        "compaction_failures": meters.compaction_failures,
-        "minor_compactions": meters.minor_compactions,
-        "major_compactions": meters.major_compactions,
-        "active_logs": meters.active_logs,
-        "active_log_bytes": meters.active_log_bytes,
-        "set_aside_logs": meters.set_aside_logs,
-        "duration": _latency(meters.duration),
+        **_declared(gc_part(collector), ACTIVE_LOGS, GC),
     }
+
+
+def _declared(part: SimpleNamespace | Journal, *tables: Sequence[Metric]) -> Values:
+    """Return the values of declared metrics under their keys, histograms as objects."""
+    found: Values = {}
+    for (*above, key), value in snapshot_values(part, *tables):
+        inner = found
+        for each in above:
+            inner = inner.setdefault(each, {})  # type: ignore[assignment]
+        inner[key] = _latency(value) if isinstance(value, LatencyHistogram) else value
+    return found
 
 
 def _stage(meter: StageMeter) -> Values:
