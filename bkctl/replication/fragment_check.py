@@ -6,6 +6,9 @@ corrupt is not present, nor is one of which the bookie cannot say whether it has
 digest here, takes both of them for whole. Of each index the first and the last entry are looked at, and as
 many at random between them as ``percentage`` says (``auditorLedgerVerificationPercentage``).
 
+A bookie that does not answer, or has too much to do, can be asked once more after a pause: it may only be
+slow, and replacing it would copy everything that it has.
+
 Source: ``org.apache.bookkeeper.client.LedgerChecker``.
 """
 
@@ -18,13 +21,14 @@ from functools import partial
 from random import Random
 
 from bkctl.client.distribution import Distribution
-from bkctl.client.errors import DigestMismatchError
+from bkctl.client.errors import BookieRefusalError, DigestMismatchError, NoAnswerError
 from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess, LedgerEntry, require_quorum_fields
 from bkctl.client.ops.read import EntryMissing, EntryOutcome, EntryRead
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import UsageError
 from bkctl.replication.fragments import Fragment, StoredEntries
+from bkctl.types import ResultCode
 
 
 class Defect(enum.Enum):
@@ -59,11 +63,13 @@ class BadFragment:
 class CheckSettings:
     """``percentage`` of the entries between first and last are read, at most ``reads_max`` at once.
 
-    ``reads_max`` is ``inFlightReadEntryNumInLedgerChecker``; it always has a bound here.
+    ``reads_max`` is ``inFlightReadEntryNumInLedgerChecker``; it always has a bound here. ``ask_again_ms`` is
+    the pause before a bookie that did not answer is asked once more, None for not at all.
     """
 
     percentage: int = 0
     reads_max: int = 64
+    ask_again_ms: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.percentage <= 100 or self.reads_max < 1:
@@ -97,6 +103,8 @@ class FragmentCheckMachine(OperationMachine):
         self._bad: dict[tuple[int, int], BadIndex] = {}
         self._probes = self._entries_to_read()
         self._reading = 0
+        #: Entries that were asked for twice.
+        self._asked_again: set[tuple[int, int, int]] = set()
         self._filling = False
 
     def _begin(self) -> None:
@@ -131,6 +139,9 @@ class FragmentCheckMachine(OperationMachine):
 
     def _read(self, number: int, index: int, entry: int) -> None:
         self._reading += 1
+        self._ask(number, index, entry)
+
+    def _ask(self, number: int, index: int, entry: int) -> None:
         EntryRead(
             self.exchange,
             self._access,
@@ -143,13 +154,26 @@ class FragmentCheckMachine(OperationMachine):
         ).begin()
 
     def _read_ended(self, number: int, index: int, entry: int, outcome: EntryOutcome) -> None:
+        probe = (number, index, entry)
+        if is_for_now(outcome) and self._may_ask_again(probe):
+            return
         self._reading -= 1
+        self._asked_again.discard(probe)
         if isinstance(outcome, EntryMissing):
             self._note(number, index, Defect.MISSING, entry, "no such entry")
         elif not isinstance(outcome, LedgerEntry):
             corrupt = isinstance(outcome, DigestMismatchError)
             self._note(number, index, Defect.CORRUPT if corrupt else Defect.UNKNOWN, entry, outcome.message)
         self._read_on()
+
+    def _may_ask_again(self, probe: tuple[int, int, int]) -> bool:
+        """Ask once more after a while, unless that was done, or the index is bad anyway."""
+        pause_ms = self._settings.ask_again_ms
+        if pause_ms is None or probe[:2] in self._bad or probe in self._asked_again:
+            return False
+        self._asked_again.add(probe)
+        self.exchange.set_timer(pause_ms / 1000, lambda _: self._ask(*probe))
+        return True
 
     def _note(self, number: int, index: int, defect: Defect, entry: int = -1, detail: str = "") -> None:
         bookie = self._fragments[number].bookies[index]
@@ -160,6 +184,13 @@ class FragmentCheckMachine(OperationMachine):
         for number, index in sorted(self._bad):
             found.setdefault(number, []).append(self._bad[number, index])
         return tuple([BadFragment(self._fragments[number], tuple(bad)) for number, bad in found.items()])
+
+
+def is_for_now(outcome: EntryOutcome) -> bool:
+    """Return whether the next answer may well be another one."""
+    if isinstance(outcome, BookieRefusalError):
+        return outcome.code is ResultCode.TOO_MANY_REQUESTS
+    return isinstance(outcome, NoAnswerError)
 
 
 def chosen_entries(stored: StoredEntries, percentage: int, random: Random) -> Iterator[int]:

@@ -60,10 +60,11 @@ class LedgerLook:
         return missing_members(self.metadata, self.lac, self.registered.everyone)
 
 
-async def look_at(stored: StoredLedger, steps: Steps, random: Random, settings: CheckSettings) -> LedgerLook:
+async def look_at(
+    stored: StoredLedger, access: LedgerAccess, steps: Steps, random: Random, settings: CheckSettings
+) -> LedgerLook:
     """Look at a ledger whose metadata have just been read. Raises UsageError where no client can use them."""
     require_quorum_fields(stored.metadata, stored.ledger)
-    access = LedgerAccess.of(stored.ledger, stored.metadata)
     registered = await steps.registered()
     lac = await read_lac(access, stored.metadata, steps)
     parts = tuple(fragments(stored.metadata, lac))

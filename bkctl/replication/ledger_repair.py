@@ -19,6 +19,7 @@ from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
 from bkctl.replication.entry_copy import CopyCounts
@@ -43,6 +44,7 @@ from bkctl.replication.ledger_look import (
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import Steps
 from bkctl.replication.verdict import Verdict, VerdictKind, verdict_of_failures
+from bkctl.types import DigestType
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,30 @@ class RepairSettings:
     """Bounds of the work on one ledger.
 
     ``entries_max`` and ``bytes_max`` are those of :class:`CopySettings`; ``grace_ms`` is
-    ``openLedgerRereplicationGracePeriod``. After ``looks_max`` looks the next try is a later one.
+    ``openLedgerRereplicationGracePeriod``. After ``looks_max`` looks the next try is a later one. ``digest``
+    and ``password`` (``digestType``, ``passwd``) count for ledgers whose metadata tell none, which those of
+    format 1 never do; without ``digest`` such ledgers are left alone.
     """
 
-    check: CheckSettings = field(default_factory=CheckSettings)
+    check: CheckSettings = field(default_factory=lambda: CheckSettings(ask_again_ms=1_000))
     entries_max: int = 32
     bytes_max: int = 16 << 20
     speculation: Speculation | None = ENTRY_SPECULATION
     grace_ms: int = 30_000
     looks_max: int = 6
+    digest: DigestType | None = None
+    password: bytes = field(default=b"", repr=False)
+
+    def access(self, ledger: int, metadata: LedgerMetadata) -> LedgerAccess:
+        """Return the ledger's secrets. Raises UsageError where nothing tells them.
+
+        A copy with another password than the ledger's would lock its owner out where it is.
+        """
+        if metadata.digest_type is not None:
+            return LedgerAccess.of(ledger, metadata)
+        if self.digest is None:
+            raise UsageError("they tell neither digest nor password; give digestType and passwd")
+        return LedgerAccess(ledger, self.digest, self.password)
 
 
 @dataclass(slots=True)
@@ -122,7 +139,8 @@ class LedgerRepair:
 
     async def _look(self) -> LedgerLook:
         stored = await self._steps.stored(self.ledger)
-        return await look_at(stored, self._steps, self._random, self._settings.check)
+        access = self._settings.access(self.ledger, stored.metadata)
+        return await look_at(stored, access, self._steps, self._random, self._settings.check)
 
     async def _repair(self) -> Verdict:
         verdict = self._verdict(VerdictKind.REPAIRABLE, "it changed under every look")
@@ -198,7 +216,7 @@ class LedgerRepair:
         await self._steps.pause(self._settings.grace_ms / 1000)
         stored = await self._steps.stored(self.ledger)
         registered = await self._steps.registered()
-        access = LedgerAccess.of(self.ledger, stored.metadata)
+        access = self._settings.access(self.ledger, stored.metadata)
         lac = await read_lac(access, stored.metadata, self._steps)
         if not missing_members(stored.metadata, lac, registered.everyone):
             return None

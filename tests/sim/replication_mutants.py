@@ -21,7 +21,7 @@ from bkctl.replication import fragments
 from bkctl.replication.backoff import Backoff
 from bkctl.replication.entry_copy import EntryCopy
 from bkctl.replication.fragment_check import FragmentCheckMachine
-from bkctl.replication.fragment_copy import FragmentCopyMachine, replaced_in_segment
+from bkctl.replication.fragment_copy import FragmentCopyMachine
 from bkctl.replication.verdict import Verdict, VerdictKind
 from bkctl.types import ResultCode
 from tests.sim.world import ANY_VERSION
@@ -136,18 +136,6 @@ def refused_copies_are_left_out(patch: Patch) -> None:
     patch.setattr(FragmentCopyMachine, "_target_failed", lambda self, entry, target, error: None)
 
 
-def places_are_taken_without_a_look(patch: Patch) -> None:
-    """The new bookies go to their places whoever stands there, and whoever they are."""
-
-    def plan(self: FragmentCopyMachine, metadata: LedgerMetadata) -> LedgerMetadata | None:
-        segment = metadata.segments[self._fragment.position]
-        if all(segment.bookies[index] == target for index, target in self._replacements.items()):
-            return None
-        return replaced_in_segment(metadata, self._fragment.position, self._replacements)
-
-    patch.setattr(FragmentCopyMachine, "_plan", plan)
-
-
 def locks_left_behind_are_never_found(patch: Patch) -> None:
     """A call that failed has locked the ledger, and nobody ever works on it."""
     real = TreeUnderreplication.acquire
@@ -158,8 +146,8 @@ def locks_left_behind_are_never_found(patch: Patch) -> None:
     patch.setattr(TreeUnderreplication, "acquire", acquire)
 
 
-#: Where to look for those that need a rare meeting of two workers.
-FIRST_SEEDS = {"places_are_taken_without_a_look": 375, "changes_without_compare_and_set": 190}
+#: Where to look for those that need a rare meeting of two workers, or of a worker and a marker.
+FIRST_SEEDS = {"changes_without_compare_and_set": 280, "marks_go_without_their_version": 440}
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     mutant.__name__: mutant
@@ -177,7 +165,6 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         metadata_change_before_the_copies,
         entries_without_a_source_are_left_out,
         refused_copies_are_left_out,
-        places_are_taken_without_a_look,
         locks_left_behind_are_never_found,
     )
 }

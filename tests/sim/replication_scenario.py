@@ -191,7 +191,10 @@ class ReplicationScenario(Scenario):
         self.damages = 0
         #: Entries were on one bookie alone, and that is gone.
         self.is_lost = False
-        #: What the marker has marked, as long as it is so.
+        #: How often each bookie was seen to go.
+        self.departures: dict[str, int] = {}
+        #: What the marker has marked, as long as it is so: a bookie with the number of damages that there
+        #: were, or, negative, of its departures.
         self.known: set[tuple[str, int]] = set()
         self.cluster = MemoryCluster()
         self.marker_tree = MemoryTree(self.cluster, WorldClock(world))
@@ -201,7 +204,7 @@ class ReplicationScenario(Scenario):
         self.percentage = random.choice((0, 100, 100, 100))
         self.rate = random.choice((None, None, 500))
         self.repair_settings = RepairSettings(
-            CheckSettings(self.percentage, random.choice((1, 4))),
+            CheckSettings(self.percentage, random.choice((1, 4)), random.choice((None, 500))),
             entries_max=random.choice((1, 3, 8)),
             grace_ms=random.choice((1_000, 4_000)),
         )
@@ -236,8 +239,8 @@ class ReplicationScenario(Scenario):
         if random.random() < 0.7:
             world.after(random.random() * 20.0, self._kill_for_good, random.choice(sorted(world.bookies)))
         # What is damaged between the first and the last entry is seen by those alone that read everything.
-        for _ in range(random.choice((0, 1, 2)) if self.percentage == 100 else 0):
-            world.after(20.0 + random.random() * 20.0, self._damage, random.choice(sorted(world.bookies)))
+        if self.percentage == 100:
+            self._plan_damages()
         for worker in self.workers:
             for _ in range(random.choice((0, 0, 1, 3))):
                 told_s = random.random() * 6.0
@@ -247,6 +250,18 @@ class ReplicationScenario(Scenario):
                 world.after(random.random() * STORM_S, worker.crash, 2.0 + random.random() * 6.0)
         if self.deletes:
             world.after(30.0 + random.random() * 40.0, self._delete, None)
+
+    def _plan_damages(self) -> None:
+        """Some that come one after the other, while workers look; or a few at any time."""
+        random, names = self.random, sorted(self.world.bookies)
+        if random.random() < 0.4:
+            at_s = 18.0 + random.random() * 8.0
+            for name in random.sample(names, min(3, len(names))):
+                self.world.after(at_s, self._damage, name)
+                at_s += 2.0 + random.random() * 6.0
+        else:
+            for _ in range(random.choice((0, 1, 2))):
+                self.world.after(20.0 + random.random() * 20.0, self._damage, random.choice(names))
 
     def acquire(self, worker: SimWorker, adopt: bool) -> Taken | None:
         """What a worker asks the store for; from time to time also for locks that it does not know it has."""
@@ -265,8 +280,9 @@ class ReplicationScenario(Scenario):
     def _register(self, bookie: ModelBookie) -> None:
         if bookie.up:
             self.world.unregistered.discard(bookie.name)
-        else:
+        elif bookie.name not in self.world.unregistered:
             self.world.unregistered.add(bookie.name)
+            self.departures[bookie.name] = self.departures.get(bookie.name, 0) + 1
 
     def _may_lose(self, name: str, entries: list[int]) -> bool:
         """Whether another bookie, that is up for good, has a good copy of each of the entries."""
@@ -310,6 +326,7 @@ class ReplicationScenario(Scenario):
                 del bookie.entries[entry]
             else:
                 bookie.entries[entry] = spoilt(bookie.entries[entry])
+        self._look()
 
     def _delete(self, _: object) -> None:
         self.store.deleted = True
@@ -325,21 +342,25 @@ class ReplicationScenario(Scenario):
     # --- the marker -----------------------------------------------------------------------------------------
 
     def _mark(self, _: object) -> None:
+        """Look every few seconds."""
+        self._look()
+        self.world.after(5.0, self._mark, None)
+
+    def _look(self) -> None:
         """What an auditor does: mark for bookies that are gone and for those that lack copies, each once.
 
         What is marked while the mark names the same bookies changes nothing: that is marked again later.
         """
         metadata = self.store.metadata
         members = {bookie for segment in metadata.segments for bookie in segment.bookies}
-        found = {(name, 0) for name in members & self.world.unregistered}
+        found = {(name, -self.departures[name]) for name in members & self.world.unregistered}
         if metadata.state is LedgerState.CLOSED:
             found |= {(name, self.damages) for name in self._bookies_that_lack(metadata)}
         new = found - self.known
         self.known &= found
         now_ms = int(self.world.now_s * 1000)
-        if new and not self.store.deleted and self.marks.mark(LEDGER, sorted(n for n, _ in found), now_ms):
+        if new and not self.store.deleted and self.marks.mark(LEDGER, sorted({n for n, _ in found}), now_ms):
             self.known |= new
-        self.world.after(5.0, self._mark, None)
 
     def _bookies_that_lack(self, metadata: LedgerMetadata) -> set[str]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import cast
 
@@ -82,12 +83,45 @@ def test_what_is_no_proof_makes_an_index_bad(code: ResultCode, body: bytes | Non
     assert [(bad.index, bad.bookie, bad.defect, bad.entry) for bad in found.bad] == [(2, "c", defect, 8)]
 
 
-def test_a_bookie_that_does_not_answer_is_bad() -> None:
-    rig = check()
+def unanswered(rig: Rig) -> None:
     rig.silent("b", 0, Silence.TIMEOUT)
+
+
+def overloaded(rig: Rig) -> None:
+    rig.answer("b", ResultCode.TOO_MANY_REQUESTS, entry=0)
+
+
+@pytest.mark.parametrize("fail", [unanswered, overloaded])
+def test_a_bookie_that_does_not_answer_is_asked_once_more(fail: Callable[[Rig], None]) -> None:
+    for good in (True, False):
+        rig = check(CheckSettings(ask_again_ms=500))
+        fail(rig)
+        answer_all(rig)
+        rig.fire()
+        assert asked(rig) == [("b", 0)]
+        if good:
+            answer_all(rig)
+            assert rig.value == ()
+        else:
+            fail(rig)
+            (found,) = bad_fragments(rig)
+            assert [(bad.index, bad.defect) for bad in found.bad] == [(1, Defect.UNKNOWN)]
+
+
+def test_without_a_pause_nobody_is_asked_again() -> None:
+    rig = check()
+    unanswered(rig)
+    answer_all(rig)
+    assert len(bad_fragments(rig)) == 1
+
+
+def test_a_bookie_that_is_known_to_be_bad_is_not_asked_again() -> None:
+    rig = check(CheckSettings(ask_again_ms=500))
+    rig.answer("b", ResultCode.NO_ENTRY, entry=0)
+    rig.silent("b", 9)
     answer_all(rig)
     (found,) = bad_fragments(rig)
-    assert [(bad.index, bad.defect) for bad in found.bad] == [(1, Defect.UNKNOWN)]
+    assert [(bad.index, bad.defect) for bad in found.bad] == [(1, Defect.MISSING)]
 
 
 def test_a_bookie_that_is_not_registered_is_bad_and_not_asked_though_it_holds_nothing() -> None:

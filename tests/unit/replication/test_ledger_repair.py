@@ -30,7 +30,7 @@ from bkctl.replication.fragment_copy import (
 from bkctl.replication.ledger_repair import LedgerRepair, RepairSettings
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.verdict import Verdict, VerdictKind
-from bkctl.types import LedgerState
+from bkctl.types import DigestType, LedgerState
 from tests.support.machine_rig import LEDGER, metadata
 from tests.support.manual_clock import ManualClock
 
@@ -57,6 +57,7 @@ class World:
     excluded: list[frozenset[str]] = field(default_factory=list)
     version: int = 0
     lock_is_held: bool = True
+    settings: RepairSettings = field(default_factory=lambda: RepairSettings(grace_ms=30_000))
 
     async def run(self, machine: Machine) -> object:
         assert isinstance(self.found, LedgerMetadata)
@@ -130,8 +131,7 @@ class World:
 
     def repair(self) -> LedgerRepair:
         rate = ByteRate(None, ManualClock())
-        settings = RepairSettings(grace_ms=30_000)
-        return LedgerRepair(LEDGER, self, rate, Random(1), settings, lambda: self.lock_is_held)
+        return LedgerRepair(LEDGER, self, rate, Random(1), self.settings, lambda: self.lock_is_held)
 
     def run_repair(self) -> Verdict:
         return asyncio.run(self.repair().run())
@@ -182,6 +182,17 @@ def test_a_cluster_that_is_gone_says_nothing_of_its_ledgers() -> None:
 def test_metadata_that_no_client_can_use_are_told() -> None:
     verdict = World(replace(CLOSED, segments=segments((0, "ab")))).run_repair()
     assert verdict.kind is VerdictKind.BLOCKED_METADATA
+
+
+def test_a_ledger_whose_metadata_tell_no_digest_is_left_alone_unless_one_is_given() -> None:
+    found = replace(
+        CLOSED, segments=segments((0, "abx")), metadata_version=1, digest_type=None, password=None
+    )
+    world = World(found)
+    assert world.run_repair().kind is VerdictKind.BLOCKED_METADATA
+    assert world.done == []
+    world = World(found, settings=RepairSettings(digest=DigestType.CRC32, password=b"pw"))
+    assert world.run_repair().kind is VerdictKind.WHOLE
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
+from bkctl.net.settings import NetSettings
+from bkctl.protocol.messages import Wire
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.settings import WorkerSettings
 from bkctl.replication.verdict import VerdictKind
@@ -99,21 +101,22 @@ def three(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 @contextlib.asynccontextmanager
-async def site_of(cluster: LocalCluster) -> AsyncIterator[Site]:
+async def site_of(cluster: LocalCluster, settings: ClientSettings = CLIENT) -> AsyncIterator[Site]:
     store = await asyncio.to_thread(open_metadata_store, cluster.metadata_uri, METADATA)
     try:
-        async with asyncio.timeout(4 * WAIT_S), BookKeeper(store, CLIENT) as client:
+        async with asyncio.timeout(4 * WAIT_S), BookKeeper(store, settings) as client:
             await asyncio.to_thread(store.underreplication.prepare)
             yield Site(cluster, store, client)
     finally:
         await asyncio.to_thread(store.close)
 
 
-def test_a_bookie_goes_for_good_and_every_ledger_gets_all_copies_back(five: LocalCluster) -> None:
+@pytest.mark.parametrize("wire", Wire)
+def test_a_bookie_goes_for_good_and_every_ledger_gets_all_copies_back(five: LocalCluster, wire: Wire) -> None:
     """Closed, with every digest, E > Wq, several segments; open without a writer; with one that goes on."""
 
     async def check() -> None:
-        async with site_of(five) as site:
+        async with site_of(five, replace(CLIENT, net=NetSettings(wire=wire))) as site:
             ledgers = [await site.closed(4, 3, 2, digest=digest) for digest in DigestType]
             ledgers.append(await site.closed(4, 2, 2))
             ledgers.append(await site.closed(3, 3, 2))
