@@ -1,29 +1,20 @@
-"""Which bookies a new ledger gets, or take the place of failed ones: registered ones, by a policy.
-
-Racks come from a table, or from a script as in Hadoop: called with addresses, it prints a location for each.
-"""
+"""Which bookies a new ledger gets, or take the place of failed ones: registered ones, by a policy."""
 
 from __future__ import annotations
 
-import subprocess
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
+from bkctl.client.adherence import Adherence
 from bkctl.client.machine import ChooseBookies
-from bkctl.client.placement import (
-    Placement,
-    RackAwarePlacement,
-    RandomPlacement,
-    locations_of_script_output,
-)
-from bkctl.errors import ConnectionFailedError
+from bkctl.client.placement import Placement, RandomPlacement
+from bkctl.client.placement_locations import Locations
+from bkctl.client.placement_policies import SpreadPlacement, Weights
 from bkctl.metadata.api import RegistrationManager
 
-#: How long a topology script may take.
-SCRIPT_TIMEOUT_S = 10.0
-
-#: Locations of bookies, asked for whenever some are chosen.
-Racks = Callable[[Sequence[str]], Mapping[str, str]]
+_log = logging.getLogger(__name__)
 
 
 class RegisteredChoice:
@@ -44,50 +35,51 @@ class RegisteredChoice:
         return self._placement.choose(request, self._registration.bookies().writable, self._random)
 
 
-class RackAwareChoice:
-    """Chooses among the writable bookies so that each write set spans racks."""
+class PolicyChoice:
+    """Chooses among the writable bookies by a policy over what is known of where they stand now.
+
+    ``policy`` makes the placement of locations, ``weights`` may ask bookies for their room. Choices that do
+    not keep to the policy are logged and counted.
+    """
 
     def __init__(
         self,
         registration: RegistrationManager,
-        racks: Racks,
-        *,
-        racks_min: int = 2,
-        enforce: bool = False,
+        locations: Locations,
+        policy: Callable[[Mapping[str, str]], SpreadPlacement],
         random: Random | None = None,
+        weights: Callable[[], Weights] = Weights,
     ) -> None:
         self._registration = registration
-        self._racks = racks
-        self._racks_min = racks_min
-        self._enforce = enforce
+        self._locations = locations
+        self._policy = policy
+        self._weights = weights
         self._random = random or Random()  # noqa: S311 - spreads load, keeps no secret
+        #: Choices that break the policy, and that keep to the weaker form of it.
+        self.failing = 0
+        self.softly = 0
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
         """See :class:`bkctl.client.driver.BookieChoice`."""
         available = self._registration.bookies().writable
-        racks = self._racks(sorted({*available, *request.ensemble}))
-        placement = RackAwarePlacement(racks, self._racks_min, self._enforce)
-        return placement.choose(request, available, self._random)
+        placement = self._policy(self._locations(sorted({*available, *request.ensemble})))
+        placement = replace(placement, weights=self._weights())
+        chosen = placement.choose(request, available, self._random)
+        if chosen and request.write_quorum:
+            self._count(request, placement, chosen)
+        return chosen
 
+    def adheres(self, ensemble: Sequence[str], write_quorum: int) -> Adherence:
+        """Return how well an ensemble keeps to the policy; see :data:`bkctl.client.adherence.Adheres`."""
+        return self._policy(self._locations(sorted(set(ensemble)))).adheres(ensemble, write_quorum)
 
-def script_racks(script: str) -> Racks:
-    """The locations that a script prints for the bookies' hosts, called as ``script HOST...``.
-
-    Raises ConnectionFailedError when it fails or takes more than :data:`SCRIPT_TIMEOUT_S`.
-    """
-
-    def ask(bookies: Sequence[str]) -> Mapping[str, str]:
-        hosts = [bookie.rpartition(":")[0] or bookie for bookie in bookies]
-        try:
-            done = subprocess.run(  # noqa: S603 - the operator names the script
-                [script, *hosts], capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S, check=True
-            )
-        except subprocess.TimeoutExpired:
-            raise ConnectionFailedError(f"{script}: no answer within {SCRIPT_TIMEOUT_S:g} s") from None
-        except subprocess.CalledProcessError as error:
-            raise ConnectionFailedError(f"{script}: exit code {error.returncode}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConnectionFailedError(f"{script}: {error}") from None
-        return locations_of_script_output(bookies, done.stdout)
-
-    return ask
+    def _count(self, request: ChooseBookies, placement: SpreadPlacement, chosen: tuple[str, ...]) -> None:
+        ensemble = list(request.ensemble) or list(chosen)
+        for index, bookie in zip(request.replace, chosen, strict=False):
+            ensemble[index] = bookie
+        found = placement.adheres(ensemble, request.write_quorum)
+        self.softly += found is Adherence.SOFT
+        if found is Adherence.FAIL:
+            self.failing += 1
+            places = ", ".join(f"{bookie} at {placement.location(bookie)}" for bookie in ensemble)
+            _log.warning("an ensemble does not keep to the placement policy: %s", places)

@@ -99,7 +99,7 @@ class DeleteMetadata:
 class ChooseBookies:
     """Choose ``count`` bookies outside ``exclude`` that go with ``ensemble`` (indices ``replace`` go).
 
-    :class:`BookiesAre`, with fewer when there are not as many.
+    :class:`BookiesAre`, with fewer when there are not as many. ``write_quorum`` 0 is not known.
     """
 
     token: Token
@@ -107,6 +107,7 @@ class ChooseBookies:
     exclude: frozenset[str]
     ensemble: tuple[str, ...] = ()
     replace: tuple[int, ...] = ()
+    write_quorum: int = 0
 
 
 @dataclass(frozen=True, slots=True)

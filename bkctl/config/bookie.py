@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bkctl.config.values import GivenValues
 
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
@@ -57,7 +61,10 @@ class BookieConfig:
     metadata: MetadataSettings
     http: HttpSettings
     statistics: StatisticsSettings
+    autorecovery: bool  # autoRecoveryDaemonEnabled
     #: The total that caches were sized by.
     memory_bytes: int
     #: Every key that was given, as a text; None for secrets.
     given: Mapping[str, str | None] = field(compare=False, repr=False)
+    #: The same as they are read, for what has settings of its own: the client and autorecovery.
+    values: GivenValues = field(compare=False, repr=False)

@@ -28,7 +28,6 @@ def check(config: BookieConfig, values: GivenValues, *, memory_given: bool) -> l
         *_directory_notices(config, values),
         *_memory_notices(config, values, memory_given),
         *_journal_notices(config, values),
-        *_autorecovery_notices(values),
         *_java_notices(values),
     ]
 
@@ -166,17 +165,6 @@ def _journal_notices(config: BookieConfig, values: GivenValues) -> Iterator[Noti
             " they are acknowledged before they are durable; a crash takes those since the last flush back"
         )
         yield Notice(True, values.where("journalFormatVersionToWrite"), text)
-
-
-def _autorecovery_notices(values: GivenValues) -> Iterator[Notice]:
-    """Warn where a configuration relies on this bookie to put lost replicas back."""
-    name = "autoRecoveryDaemonEnabled"
-    if values.truth(name):
-        text = (
-            f"{name}: this bookie does not replicate ledgers of lost bookies; keep autorecovery running on a "
-            "Java bookie, or on its own with `bookkeeper autorecovery`"
-        )
-        yield Notice(True, values.where(name), text)
 
 
 def _java_notices(values: GivenValues) -> Iterator[Notice]:

@@ -102,8 +102,10 @@ def build(
         metadata=_metadata(values, notices),
         http=values.fill(HttpSettings, required=values.is_given("httpServerEnabled")),
         statistics=values.fill(StatisticsSettings),
+        autorecovery=values.truth("autoRecoveryDaemonEnabled"),
         memory_bytes=memory,
         given=values.shown(),
+        values=values,
     )
 
 

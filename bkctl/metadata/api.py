@@ -504,6 +504,9 @@ class MetadataStore(Protocol):
     def underreplication(self) -> Underreplication:
         """What autorecovery has written down."""
 
+    def pulsar_rack_mapping(self) -> bytes | None:
+        """Return what Pulsar's ``/bookies`` beside the ledgers root holds; None without one."""
+
     def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
         """Return a candidate by the name of ``bookie``; ``lost`` is called, from a thread of the store, when
         it was elected and its vote is gone: with its session, or by somebody's hand."""

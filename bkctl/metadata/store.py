@@ -21,8 +21,11 @@ from bkctl.metadata.cookie_store import TreeCookieStore
 from bkctl.metadata.layout_manager import TreeLayoutManager
 from bkctl.metadata.ledger_manager import TreeLedgerManager
 from bkctl.metadata.registration import TreeRegistrationManager
-from bkctl.metadata.tree import NodeTree
+from bkctl.metadata.tree import NodeTree, join, parent_of
 from bkctl.metadata.underreplication import TreeUnderreplication
+
+#: Beside the ledgers root: where Pulsar's tools keep the racks of bookies.
+PULSAR_RACKS = "bookies"
 
 
 class TreeMetadataStore:
@@ -70,6 +73,10 @@ class TreeMetadataStore:
     @property
     def underreplication(self) -> Underreplication:
         return self._underreplication
+
+    def pulsar_rack_mapping(self) -> bytes | None:
+        node = self._tree.get(join(parent_of(self._root), PULSAR_RACKS))
+        return None if node is None else node.data
 
     def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
         return TreeAuditorElection(self._tree, self._root, self._registration, bookie, lost)

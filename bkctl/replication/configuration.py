@@ -1,4 +1,4 @@
-"""An auditor's settings from BookKeeper's keys, as a ``bk_server.conf`` has them.
+"""Settings of auditors and workers from BookKeeper's keys, as a ``bk_server.conf`` has them.
 
 Source: ``org.apache.bookkeeper.conf.ServerConfiguration``.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from bkctl.config.values import GivenValues
 from bkctl.replication.auditor_settings import AuditorSettings
+from bkctl.replication.fragment_check import CheckSettings
+from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.settings import WorkerSettings
 
 
 def auditor_settings(values: GivenValues) -> AuditorSettings:
@@ -28,6 +31,23 @@ def auditor_settings(values: GivenValues) -> AuditorSettings:
         recovery_grace_period_s=_from_0(values, "underreplicatedLedgerRecoveryGracePeriod"),
         repair_placement=values.truth("repairedPlacementPolicyNotAdheringBookieEnabled"),
         reads_max=reads_max if reads_max > 0 else standard.reads_max,
+    )
+
+
+def worker_settings(values: GivenValues) -> WorkerSettings:
+    """Return the bounds of a replication worker. Raises UsageError naming the key that cannot be used."""
+    reads_max = values.integer("inFlightReadEntryNumInLedgerChecker")
+    rate = values.integer("replicationRateByBytes")
+    repair = RepairSettings(
+        check=CheckSettings() if reads_max < 1 else CheckSettings(reads_max=reads_max),
+        entries_max=values.integer("rereplicationEntryBatchSize"),
+        grace_ms=_from_0(values, "openLedgerRereplicationGracePeriod"),
+    )
+    return WorkerSettings(
+        repair=repair,
+        rate_bytes_per_s=rate if rate > 0 else None,
+        error_pause_ms=max(1, values.integer("rwRereplicateBackoffMs")),
+        locks_held_ms=max(1, values.integer("lockReleaseOfFailedLedgerGracePeriod")),
     )
 
 

@@ -158,6 +158,7 @@ class FragmentCopyMachine(OperationMachine):
             partial(self._chosen, indices, avoid),
             ensemble=self._fragment.bookies,
             replace=indices,
+            write_quorum=self._metadata.write_quorum,
         )
 
     def _chosen(self, indices: tuple[int, ...], avoid: frozenset[str], event: Event) -> None:

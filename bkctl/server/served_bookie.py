@@ -7,6 +7,7 @@ from typing import Protocol
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.bookie import Bookie
 from bkctl.metadata.api import MetadataStore
+from bkctl.replication.service import AutoRecovery
 from bkctl.server.wire.bookie_server import BookieServer
 from bkctl.vfs import FileSystem
 
@@ -29,6 +30,10 @@ class ServedBookie(Protocol):
     @property
     def metadata(self) -> MetadataStore | None:
         """Return the cluster's metadata."""
+
+    @property
+    def autorecovery(self) -> AutoRecovery | None:
+        """Return the autorecovery beside it; None where none runs now."""
 
     @property
     def bookie_id(self) -> str:

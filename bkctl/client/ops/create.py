@@ -100,7 +100,9 @@ class CreateMachine(OperationMachine):
         self._unknown = 0
 
     def _begin(self) -> None:
-        self.exchange.choose_bookies(self._new.ensemble_size, frozenset(), self._chosen)
+        self.exchange.choose_bookies(
+            self._new.ensemble_size, frozenset(), self._chosen, write_quorum=self._new.write_quorum
+        )
 
     def _chosen(self, event: Event) -> None:
         if not isinstance(event, BookiesAre):

@@ -116,10 +116,11 @@ class Exchange:
         *,
         ensemble: tuple[str, ...] = (),
         replace: tuple[int, ...] = (),
+        write_quorum: int = 0,
     ) -> None:
         token = self._tokens.take()
         self._waiting[token] = heard
-        self._instructions.append(ChooseBookies(token, count, exclude, ensemble, replace))
+        self._instructions.append(ChooseBookies(token, count, exclude, ensemble, replace, write_quorum))
 
     def notify(self, token: Token, value: object = None, error: BkctlError | None = None) -> None:
         self._instructions.append(Notify(token, value, error))

@@ -107,7 +107,12 @@ class MetadataUpdate:
             self._write(wanted)
 
         self.exchange.choose_bookies(
-            need.count, need.exclude, chosen, ensemble=need.ensemble, replace=need.replace
+            need.count,
+            need.exclude,
+            chosen,
+            ensemble=need.ensemble,
+            replace=need.replace,
+            write_quorum=self.metadata.write_quorum,
         )
 
     def _write(self, wanted: LedgerMetadata) -> None:

@@ -341,6 +341,7 @@ class RecoveryMachine(OperationMachine):
             partial(self._chosen, indices),
             ensemble=ensemble,
             replace=indices,
+            write_quorum=self.metadata.write_quorum,
         )
 
     def _chosen(self, indices: tuple[int, ...], event: Event) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.autorecovery import listing
+from bkctl.commands.autorecovery import listing, start
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.ledger_options import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
@@ -226,3 +226,4 @@ def trigger_command(
 
 
 listing.register(app)
+start.register(app)

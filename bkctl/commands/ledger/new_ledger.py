@@ -67,16 +67,18 @@ class NewLedgerOptions:
             return None
         if self.racks is not None and self.rack_script is not None:
             raise UsageError("give only one of --racks and --rack-script")
-        from bkctl.client.bookie_choice import RackAwareChoice, script_racks
+        from bkctl.client.bookie_choice import PolicyChoice
         from bkctl.client.placement import locations_of_table
+        from bkctl.client.placement_locations import script_locations
+        from bkctl.client.placement_policies import rack_aware
 
         if self.rack_script is not None:
-            named = script_racks(self.rack_script)
+            named = script_locations(self.rack_script)
         else:
             assert self.racks is not None
             table = locations_of_table(text_in(self.racks, "--racks"))
             named = lambda bookies: table  # noqa: E731 - the same for all of them
-        return lambda store: RackAwareChoice(store.registration, named)
+        return lambda store: PolicyChoice(store.registration, named, rack_aware)
 
     def make(self, client: BookKeeperSync, password: bytes | None) -> LedgerWriter:
         """Make the ledger, and return its writer."""

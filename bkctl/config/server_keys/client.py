@@ -9,21 +9,11 @@ _CLIENT = "the bookie runs no client of its own"
 
 #: Name, type and Java's default of what only a client uses.
 _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = (
-    ("ensemblePlacementPolicy", Kind.CLASS, None),
-    ("reppDnsResolverClass", Kind.CLASS, None),
-    ("networkTopologyScriptFileName", Kind.PATH, None),
     ("networkTopologyScriptNumberArgs", Kind.INT, 100),
-    ("minNumRacksPerWriteQuorum", Kind.INT, 2),
-    ("enforceMinNumRacksPerWriteQuorum", Kind.BOOL, False),
     ("enforceMinNumFaultDomainsForWrite", Kind.BOOL, False),
-    ("minNumZonesPerWriteQuorum", Kind.INT, 2),
-    ("desiredNumZonesPerWriteQuorum", Kind.INT, 3),
-    ("enforceStrictZoneawarePlacement", Kind.BOOL, True),
     ("ignoreLocalNodeInPlacementPolicy", Kind.BOOL, False),
     ("useHostnameResolveLocalNodePlacementPolicy", Kind.BOOL, False),
     ("networkTopologyStabilizePeriodSeconds", Kind.INT, 0),
-    ("diskWeightBasedPlacementEnabled", Kind.BOOL, False),
-    ("bookieMaxMultipleForWeightBasedPlacement", Kind.INT, 3),
     ("bookieAddressResolverEnabled", Kind.BOOL, True),
     ("stickyReadSEnabled", Kind.BOOL, False),
     ("reorderReadSequenceEnabled", Kind.BOOL, True),
@@ -79,9 +69,7 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("clientSockKeepalive", Kind.BOOL, True),
     ("nettyUsePooledBuffers", Kind.BOOL, True),
     ("waitTimeoutOnBackpressureMs", Kind.LONG, -1),
-    ("getBookieInfoIntervalSeconds", Kind.INT, 86400),
     ("getBookieInfoRetryIntervalSeconds", Kind.INT, 60),
-    ("getBookieInfoTimeoutSecs", Kind.INT, 5),
     ("pcbcTimeoutTimerTickDurationMs", Kind.LONG, 100),
     ("pcbcTimeoutTimerNumTicks", Kind.INT, 1024),
     ("timeoutTimerTickDurationMs", Kind.LONG, 100),
@@ -98,6 +86,46 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("taskExecutionWarnTimeMicros", Kind.LONG, 1_000_000),
 )
 
-KEYS: tuple[ConfigKey, ...] = tuple(
-    _PL.ignored(name, kind, default, _CLIENT) for name, kind, default in _OF_THE_CLIENT
+#: What autorecovery, which has a client, does as it says.
+_PLACEMENT: tuple[ConfigKey, ...] = (
+    _PL.honoured(
+        "ensemblePlacementPolicy",
+        Kind.CLASS,
+        None,
+        "Rackaware-, RegionAware-, Zoneaware- or DefaultEnsemblePlacementPolicy, for copies.",
+        default_text="racks where a script or mapping is named",
+    ),
+    _PL.honoured(
+        "reppDnsResolverClass",
+        Kind.CLASS,
+        None,
+        "ScriptBasedMapping, or Pulsar's BookieRackAffinityMapping.",
+        default_text="ScriptBasedMapping",
+    ),
+    _PL.honoured("networkTopologyScriptFileName", Kind.PATH, None, "Prints the locations of addresses."),
+    _PL.honoured("minNumRacksPerWriteQuorum", Kind.INT, 2, "Racks of a write set.", lower=1),
+    _PL.honoured("enforceMinNumRacksPerWriteQuorum", Kind.BOOL, False, "Rather fail than break that."),
+    _PL.honoured("minNumZonesPerWriteQuorum", Kind.INT, 2, "Zones of a write set at least.", lower=1),
+    _PL.honoured("desiredNumZonesPerWriteQuorum", Kind.INT, 3, "Zones that it should have.", lower=1),
+    _PL.honoured("enforceStrictZoneawarePlacement", Kind.BOOL, True, "Rather fail than break that."),
+    _PL.honoured("reppRegionsToWrite", Kind.STRING, None, "Only these regions, as R1;R2."),
+    _PL.honoured("reppMinimumRegionsForDurability", Kind.INT, 2, "Regions of a write set.", lower=1),
+    _PL.honoured("reppEnableDurabilityEnforcementInReplace", Kind.BOOL, True, "Rather fail than break that."),
+    _PL.honoured("diskWeightBasedPlacementEnabled", Kind.BOOL, False, "Prefer bookies with more room."),
+    _PL.honoured(
+        "bookieMaxMultipleForWeightBasedPlacement",
+        Kind.INT,
+        3,
+        "Weight at most this times the median; 0: no bound.",
+        lower=0,
+    ),
+    _PL.honoured(
+        "getBookieInfoIntervalSeconds", Kind.INT, 86400, "Time between looks at that room.", unit="s"
+    ),
+    _PL.honoured("getBookieInfoTimeoutSecs", Kind.INT, 5, "Wait for a bookie's answer.", unit="s", lower=1),
+)
+
+KEYS: tuple[ConfigKey, ...] = (
+    *_PLACEMENT,
+    *(_PL.ignored(name, kind, default, _CLIENT) for name, kind, default in _OF_THE_CLIENT),
 )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.replication.switches import lost_bookie_recovery_delay_s, require_auditor, trigger_audit
-from bkctl.server.http.replies import as_json, body_object, flag, metadata_of, text
+from bkctl.server.http.replies import as_json, body_object, flag, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
-    from bkctl.metadata.api import Underreplication
-    from bkctl.server.served_bookie import ServedBookie
+    from bkctl.metadata.api import MetadataStore, Underreplication
 
 #: Marked ledgers in one answer.
 LEDGERS_MAX = 100_000
@@ -24,8 +25,8 @@ _DELAY_S_MAX = 2**31 - 1
 class AutorecoveryPages:
     """The handlers."""
 
-    def __init__(self, service: ServedBookie) -> None:
-        self._service = service
+    def __init__(self, metadata: Callable[[], MetadataStore]) -> None:
+        self._metadata = metadata
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Every path."""
@@ -39,7 +40,7 @@ class AutorecoveryPages:
         router.add_put(f"{base}/lost_bookie_recovery_delay", self._set_delay)
 
     def _recorded(self) -> Underreplication:
-        return metadata_of(self._service).underreplication
+        return self._metadata().underreplication
 
     async def _status(self, _: web.Request) -> web.Response:
         return as_json({"enabled": await asyncio.to_thread(self._recorded().enabled)})

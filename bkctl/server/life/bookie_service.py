@@ -33,7 +33,9 @@ from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationMode
+from bkctl.replication.service import AutoRecovery
 from bkctl.server.life import mode_file, own_directories
+from bkctl.server.life.autorecovery import AutoRecoveryDaemon
 from bkctl.server.life.engine_settings import bookie_settings, server_settings
 from bkctl.server.life.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.life.live_ledgers import LiveLedgers
@@ -85,6 +87,7 @@ class BookieService:
         self.shutting_down = False
         self.failure: BkctlError | None = None
         self.bookie_id = ""
+        self._autorecovery: AutoRecoveryDaemon | None = None
         self.filesystem = PosixFileSystem()
         self._clock = clock or SystemClock()
         self._accept_loss = accept_loss
@@ -135,6 +138,10 @@ class BookieService:
             raise self.failure
         await asyncio.to_thread(self._register, port, http_port, tls is not None)
         self.ready = True
+        if config.autorecovery:
+            self._autorecovery = AutoRecoveryDaemon(config, self.bookie_id)
+            self._stack.push_async_callback(self._autorecovery.stop)
+            self._autorecovery.start()
         shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
         return StartReport(
             self.bookie_id, shown_host, port, http_port, unclean, decision.is_new_bookie, recovery
@@ -144,6 +151,11 @@ class BookieService:
     def metadata(self) -> MetadataStore | None:
         """The cluster's metadata, None before it is open."""
         return self._metadata
+
+    @property
+    def autorecovery(self) -> AutoRecovery | None:
+        """The autorecovery that runs beside the bookie, None while none does."""
+        return None if self._autorecovery is None else self._autorecovery.recovery
 
     def _listening_host(self) -> str:
         """The address to bind; empty for every interface."""

@@ -17,7 +17,7 @@ name                                  why
 ===================================== ================================================================
 bookie_SERVER_SANITY                  ``/api/v1/bookie/sanity`` asks when somebody wants to know
 bookie_bookie_zk_*, _watcher_state_*  the metadata store's client has no such counters
-replication_*                         no autorecovery runs in this process
+replication_bookkeeper_client_*       the client of autorecovery has no metrics of its own
 jvm_memory_pool_*, _init, _committed  the Java process's pools; ``process_*`` has what is used
 jvm_threads_peak, _deadlocked, ...    Python does not know
 names of Sorted/InterleavedStorage    this bookie has DbLedgerStorage

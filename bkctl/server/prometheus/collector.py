@@ -9,6 +9,7 @@ from bkctl.metrics.windows import Windows
 from bkctl.server.prometheus.gc_metrics import gc_metrics
 from bkctl.server.prometheus.journal_metrics import journal_metrics
 from bkctl.server.prometheus.process_metrics import ProcessMetrics
+from bkctl.server.prometheus.replication_metrics import IN_A_BOOKIE, replication_metrics
 from bkctl.server.prometheus.server_metrics import ServerMetrics
 from bkctl.server.prometheus.stage_metrics import stage_metrics
 from bkctl.server.prometheus.storage_metrics import storage_metrics
@@ -45,6 +46,9 @@ class PrometheusCollector:
             storage_metrics(scrape, bookie)
             gc_metrics(scrape, bookie)
             stage_metrics(scrape, bookie, server)
+        recovery = self._service.autorecovery
+        if recovery is not None:
+            replication_metrics(scrape, recovery, IN_A_BOOKIE)
         self._process.add(scrape, bookie, self._service.config.memory_bytes)
         self._windows.look(self._now_s())
         return scrape

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from bkctl.client.bookie_choice import RackAwareChoice, RegisteredChoice, script_racks
+from bkctl.client.bookie_choice import PolicyChoice, RegisteredChoice
 from bkctl.client.machine import ChooseBookies
+from bkctl.client.placement_locations import script_locations
+from bkctl.client.placement_policies import rack_aware
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import MetadataStore, RegistrationManager, RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
@@ -47,7 +49,7 @@ def racks_of(bookies: object) -> dict[str, str]:
 
 def test_each_write_set_spans_racks(registration: RegistrationManager) -> None:
     for seed in range(20):
-        choice = RackAwareChoice(registration, racks_of, random=Random(seed))
+        choice = PolicyChoice(registration, racks_of, rack_aware, random=Random(seed))
         racks = [racks_of(None)[bookie] for bookie in choice.choose(ChooseBookies(1, 4, frozenset()))]
         assert racks[0] == racks[2] != racks[1] == racks[3]
 
@@ -56,8 +58,10 @@ def test_a_script_tells_the_racks(registration: RegistrationManager, tmp_path: P
     script = tmp_path / "topology"
     script.write_text('#!/bin/sh\nfor host in "$@"; do echo "/rack$(echo $host | cut -d. -f3)"; done\n')
     script.chmod(0o700)
-    assert script_racks(str(script))(BOOKIES) == racks_of(None)
-    assert RackAwareChoice(registration, script_racks(str(script))).choose(ChooseBookies(1, 4, frozenset()))
+    assert script_locations(str(script))(BOOKIES) == racks_of(None)
+    assert PolicyChoice(registration, script_locations(str(script)), rack_aware).choose(
+        ChooseBookies(1, 4, frozenset())
+    )
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\nexit 3\n", "no script at all"])
@@ -66,4 +70,4 @@ def test_a_script_that_fails_is_named(tmp_path: Path, text: str) -> None:
     script.write_text(text)
     script.chmod(0o700)
     with pytest.raises(ConnectionFailedError, match=str(script)):
-        script_racks(str(script))(BOOKIES)
+        script_locations(str(script))(BOOKIES)

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.client.placement_configuration import policy_choice
 from bkctl.config import loader
 from bkctl.config.keys import Area, Declare, Kind, State
 from bkctl.config.properties import Properties
 from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.config.values import GivenValues, gather
 from bkctl.errors import UsageError
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.replication.configuration import auditor_settings, worker_settings
 
 INT = Declare(Area.JOURNAL).honoured("size", Kind.INT, 1, "Doc.", unit="MiB", lower=1, upper=2048)
 
@@ -99,6 +102,14 @@ def test_every_honoured_key_becomes_a_setting_and_no_other_does() -> None:
     loader.build(values, None, loopback_only=False, notices=[])
     other = GivenValues(gather(Properties(), {"zkServers": ("h:1",)}, {}, {}), {})
     loader.build(other, None, loopback_only=False, notices=[])
+    auditor_settings(values)
+    worker_settings(values)
+    for policy in ("Rackaware", "RegionAware", "Zoneaware"):
+        one = {"ensemblePlacementPolicy": (f"org.apache.bookkeeper.client.{policy}EnsemblePlacementPolicy",)}
+        placement = GivenValues(gather(Properties(), one, {}, {}), {})
+        with open_metadata_store("memory://placement-keys") as store:
+            policy_choice(placement, store)
+        values.asked |= placement.asked
     asked = values.asked | other.asked
     zero_port = {"allowEphemeralPorts"}  # asked for with bookiePort=0 only
     checked = {"fileInfoFormatVersionToWrite"}  # a rule between two keys

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from bkctl.client.sync import BookKeeperSync
-from bkctl.server.http import admin as http_admin
 from bkctl.server.http import bookie_pages, ledger_pages
+from bkctl.server.http import guarded_http as http_admin
 from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.http.cluster_pages import _readable
 from bkctl.server.http.guard import Guard

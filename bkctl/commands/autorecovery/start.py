@@ -1,0 +1,69 @@
+"""``bkctl autorecovery start``: a candidate for auditor and a replication worker, in the foreground."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, bookie_config, log_notice
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Key, Schema, write_one
+
+if TYPE_CHECKING:
+    from bkctl.server.life.autorecovery_process import AutoRecoveryStart
+
+START_SCHEMA: Schema = (
+    Key("name", "string", "name that its vote in the election of the auditor tells others"),
+    Key("uri", "string", "metadata URI"),
+    Key("http_port", "int or null", "port of the HTTP admin, null without one"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command("start")(start_command)
+
+
+@takes(START_SCHEMA)
+def start_command(
+    *,
+    configuration: ConfigurationOptions,
+    log_format: Annotated[
+        str | None,
+        typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """[online] [writes] Put lost replicas of a cluster back, until a signal: in the foreground.
+
+    A candidate for the auditor and a replication worker, as Java's `bookkeeper autorecovery` and beside it.
+    They take the same bk_server.conf; a bookie runs both within itself with autoRecoveryDaemonEnabled=true.
+    Prints one row when it runs; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) give the vote
+    and the locks back. Exit code 4: Pulsar's metadata driver elects the auditor of this cluster.
+
+    Examples:
+
+      bkctl autorecovery start --conf /etc/bookkeeper/bk_server.conf
+
+      bkctl autorecovery start --metadata-uri zk://localhost:2181/ledgers -X replicationRateByBytes=50000000
+    """
+    from bkctl.server.life.autorecovery_process import serve_autorecovery
+    from bkctl.server.life.log_lines import log_to_stderr
+
+    if log_format not in (None, "text", "json"):
+        raise typer.BadParameter("expected text or json", param_hint="--log-format")
+    json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
+    log_to_stderr(json_lines=json_lines, verbose=False)
+
+    def started(start: AutoRecoveryStart) -> None:
+        write_one(dataclasses.asdict(start), START_SCHEMA, output)
+        sys.stdout.flush()
+
+    ended_by = serve_autorecovery(bookie_config(configuration, tell=log_notice), started=started)
+    if ended_by is signal.SIGINT:
+        raise typer.Exit(130)

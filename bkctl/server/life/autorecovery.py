@@ -1,0 +1,88 @@
+"""Autorecovery of a configuration, with a session of its own: beside a bookie, or as a process.
+
+Beside a bookie nothing that happens to it ends the bookie. Where it may not run (a cluster whose auditor
+Pulsar's metadata driver elects) that is logged once; after any other failure it begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+
+from bkctl.client.configuration import client_settings
+from bkctl.client.placement_configuration import policy_choice
+from bkctl.config.bookie import BookieConfig
+from bkctl.errors import RefusedError
+from bkctl.metadata.api import MetadataStore
+from bkctl.replication.configuration import auditor_settings, worker_settings
+from bkctl.replication.service import AutoRecovery, AutoRecoverySettings
+from bkctl.server.life.new_bookie import open_bookie_metadata
+
+_log = logging.getLogger(__name__)
+
+#: Between a failure and the next try.
+_AGAIN_S = 30.0
+
+
+def autorecovery_settings(config: BookieConfig) -> AutoRecoverySettings:
+    """Return what a configuration says of the auditor, the worker and their client. Raises UsageError."""
+    values = config.values
+    return AutoRecoverySettings(
+        auditor_settings(values), worker_settings(values), client_settings(values, os.environ)
+    )
+
+
+def autorecovery_of(config: BookieConfig, store: MetadataStore, bookie: str) -> AutoRecovery:
+    """Return the autorecovery of a configuration, not running yet; made within its event loop."""
+    settings = autorecovery_settings(config)
+    choice = policy_choice(config.values, store, settings.client.net)
+    adheres = None if choice is None else choice.adheres
+    return AutoRecovery(store, bookie, settings, choice=choice, adheres=adheres)
+
+
+class AutoRecoveryDaemon:
+    """Autorecovery beside a bookie, on its event loop. Raises UsageError for settings that cannot be."""
+
+    def __init__(self, config: BookieConfig, bookie: str) -> None:
+        autorecovery_settings(config)
+        self._config = config
+        self._bookie = bookie
+        self._task: asyncio.Task[None] | None = None
+        #: What runs now.
+        self.recovery: AutoRecovery | None = None
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Give the vote and the locks back, and end the session."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._run_once()
+            except RefusedError as error:
+                _log.error("no autorecovery here: %s", error, extra={"event": "autorecovery_refused"})
+                return
+            except Exception:  # noqa: BLE001 - the bookie beside it goes on
+                _log.exception("autorecovery failed; it begins anew in %g s", _AGAIN_S)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _run_once(self) -> None:
+        store = await asyncio.to_thread(open_bookie_metadata, self._config)
+        try:
+            self.recovery = autorecovery_of(self._config, store, self._bookie)
+            _log.info("autorecovery runs in this process", extra={"event": "autorecovery"})
+            await self.recovery.run()
+        finally:
+            self.recovery = None
+            await asyncio.to_thread(store.close)
