@@ -195,7 +195,8 @@ def _set_rows(change: MarkChange, kept: list[str]) -> Iterator[dict[str, Any]]:
         "detail": f"of {len(replayed.ledgers)} ledgers",
     }
     for damage in replayed.damage:
-        reason = f"{damage.size_bytes} bytes: {damage.reason}; a start is refused without --accept-loss"
+        then = "what a power cut leaves" if damage.unsynced else "a start is refused without --accept-loss"
+        reason = f"{damage.size_bytes} bytes: {damage.reason}; {then}"
         yield nothing | {"kind": "damage", "path": damage.path, "offset": damage.offset, "detail": reason}
     for gone in replayed.missing:
         yield nothing | {"kind": "missing", "path": directory, "detail": gone}

@@ -45,6 +45,7 @@ entrylog verify {{R}}
 journal list {{R}}
 journal scan {{R}} --payload hex
 journal verify {{R}}
+journal salvage {{R}} --out {{R}}/out/fresh --losses {{R}}/out/losses --yes
 index scan {{R}}
 index ledgers {{R}}
 index get 1 100 {{R}}

@@ -39,7 +39,7 @@ _CAUSE = "in a journal in front of the last mark that was set"
 
 @dataclass(frozen=True, slots=True)
 class MarkFile:
-    """One file of a mark: what it says now (None: nothing that counts), and whether it is there at all."""
+    """One file of a mark: what it says now (None: nothing that counts), and whether it is there to keep."""
 
     path: str
     before: LastMark | None
@@ -136,7 +136,9 @@ def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:
 
 
 def _mark_file(fs: FileSystem, path: str) -> MarkFile:
-    return MarkFile(path, read_mark(fs, path), fs.status(path) is not None)
+    # A link is replaced, and what it leads to is not this bookie's to copy.
+    is_there = fs.status(path) is not None and fs.link_target(path) is None
+    return MarkFile(path, read_mark(fs, path), is_there)
 
 
 def _losses(

@@ -105,7 +105,7 @@ def _collect(scan: JournalScan, first: int, last: int, found: JournalRecords) ->
 
 
 def _damaged(damage: Damage, first: int, last: int, found: JournalRecords) -> None:
-    if first < damage.end and damage.offset < last and not damage.unsynced and not damage.readable:
+    if first < damage.end and damage.offset < last and not damage.readable:
         found.damage.append(damage)
 
 

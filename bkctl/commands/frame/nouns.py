@@ -45,7 +45,12 @@ NOUNS: dict[str, Noun] = {
             verbs=False,
         ),
         Noun("entrylog", "bkctl.commands.entrylog", "[offline] [reads]", "List, scan and verify entry logs."),
-        Noun("journal", "bkctl.commands.journal", "[offline] [reads]", "List, scan and verify journals."),
+        Noun(
+            "journal",
+            "bkctl.commands.journal.app",
+            "[offline] [reads] [writes]",
+            "List, scan, verify and salvage journals.",
+        ),
         Noun(
             "index",
             "bkctl.commands.index.app",

@@ -38,6 +38,7 @@ from bkctl.commands.frame.options import (
 )
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.commands.journal import salvage
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
@@ -47,7 +48,7 @@ from bkctl.scan.files import journals
 from bkctl.scan.files.paths import journals as find_journals
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] What is in the journals of a bookie, running or not.")
+app = noun_app("[offline] [reads] [writes] What is in the journals of a bookie, and what can be saved of it.")
 
 LIST_SCHEMA: Schema = (
     Key("dir", "string", "directory of the journal"),
@@ -278,3 +279,6 @@ def verify_command(
     tell_unchecked(verdicts, book)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))
+
+
+app.command("salvage")(salvage.salvage_command)

@@ -1,0 +1,270 @@
+"""``journal salvage``: a damaged journal directory copied into a fresh one that a start replays.
+
+A start of Java's ends a journal at the first record that it cannot follow, without a word, and ours is
+refused there. The copy has every record that the scan finds, also those behind the damage, each at the very
+offset where it stood: what lies between becomes padding, which every bookie steps over. So the last marks
+stay right, and the copy can take the place of the old directory as it is.
+
+What the damage took behind the last mark is listed, and its ledgers are put into limbo before there is a
+copy: once the journal is whole nobody else would know of the loss. Where it is not certain what stood there,
+these are all ledgers of the journal. The source is only read.
+
+The cookie is written last of all: a bookie does not start on a directory without it, which a run that was
+killed leaves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from posixpath import join
+
+from bkctl.admin.journals.limbo_rows import LedgerDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.journals.skipped_records import END, LedgerRecords, records_between
+from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
+from bkctl.codec.entry import EntryBatch, frame
+from bkctl.codec.journal import (
+    PADDED_FROM,
+    PADDING_MARK,
+    JournalHeader,
+    RecordKind,
+    encode_header,
+    journal_name,
+)
+from bkctl.codec.last_mark import LastMark
+from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
+from bkctl.scan.files.journals import verify_journals
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
+
+MADE_BY = "journal salvage"
+_CAUSE = "damage of a journal behind the last mark"
+_PADDING = struct.Struct(">ii")
+#: Java takes memory for all of a padding record at once.
+_PADDING_BYTES_MAX = 1 << 20
+_WRITE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedJournal:
+    """One journal: its records, and the ranges of which nothing could be kept."""
+
+    journal: JournalFile
+    records: int
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What a salvage does; ``rows`` is what the journals say of the ledgers that are put into limbo."""
+
+    place: JournalPlace
+    mark: LastMark
+    journals: tuple[SalvagedJournal, ...]
+    missing: tuple[str, ...]
+    rows: dict[int, LedgerRecords]
+    losses: Losses
+
+
+def plan_salvage(
+    fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, book: DigestBook, databases: LedgerDatabases
+) -> Salvage:
+    """Return what a salvage keeps and what is lost; nothing is written.
+
+    Raises RefusedError where a copy at the same offsets is not possible, or where ledgers that lost something
+    cannot be put into limbo; StorageError.
+    """
+    mark = bookie.mark(fs, place)
+    journals, ranges, is_certain = [], dict[int, list[Range]](), True
+    for verdict, journal in zip(
+        verify_journals(fs, list(place.directory.journals), book), place.directory.journals, strict=True
+    ):
+        records = sum(1 for _, data in _pieces(fs, journal, mark) if data)
+        journals.append(SalvagedJournal(journal, records, verdict.damage))
+        if verdict.damages > len(verdict.damage):
+            is_certain = False
+        for damage in verdict.damage:
+            if not _is_behind(mark, journal, damage) or damage.readable:
+                continue
+            # Bytes of a tail that a power cut explains may have been damaged all the same: nothing tells.
+            is_certain = is_certain and damage.reason == "digest"
+            for missing in damage.missing:
+                if missing.first_entry is not None and missing.last_entry is not None:
+                    ranges.setdefault(missing.ledger, []).append((missing.first_entry, missing.last_entry))
+    behind = records_between(fs, place, mark, END)
+    is_certain = is_certain and not behind.missing
+    rows = {ledger: LedgerRecords() for ledger in ranges}
+    if not is_certain:
+        rows |= behind.ledgers
+    if rows or not is_certain:
+        _add_known(fs, bookie, place, rows, databases, is_certain=is_certain)
+    losses = tuple(
+        Loss(ledger, merged_ranges(ranges.get(ledger, ())), not is_certain, _CAUSE) for ledger in sorted(rows)
+    )
+    return Salvage(
+        place, mark, tuple(journals), tuple(behind.missing), rows, Losses(bookie.bookie, MADE_BY, losses)
+    )
+
+
+def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: LedgerDatabases) -> None:
+    """Put what lost something into limbo, a synced batch for each database. Raises StorageError."""
+    for space in bookie.spaces if salvage.rows else ():
+        here = {ledger: records for ledger, records in salvage.rows.items() if not space.is_elsewhere(ledger)}
+        store = databases.write(database_of(fs, space))
+        try:
+            operations = limbo_operations(store, here, here)
+            if operations:
+                store.write(operations, sync=True)
+        finally:
+            store.close()
+
+
+def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
+    """Write the fresh directory below ``home``, which must not be there; its ``current``.
+
+    Each file is read back. Raises RefusedError, CorruptionError when what was written is not what was meant,
+    StorageError.
+    """
+    directory = current(home)
+    if fs.status(home) is not None:
+        raise RefusedError(f"{home}: is there already; name a new directory")
+    fs.make_directories(directory)
+    for salvaged in salvage.journals:
+        path = join(directory, journal_name(salvaged.journal.journal_id))
+        file = fs.create(path)
+        try:
+            _write(fs, salvaged.journal, salvage.mark, file)
+            file.sync()
+        finally:
+            file.close()
+        _read_back(fs, path, salvaged)
+    fs.sync_directory(directory)
+    cookie = join(salvage.place.directory.path, COOKIE_NAME)
+    if fs.status(cookie) is not None:
+        fs.replace(join(directory, COOKIE_NAME), read_small(fs, cookie))
+    return directory
+
+
+def _is_behind(mark: LastMark, journal: JournalFile, damage: Damage) -> bool:
+    return LastMark(journal.journal_id, damage.end) > mark
+
+
+def _add_known(
+    fs: FileSystem,
+    bookie: StoppedBookie,
+    place: JournalPlace,
+    rows: dict[int, LedgerRecords],
+    databases: LedgerDatabases,
+    *,
+    is_certain: bool,
+) -> None:
+    for space in bookie.spaces:
+        store = databases.read(database_of(fs, space))
+        try:
+            for ledger in () if is_certain else known_ledgers(store, place.has):
+                rows.setdefault(ledger, LedgerRecords())
+            # Whether the rows can be read is known before anything is written.
+            limbo_operations(store, rows, ())
+        finally:
+            store.close()
+
+
+def _pieces(fs: FileSystem, journal: JournalFile, mark: LastMark) -> Iterator[tuple[int, bytes]]:
+    """Yield the framed records with their offsets, and where padding ends, with nothing.
+
+    No padding goes across the mark: a replay that begins within it would take it for the end of the file.
+    Raises RefusedError where padding has no room.
+    """
+    marked = mark.offset if mark.journal_id == journal.journal_id else 0
+    with JournalScan(fs, journal.path) as scan:
+        version = scan.head.version
+        position = JournalHeader(version).first_record
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                found = [(item.offset(index), frame(item.body(index))) for index in range(len(item))]
+            elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
+                found = [(item.end, b"")]
+            elif isinstance(item, MarkedRecord):
+                found = [(item.offset, frame(item.body))]
+            else:
+                continue
+            for offset, data in found:
+                if position < marked < offset:
+                    _check_gap(journal, version, position, marked)
+                    yield marked, b""
+                    position = marked
+                _check_gap(journal, version, position, offset)
+                yield offset, data
+                position = offset + len(data)
+
+
+def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -> None:
+    gap = offset - position
+    if gap == 0:
+        return
+    if gap < _PADDING.size:
+        raise RefusedError(
+            f"{journal.path}: {gap} bytes between records at offset {position}: no padding fits, so that the "
+            "records behind cannot keep their place"
+        )
+    if version < PADDED_FROM:
+        raise RefusedError(f"{journal.path}: damage in a journal of version {version}, which has no padding")
+
+
+def _write(fs: FileSystem, journal: JournalFile, mark: LastMark, file: WritableFile) -> None:
+    with JournalScan(fs, journal.path) as scan:
+        head = scan.head
+        if head.short:
+            file.write_at(0, scan.file.read_at(0, scan.file.size_bytes))
+            return
+        size_bytes = scan.file.size_bytes
+    buffer, base = bytearray(encode_header(head.version)), 0
+    for offset, data in _pieces(fs, journal, mark):
+        for piece in (*_padding(base + len(buffer), offset), data):
+            buffer += piece
+            if len(buffer) >= _WRITE_BYTES:
+                file.write_at(base, buffer)
+                base, buffer = base + len(buffer), bytearray()
+    file.write_at(base, buffer)
+    if base + len(buffer) < size_bytes:
+        # Preallocated zeros: a last mark may stand at the end of the file.
+        file.write_at(size_bytes - 1, b"\0")
+
+
+def _padding(start: int, stop: int) -> Iterator[bytes]:
+    """Yield padding records from one offset up to another, which is 0 or at least 8 bytes behind it."""
+    while start < stop:
+        size = min(stop - start, _PADDING_BYTES_MAX)
+        if 0 < stop - start - size < _PADDING.size:
+            size -= _PADDING.size
+        yield _PADDING.pack(PADDING_MARK, size - _PADDING.size) + bytes(size - _PADDING.size)
+        start += size
+
+
+def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
+    """Raises CorruptionError unless the copy holds every record and no damage."""
+    records = 0
+    with JournalScan(fs, path) as scan:
+        for item in (*scan.head.damage, *scan):
+            if isinstance(item, Damage):
+                raise CorruptionError(
+                    "copy of a journal",
+                    offset=item.offset,
+                    expected="no damage",
+                    found=item.reason,
+                    path=path,
+                )
+            if isinstance(item, EntryBatch):
+                records += len(item)
+            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
+                records += 1
+    if records != salvaged.records:
+        raise CorruptionError(
+            "copy of a journal", expected=f"{salvaged.records} records", found=f"{records}", path=path
+        )

@@ -1,0 +1,1 @@
+"""``bkctl index``: ``app`` has the noun, the other modules have verbs."""

@@ -1,0 +1,135 @@
+"""``bkctl journal salvage``: the records of damaged journals in a fresh directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.codec.losses import ranges_text
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.entry_options import Digest, DigestOption
+from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import (
+    JournalOption,
+    LedgerMetadataOption,
+    OutputOption,
+    PasswordOptions,
+    PathsArgument,
+)
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.journals.salvage import Salvage
+
+SCHEMA: Schema = (
+    Key(
+        "kind",
+        "string",
+        "journal (a file), damage (in it), missing (a file that is gone), lost (of a ledger)",
+    ),
+    Key("path", "string or null", "the journal, or the directory of journals"),
+    Key("records", "int or null", "of a journal: how many records are copied"),
+    Key("offset", "int or null", "of damage: where it begins"),
+    Key(
+        "bytes", "int or null", "of damage: how many bytes become padding, or of a digest the record's, kept"
+    ),
+    Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
+    Key("entries", "string or null", "of lost: ranges of entries that are known to be lost"),
+    Key("detail", "string or null", "what else there is to say"),
+)
+
+
+@takes(SCHEMA)
+def salvage_command(
+    paths: PathsArgument,
+    *,
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="The fresh journal directory; it must not be there.")
+    ],
+    journal: JournalOption = None,
+    losses: LossesOption = None,
+    digest: DigestOption = Digest.AUTO,
+    ledger_metadata: LedgerMetadataOption = None,
+    password: PasswordOptions,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Copy what can be read of damaged journals into a fresh directory.
+
+    Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
+    their digests, and every record keeps its offset, so that the last marks stay right: what lies between
+    becomes padding. The source is only read; move it away, and the fresh directory into its place: the next
+    start replays it.
+
+    What the damage took behind the last mark is listed, and its ledgers are put into limbo before anything
+    is copied; where it is not certain what stood there, all ledgers of the journal are. .idx files have no
+    place for limbo: with such a loss it is refused there. Of several journal directories --journal chooses
+    one, by any of its journals.
+
+    Exit code 1 when something is lost, 4 while a bookie uses a directory, or when one is missing.
+
+    Examples:
+
+      bkctl journal salvage /data/bookie --out /data/bookie/journal.new --dry-run
+
+      bkctl journal salvage /data/bookie --out /data/bookie/journal.new --losses losses.json --yes
+    """
+    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.journals.salvage import copy_journals, plan_salvage, put_in_limbo
+    from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
+    from bkctl.admin.logs.digests import digest_book
+    from bkctl.directories.holders import DirectoryLock
+
+    filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
+
+    def plan() -> Salvage:
+        place = bookie.place_of(journal or 0)
+        book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
+        return plan_salvage(filesystem, bookie, place, book, databases)
+
+    bookie = find_stopped_bookie(filesystem, paths)
+    if dry_run:
+        salvage = plan()
+    else:
+        with DirectoryLock(*bookie.every_dir) as lock:
+            bookie = find_stopped_bookie(filesystem, paths)
+            salvage = plan()
+            limbo = len(salvage.losses.losses)
+            ask(
+                f"copy {len(salvage.journals)} journals to {out}, and put {limbo} ledgers into limbo", yes=yes
+            )
+            write_losses(losses, salvage.losses)
+            lock.recheck()
+            put_in_limbo(filesystem, bookie, salvage, databases)
+            copy_journals(filesystem, salvage, out)
+    write_rows(_rows(salvage), SCHEMA, output)
+    raise typer.Exit(int(bool(salvage.losses.losses)))
+
+
+def _rows(salvage: Salvage) -> Iterator[dict[str, Any]]:
+    nothing = dict.fromkeys(key.key for key in SCHEMA)
+    for each in salvage.journals:
+        yield nothing | {"kind": "journal", "path": each.journal.path, "records": each.records}
+        for damage in each.damage:
+            yield nothing | {
+                "kind": "damage",
+                "path": damage.path,
+                "offset": damage.offset,
+                "bytes": damage.size_bytes,
+                "detail": f"{damage.reason}{'; the record in it is copied' if damage.readable else ''}",
+            }
+    for gone in salvage.missing:
+        yield nothing | {"kind": "missing", "path": salvage.place.directory.path, "detail": gone}
+    for loss in salvage.losses.losses:
+        more = "perhaps others, too; " if loss.maybe_more else ""
+        yield nothing | {
+            "kind": "lost",
+            "ledger": loss.ledger,
+            "entries": ranges_text(loss.entries),
+            "detail": f"{more}{loss.cause}",
+        }

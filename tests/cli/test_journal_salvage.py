@@ -1,0 +1,129 @@
+"""``bkctl journal salvage``: a start replays the copy, and what is lost is listed and in limbo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.journal import journal_name
+from bkctl.codec.last_mark import decode_last_mark
+from bkctl.codec.losses import decode_losses
+from bkctl.errors import LedgerLimboError, RefusedError
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import PosixFileSystem
+from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
+
+Run = Callable[..., Any]
+COUNT = 2
+
+
+@pytest.fixture(scope="module", params=["db", "idx"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
+    root = tmp_path_factory.mktemp("made") / "bookie"
+    root.mkdir()
+    return TruthfulBookie.make(root, request.param, COUNT)
+
+
+@pytest.fixture
+def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
+    return made.copy(tmp_path / "bookie")
+
+
+def damaged(bookie: TruthfulBookie, chosen: Callable[[list[Entry]], Entry]) -> Entry:
+    """Overwrite the start of the record of an entry that only a journal has; the entry."""
+    places: dict[Entry, tuple[Path, int]] = {}
+    for path in bookie.journals():
+        with JournalScan(PosixFileSystem(), str(path)) as scan:
+            for batch in scan.batches():
+                for index, entry in enumerate(zip(batch.ledgers, batch.entries, strict=True)):
+                    places[entry] = path, batch.offset(index)
+    entry = chosen(sorted(bookie.truth.journaled, key=lambda each: places[each]))
+    path, offset = places[entry]
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 40] = b"\xee" * 40
+    path.write_bytes(content)
+    return entry
+
+
+def swap(bookie: TruthfulBookie, fresh: Path) -> None:
+    (bookie.root / "j").rename(bookie.root.parent / "old-journal")
+    fresh.rename(bookie.root / "j")
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("which", [0, 10, -1])
+def test_a_start_replays_all_but_what_is_listed(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, which: int
+) -> None:
+    lost, before = damaged(bookie, lambda entries: entries[which]), content(bookie.root)
+    fresh, losses = tmp_path / "fresh", tmp_path / "losses.json"
+    words = ("journal", "salvage", bookie.root, "--out", fresh)
+    dry = run_cli(*words, "--dry-run", "-o", "json")
+    assert content(bookie.root) == before
+    assert not fresh.exists()
+    if bookie.storage == "idx":
+        assert dry.exit_code == 4
+        assert "no place for the limbo flag" in dry.stderr
+        return
+    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+        pass
+    done = run_cli(*words, "--losses", losses, "--yes", "-o", "json")
+    assert (dry.exit_code, done.exit_code) == (1, 1), done.stderr
+    assert json.loads(done.stdout) == json.loads(dry.stdout)
+    assert content(bookie.root / "j") == {
+        path: data for path, data in before.items() if path.startswith(str(bookie.root / "j"))
+    }
+    listed = {loss.ledger: loss for loss in decode_losses(losses.read_bytes()).losses}
+    assert listed[lost[0]].maybe_more
+    assert set(listed) >= {ledger for ledger, _ in bookie.truth.bodies} - {DELETED}
+    swap(bookie, fresh)
+    with started(bookie.root, COUNT) as running:
+        for (ledger, entry), body in bookie.truth.bodies.items():
+            if (ledger, entry) == lost:
+                with pytest.raises(LedgerLimboError):
+                    running.reads.read(ledger, entry)
+            elif ledger != DELETED:
+                assert running.reads.read(ledger, entry) == body
+        for ledger in bookie.truth.fenced:
+            row = running.storages[ledger % COUNT].ledgers.get(ledger)
+            assert row is not None
+            assert row.fenced
+
+
+def test_no_padding_goes_across_the_last_mark(run_cli: Run, bookie: TruthfulBookie, tmp_path: Path) -> None:
+    """Damage from in front of the mark to behind it: a replay begins within what becomes padding."""
+    if bookie.storage == "idx":
+        return
+    mark = max(decode_last_mark(path.read_bytes()) for path in bookie.root.glob("l*/current/lastMark"))
+    path = bookie.journal / journal_name(mark.journal_id)
+    data = bytearray(path.read_bytes())
+    data[mark.offset - 700 : mark.offset + 40] = b"\xee" * 740
+    path.write_bytes(data)
+    fresh = tmp_path / "fresh"
+    done = run_cli("journal", "salvage", bookie.root, "--out", fresh, "--yes")
+    assert done.exit_code == 1, done.stderr
+    swap(bookie, fresh)
+    with started(bookie.root, COUNT) as running:
+        unknown = 0
+        for ledger, entry in bookie.truth.journaled:
+            try:
+                assert running.reads.read(ledger, entry) == bookie.truth.bodies[ledger, entry]
+            except LedgerLimboError:
+                unknown += 1
+    assert unknown <= 2
+
+
+def test_whole_journals_are_copied_as_they_are(run_cli: Run, bookie: TruthfulBookie, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    done = run_cli("journal", "salvage", bookie.root, "--out", fresh, "--yes", "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    for path in (*bookie.journals(), bookie.journal / "VERSION"):
+        assert (fresh / "current" / path.name).read_bytes() == path.read_bytes()
+    assert run_cli("journal", "salvage", bookie.root, "--out", fresh, "--yes").exit_code == 4
