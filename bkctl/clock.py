@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine needs to know of time."""
+    """The times that the engine asks for."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start; never goes back."""

@@ -91,7 +91,7 @@ class CorruptionError(BkctlError):
         return text
 
     def located(self, path: str, base: int = 0) -> CorruptionError:
-        """The same error with the file named and ``base`` added to the offset."""
+        """Return the same error with the file named and ``base`` added to the offset."""
         return CorruptionError(
             self.what,
             offset=self.offset + base,

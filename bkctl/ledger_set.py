@@ -32,7 +32,7 @@ class LedgerSet(Collection[int]):
 
     @classmethod
     def of_parts(cls, parts: Iterable[Part]) -> LedgerSet:
-        """A set of parts that hold the ids by their remainder, all of them in its order."""
+        """Return a set of parts that hold the ids by their remainder, all of them in its order."""
         listed = list(parts)
         made = cls.__new__(cls)
         made._parts = listed

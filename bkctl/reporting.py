@@ -27,10 +27,10 @@ def nobody(_: int) -> None:
 
 
 def fail(error: StorageError) -> None:
-    """A file that cannot be opened ends the work."""
+    """Raise the error: a file that cannot be opened ends the work."""
     raise error
 
 
 def silent_phase(_: str, __: int) -> AbstractContextManager[Advance]:
-    """A phase that nobody follows."""
+    """Ignore a phase."""
     return nullcontext(nobody)

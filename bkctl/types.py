@@ -27,7 +27,7 @@ class LedgerState(enum.Enum):
 
 
 class ResultCode(enum.Enum):
-    """What a bookie answers. The value is the upstream name (``BookkeeperProtocol.StatusCode``).
+    """The result in an answer. The value is the upstream name (``BookkeeperProtocol.StatusCode``).
 
     ``bkctl.protocol`` knows the numbers of each wire version.
     """

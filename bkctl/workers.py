@@ -149,7 +149,7 @@ class _Share:
         return False
 
     def _step(self, count: int) -> None:
-        """The task that is done here has come a step further."""
+        """Report that the task of this process has come a step further."""
         self._advance(count)
         self._hear(wait=False)
         if self.failure is None:
@@ -216,7 +216,7 @@ def _uncollected(call: Callable[[Task, Advance], Result], task: Task, advance: A
 
 
 def serve(descriptor: int, parent: int, modules: Sequence[str]) -> None:
-    """What a process that was started does, over the socket ``descriptor``."""
+    """Do the work of a process that was started, over the socket ``descriptor``."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return  # the parent was gone before we asked

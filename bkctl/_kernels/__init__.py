@@ -12,7 +12,10 @@ from bkctl._kernels._api import Kernels
 
 
 def _chosen(wanted: str) -> Kernels:
-    """The twin to use. Raises ImportError when the compiled one is wanted and missing or out of date."""
+    """Return the twin to use.
+
+    Raises ImportError when the compiled one is wanted and missing or out of date.
+    """
     if wanted not in ("auto", "native", "python"):
         raise ImportError(f"BKCTL_KERNELS={wanted}: is neither auto nor native nor python")
     if wanted == "python":

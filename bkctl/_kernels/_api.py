@@ -1,4 +1,4 @@
-"""What a kernel is: the functions that both twins have.
+"""The kernel's interface: the functions that both twins have.
 
 Each takes a ``bytes`` buffer and positions relative to it, and keeps no reference to the buffer. A record is
 ``i32 size, body`` and a body starts ``i64 ledger, i64 entry`` (see ``codec.entry``). A *column* is ``bytes``
@@ -34,13 +34,13 @@ class Kernels(Protocol):
         """:meth:`walk_entries` with columns for lists."""
 
     def failing_crc32c(self, buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
-        """Indices of the records whose CRC-32C does not check; too short ones included."""
+        """Return the indices of the records whose CRC-32C does not check; too short ones included."""
 
     def failing_crc32(self, buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
-        """Indices of the records whose CRC-32 does not check; too short ones included."""
+        """Return the indices of the records whose CRC-32 does not check; too short ones included."""
 
     def failing_mac(self, buffer: bytes, starts: list[int], sizes: list[int], key: bytes) -> list[int]:
-        """Indices of the records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
+        """Return the indices of records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
 
     def columns_failing_crc32c(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
         """:meth:`failing_crc32c` of columns."""

@@ -26,7 +26,7 @@ IMPL = "python"
 def walk_entries(
     buffer: bytes, start: int, end: int, size_min: int, size_max: int
 ) -> tuple[list[int], list[int], list[int], list[int], int]:
-    """The chain of records as lists."""
+    """Return the chain of records as lists."""
     starts: list[int] = []
     sizes: list[int] = []
     ledgers: list[int] = []
@@ -56,7 +56,7 @@ def walk_entries(
 def walk_columns(
     buffer: bytes, start: int, end: int, size_min: int, size_max: int
 ) -> tuple[bytes, bytes, bytes, bytes, int]:
-    """The chain of records as columns."""
+    """Return the chain of records as columns."""
     starts, sizes, ledgers, entries, stop = walk_entries(buffer, start, end, size_min, size_max)
     return _column(starts), _column(sizes), _column(ledgers), _column(entries), stop
 
@@ -70,7 +70,7 @@ def _numbers(column: bytes) -> list[int]:
 
 
 def failing_crc32c(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
-    """Indices of the records whose CRC-32C does not check; too short ones included."""
+    """Return the indices of the records whose CRC-32C does not check; too short ones included."""
     from crc32c import crc32c  # its import costs 20 ms, which commands that digest nothing need not pay
 
     failing = []
@@ -91,7 +91,7 @@ def failing_crc32c(buffer: bytes, starts: list[int], sizes: list[int]) -> list[i
 
 
 def failing_crc32(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
-    """Indices of the records whose CRC-32 does not check; too short ones included."""
+    """Return the indices of the records whose CRC-32 does not check; too short ones included."""
     failing = []
     view = memoryview(buffer)
     unpack = _I64.unpack_from
@@ -111,7 +111,7 @@ def failing_crc32(buffer: bytes, starts: list[int], sizes: list[int]) -> list[in
 
 
 def failing_mac(buffer: bytes, starts: list[int], sizes: list[int], key: bytes) -> list[int]:
-    """Indices of the records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
+    """Return the indices of the records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
     failing = []
     view = memoryview(buffer)
     padded = key.ljust(_HMAC_BLOCK, b"\0")

@@ -89,7 +89,7 @@ class BookKeeper:
         metadata: MetadataSettings | None = None,
         choice: Callable[[MetadataStore], BookieChoice] | None = None,
     ) -> Self:
-        """A client of the cluster that a metadata URI names. Raises what opening the store raises."""
+        """Return a client of the cluster that a metadata URI names. Raises what opening the store raises."""
         store = await asyncio.to_thread(open_metadata_store, uri, metadata)
         return cls(store, settings, choice=None if choice is None else choice(store), owns_store=True)
 
@@ -107,7 +107,7 @@ class BookKeeper:
         ledger: int | None = None,
         write: WriteSettings | None = None,
     ) -> LedgerHandle:
-        """A new ledger, open for writing; no bookie is contacted yet.
+        """Return a new ledger, open for writing; no bookie is contacted yet.
 
         ``ledger`` None takes a new id. Raises UsageError for quorums that do not go together,
         NotEnoughBookiesError, LedgerExistsError for an id that is taken.
@@ -128,7 +128,7 @@ class BookKeeper:
         ledger: int | None = None,
         write: WriteSettings | None = None,
     ) -> LedgerHandleAdv:
-        """A new ledger whose writer chooses the ids of entries; otherwise as :meth:`create`."""
+        """Return a new ledger whose writer chooses the ids of entries; otherwise as :meth:`create`."""
         new = NewLedger(ensemble_size, write_quorum, ack_quorum, digest, password, custom_metadata)
         access, made = await self._create(new, ledger)
         machine = AdvWriteMachine(access, made.metadata, made.version, write)
@@ -203,7 +203,7 @@ class BookKeeper:
         password: bytes | None = None,
         digest: DigestType | None = None,
     ) -> tuple[StoredLedger, LacResult]:
-        """What every bookie of the last ensemble says, with or without fencing the ledger there.
+        """Return the answer of every bookie of the last ensemble, with or without fencing the ledger there.
 
         Waits for all of them, and goes on without those that do not answer; with ``wait_all`` False only
         until the answers cover the ledger. Raises NoSuchLedgerError, AccessDeniedError, and without
@@ -225,19 +225,19 @@ class BookKeeper:
         await self._driver.run(DeleteMachine(ledger, version))
 
     async def read_metadata(self, ledger: int) -> StoredLedger:
-        """A ledger's metadata. Raises NoSuchLedgerError."""
+        """Return a ledger's metadata. Raises NoSuchLedgerError."""
         return await self._driver.read_ledger(ledger, missing="the metadata store has no such ledger")
 
     async def run(self, machine: Machine) -> object:
-        """The value that a machine finishes with. Raises its error."""
+        """Return the value that a machine finishes with. Raises its error."""
         return await self._driver.run(machine)
 
     def slow_bookies(self) -> frozenset[str]:
-        """The bookies that keep this client waiting now."""
+        """Return the bookies that keep this client waiting now."""
         return self._driver.slow_bookies()
 
     async def in_thread(self, call: Callable[[], _Value]) -> _Value:
-        """What a blocking call of the store gives, made in one of the client's threads."""
+        """Return the result of a blocking call of the store, made in one of the client's threads."""
         return await self._driver.in_thread(call)
 
     # --- the end --------------------------------------------------------------------------------------------

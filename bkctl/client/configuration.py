@@ -29,7 +29,7 @@ SASL_USER, SASL_PASSWORD = "BKCTL_SASL_USER", "BKCTL_SASL_PASSWORD"
 def client_settings(
     values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None = None
 ) -> ClientSettings:
-    """The settings; files in ``tls`` come before those of the keys.
+    """Return the settings; files in ``tls`` come before those of the keys.
 
     Raises UsageError naming the key that cannot be used.
     """
@@ -58,7 +58,10 @@ def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings |
 def _given(
     values: GivenValues, name: str, standard: ClientSettings | NetSettings, setting: str, unit: int = 1
 ) -> int:
-    """The key in the units of the setting, of which one of the key's is so many; the standard without it."""
+    """Return the key in the units of the setting, of which one of the key's is so many.
+
+    The standard without it.
+    """
     if not values.is_given(name):
         return int(getattr(standard, setting))
     found = values.integer(name)
@@ -100,7 +103,7 @@ def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
 
 
 def _store(values: GivenValues, *names: str) -> str | None:
-    """The first of the files that is named. Raises UsageError when it is said to be none of PEM."""
+    """Return the first of the files that is named. Raises UsageError when it is said to be none of PEM."""
     for name in names:
         path = values.text(name)
         if path is None:

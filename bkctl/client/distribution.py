@@ -33,7 +33,7 @@ class Distribution:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> Distribution:
-        """A ledger's distribution."""
+        """Return a ledger's distribution."""
         return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
@@ -42,7 +42,10 @@ class Distribution:
         return self.write_quorum - self.ack_quorum + 1
 
     def write_set(self, entry: int) -> tuple[int, ...]:
-        """Indices that hold ``entry``, in the order in which they are read; Wq of them."""
+        """Return the indices of the bookies that hold ``entry``, in the order in which they are read.
+
+        Wq of them.
+        """
         size = self.ensemble_size
         first = entry % size
         return tuple([(first + w) % size for w in range(self.write_quorum)])
@@ -73,7 +76,7 @@ class Distribution:
 
 
 def segment_of(metadata: LedgerMetadata, entry: int) -> Segment:
-    """The segment that ``entry`` belongs to: the one with the greatest first entry not above it.
+    """Return the segment that ``entry`` belongs to: the one with the greatest first entry not above it.
 
     Raises UsageError for an entry before the first segment (a negative id).
     """

@@ -61,7 +61,10 @@ class BookieChoice(Protocol):
     """Where bookies for an ensemble come from. Called in a thread; may ask the metadata store."""
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
-        """What the instruction asks for. Raises a BkctlError when the bookies that are up are not known."""
+        """Return the bookies that the instruction asks for.
+
+        Raises a BkctlError when the bookies that are up are not known.
+        """
 
 
 class Driver:
@@ -89,7 +92,7 @@ class Driver:
         self._running: set[RunningMachine] = set()
 
     async def run(self, machine: Machine, on_notify: OnNotify | None = None) -> object:
-        """The value a machine finishes with. Raises its error. A cancelled call drops the machine."""
+        """Return the value a machine finishes with. Raises its error. A cancelled call drops the machine."""
         running = self.start(machine, on_notify)
         try:
             return await running.finished
@@ -105,18 +108,24 @@ class Driver:
         return running
 
     async def in_thread(self, call: Callable[[], _Value]) -> _Value:
-        """What a blocking call of the metadata store gives."""
+        """Return the result of a blocking call of the metadata store."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
     async def read_ledger(self, ledger: int, *, missing: str) -> StoredLedger:
-        """A ledger's metadata. Raises NoSuchLedgerError, which says ``missing``, and the store's errors."""
+        """Return a ledger's metadata.
+
+        Raises NoSuchLedgerError, which says ``missing``, and the store's errors.
+        """
         found = await self.in_thread(partial(find_ledger, self.ledgers, ledger))
         if found is None:
             raise NoSuchLedgerError(missing, ledger=ledger)
         return found
 
     def blocking_event(self, instruction: _Blocking) -> Event:
-        """What an instruction of the metadata store gives; runs in a thread. Raises the store's errors."""
+        """Return the event of an instruction of the metadata store; runs in a thread.
+
+        Raises the store's errors.
+        """
         ledgers, token = self.ledgers, instruction.token
         match instruction:
             case ReadMetadata(_, ledger):

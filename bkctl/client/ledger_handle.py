@@ -198,7 +198,10 @@ class ReadOnlyLedgerHandle(_Ledger):
                 yield entry
 
     async def _wait_for(self, entry: int) -> LedgerEntry | None:
-        """The entry when a long poll brings it; None when there is nothing, or the LAC alone has moved."""
+        """Return the entry when a long poll brings it.
+
+        None when there is nothing, or the LAC alone has moved.
+        """
         if self._driver.pool.settings.wire is not Wire.V3:
             await asyncio.sleep(_TAIL_PAUSE_S)
             await self.try_read_last_add_confirmed()
@@ -365,7 +368,7 @@ class WriterHandle(_Ledger):
             future.set_result(note.value)
 
     def _ended(self, finished: asyncio.Future[object]) -> None:
-        """The machine is at its end: nothing that is still pending will be told about."""
+        """End the machine: nothing that is still pending will be reported."""
         self._room.set()
         cause = None if finished.cancelled() else finished.exception()
         error = HandleClosedError("the handle was closed before this was acknowledged", ledger=self.ledger)

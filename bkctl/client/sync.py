@@ -59,7 +59,7 @@ class _LoopThread:
         return self._thread.is_alive()
 
     def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
-        """The outcome of a coroutine. Raises UsageError after :meth:`close`."""
+        """Return the outcome of a coroutine. Raises UsageError after :meth:`close`."""
         if not self._thread.is_alive():
             work.close()
             raise UsageError("the client is closed")
@@ -71,7 +71,7 @@ class _LoopThread:
             raise
 
     def run(self, make: Callable[[], Coroutine[Any, Any, _Value]]) -> _Value:
-        """The outcome of a coroutine that the loop's thread makes, and that goes on after an interrupt here.
+        """Return the outcome of a coroutine that the loop's thread makes; it goes on after an interrupt here.
 
         An interrupt comes to the calling thread alone: no coroutine is made and then never started.
         """
@@ -179,7 +179,7 @@ class LedgerWriter(_Writer[LedgerHandle]):
         return self.append_batches(_batches(entries))
 
     def append_batches(self, batches: Iterable[list[bytes]]) -> int:
-        """The same; each batch is sent before the next one is asked for."""
+        """Append all batches; each one is sent before the next one is asked for."""
         count = 0
         for batch in batches:
             self._thread.call(self._submit(batch))
@@ -244,7 +244,7 @@ def _creates(
     create: Callable[Concatenate[BookKeeper, _Arguments], Coroutine[Any, Any, _Handle]],
     writer: Callable[[_LoopThread, _Handle], _SyncWriter],
 ) -> Callable[Concatenate[BookKeeperSync, _Arguments], _SyncWriter]:
-    """A method of :class:`BookKeeper` for :class:`BookKeeperSync`: its arguments, its handle in a writer."""
+    """Return a method of :class:`BookKeeper` as one of :class:`BookKeeperSync`, its handle in a writer."""
 
     @wraps(create)
     def method(client: BookKeeperSync, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _SyncWriter:
@@ -315,15 +315,15 @@ class BookKeeperSync:
         self._thread.call(self.client.delete(ledger, version=version))
 
     def read_metadata(self, ledger: int) -> StoredLedger:
-        """A ledger's metadata. Raises NoSuchLedgerError."""
+        """Return a ledger's metadata. Raises NoSuchLedgerError."""
         return self._thread.call(self.client.read_metadata(ledger))
 
     def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
-        """The outcome of a coroutine of :attr:`client`."""
+        """Return the outcome of a coroutine of :attr:`client`."""
         return self._thread.call(work)
 
     def flatten(self, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
-        """The items of an asynchronous iterator of batches, of :attr:`client`."""
+        """Iterate over the items of an asynchronous iterator of batches, of :attr:`client`."""
         return _flattened(self._thread, batches)
 
     def close(self) -> None:
@@ -377,7 +377,7 @@ class _Steps(Generic[_Item]):
         self._running: asyncio.Task[Any] | None = None
 
     async def following(self) -> list[_Item] | None:
-        """The next batch, None at the end."""
+        """Return the next batch, None at the end."""
         self._running = asyncio.current_task()
         try:
             return await anext(self._batches)

@@ -47,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BookieServiceInfo:
-    """What a bookie tells of itself; ``properties`` are (name, value) pairs."""
+    """The description that a bookie registers of itself; ``properties`` are (name, value) pairs."""
 
     endpoints: tuple[Endpoint, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
@@ -59,7 +59,7 @@ class BookieServiceInfo:
 
 
 def encode_bookie_service_info(info: BookieServiceInfo) -> bytes:
-    """The bytes to register. Raises UsageError when a text is no Unicode or a port no i32."""
+    """Return the bytes to register. Raises UsageError when a text is no Unicode or a port no i32."""
     from bkctl.codec.proto.bookkeeper_pb2 import BookieServiceInfoFormat
 
     message = BookieServiceInfoFormat()
@@ -81,7 +81,7 @@ def encode_bookie_service_info(info: BookieServiceInfo) -> bytes:
 
 
 def decode_bookie_service_info(data: bytes) -> BookieServiceInfo:
-    """What a bookie registered; empty data gives no endpoints. Raises CorruptionError."""
+    """Return what a bookie registered; empty data gives no endpoints. Raises CorruptionError."""
     if len(data) > SERVICE_INFO_BYTES_MAX:
         raise CorruptionError(
             "bookie service info",

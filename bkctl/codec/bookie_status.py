@@ -57,7 +57,7 @@ class BookieStatus:
 
 
 def decode_bookie_status(data: bytes) -> BookieStatus:
-    """The status in the first line. Raises CorruptionError where Java would skip the file."""
+    """Return the status in the first line. Raises CorruptionError where Java would skip the file."""
     try:
         text = data[:STATUS_BYTES_MAX].decode("ascii")
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ def decode_bookie_status(data: bytes) -> BookieStatus:
 
 
 def encode_bookie_status(status: BookieStatus) -> bytes:
-    """The file's bytes, with four fields. Raises UsageError when the time does not fit an i64."""
+    """Return the file's bytes, with four fields. Raises UsageError when the time does not fit an i64."""
     if not -_I64_LIMIT <= status.updated_ms < _I64_LIMIT:
         raise UsageError(f"time {status.updated_ms} is out of range")
     manual = "true" if status.manual else "false"

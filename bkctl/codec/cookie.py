@@ -114,7 +114,7 @@ def split_dirs(stored: str) -> tuple[str, ...]:
 
 
 def join_dirs(paths: Sequence[str]) -> str:
-    """The stored form ``2<TAB>/a<TAB>/b``. Raises UsageError when a path holds a TAB."""
+    """Return the stored form ``2<TAB>/a<TAB>/b``. Raises UsageError when a path holds a TAB."""
     for path in paths:
         if "\t" in path:
             raise UsageError(f"directory {path!r} holds a TAB")
@@ -122,7 +122,7 @@ def join_dirs(paths: Sequence[str]) -> str:
 
 
 def decode_cookie(data: bytes) -> Cookie:
-    """The cookie in a VERSION file or znode. Raises CorruptionError when it does not parse."""
+    """Return the cookie in a VERSION file or znode. Raises CorruptionError when it does not parse."""
     if len(data) > COOKIE_BYTES_MAX:
         raise CorruptionError(
             "cookie",
@@ -141,7 +141,7 @@ def decode_cookie(data: bytes) -> Cookie:
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
-    """The bytes that Java writes for these fields, always in layout 5.
+    """Return the bytes that Java writes for these fields, always in layout 5.
 
     Raises UsageError for a cookie without fields, or when a field is no Unicode text.
     """

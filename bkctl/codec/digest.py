@@ -37,12 +37,12 @@ DIGEST_BYTES = {
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20-byte key that bookies keep for a ledger: SHA1("ledger" + password)."""
+    """Return the 20-byte key that bookies keep for a ledger: SHA1("ledger" + password)."""
     return sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 
 def mac_key(password: bytes) -> bytes:
-    """The 20-byte key of the MAC digest: SHA1("mac" + password)."""
+    """Return the 20-byte key of the MAC digest: SHA1("mac" + password)."""
     return sha1(b"mac" + password, usedforsecurity=False).digest()
 
 
@@ -55,7 +55,7 @@ class Digester:
 
     @classmethod
     def of(cls, digest_type: DigestType, password: bytes = b"") -> Digester:
-        """The digester of a ledger with this type and password."""
+        """Return the digester of a ledger with this type and password."""
         return cls(digest_type, mac_key(password) if digest_type is DigestType.MAC else b"")
 
     @property
@@ -64,7 +64,7 @@ class Digester:
         return DIGEST_BYTES[self.type]
 
     def compute(self, header: bytes, data: bytes) -> bytes:
-        """The digest bytes of ``header`` followed by ``data``."""
+        """Return the digest bytes of ``header`` followed by ``data``."""
         if self.type is DigestType.CRC32C:
             from crc32c import crc32c  # as in the kernels: only those who digest pay for its import
 
@@ -83,7 +83,7 @@ class Digester:
         return body[header_bytes:data] == self.compute(body[:header_bytes], body[data:])
 
     def failing(self, buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
-        """Indices of the records at ``starts`` (positions of size words) that do not check.
+        """Return the indices of the records at ``starts`` (positions of size words) that do not check.
 
         A DUMMY digest checks nothing, so nothing fails except what is too short to hold a header.
         """

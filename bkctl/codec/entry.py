@@ -56,7 +56,7 @@ class EntryHeader:
 
 
 def decode_header(body: bytes) -> EntryHeader:
-    """The header of an entry's body. Raises CorruptionError when there are fewer than 32 bytes."""
+    """Return the header of an entry's body. Raises CorruptionError when there are fewer than 32 bytes."""
     if len(body) < HEADER_BYTES:
         raise CorruptionError(
             "entry header", expected=f"{HEADER_BYTES} bytes", found=f"{len(body)} bytes", offset=len(body)
@@ -65,13 +65,13 @@ def decode_header(body: bytes) -> EntryHeader:
 
 
 def encode(header: EntryHeader, payload: bytes, digester: Digester) -> bytes:
-    """The body of an entry: header, digest, payload."""
+    """Return the body of an entry: header, digest, payload."""
     head = HEADER.pack(header.ledger, header.entry, header.lac, header.length)
     return head + digester.compute(head, payload) + payload
 
 
 def payload(body: bytes, digest_type: DigestType) -> bytes:
-    """The client's bytes in an entry's body. Raises CorruptionError when the digest does not fit."""
+    """Return the client's bytes in an entry's body. Raises CorruptionError when the digest does not fit."""
     start = HEADER_BYTES + DIGEST_BYTES[digest_type]
     if len(body) < start:
         raise CorruptionError(
@@ -111,7 +111,7 @@ class EntryBatch:
         return self.base + self.starts[index]
 
     def body(self, index: int) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         start = self.starts[index] + 4
         return self.buffer[start : start + self.sizes[index]]
 
@@ -123,7 +123,7 @@ class EntryBatch:
             yield unpack(buffer, start + 20) if size >= HEADER_BYTES else (None, None)
 
     def select(self, indices: list[int]) -> EntryBatch:
-        """The records at ``indices`` over the same buffer."""
+        """Return the records at ``indices`` over the same buffer."""
         return EntryBatch(
             self.buffer,
             self.base,
@@ -134,7 +134,7 @@ class EntryBatch:
         )
 
     def split(self, count: int) -> tuple[EntryBatch, EntryBatch]:
-        """The first ``count`` records, and the others."""
+        """Return the first ``count`` records, and the others."""
         return self._slice(0, count), self._slice(count, len(self.starts))
 
     def split_last(self) -> tuple[EntryBatch, EntryBatch]:

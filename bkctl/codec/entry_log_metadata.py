@@ -45,12 +45,12 @@ class EntryLogMetadata:
 
 
 def encode_log_key(log_id: int) -> bytes:
-    """The 8 bytes of a key."""
+    """Return the 8 bytes of a key."""
     return _KEY.pack(log_id)
 
 
 def decode_log_key(key: bytes) -> int:
-    """The log id. Raises CorruptionError unless there are 8 bytes of an id >= 0."""
+    """Return the log id. Raises CorruptionError unless there are 8 bytes of an id >= 0."""
     if len(key) != KEY_BYTES:
         raise CorruptionError("metadata-cache key", expected=f"{KEY_BYTES} bytes", found=f"{len(key)} bytes")
     log_id: int = _KEY.unpack(key)[0]
@@ -60,7 +60,7 @@ def decode_log_key(key: bytes) -> int:
 
 
 def decode_entry_log_metadata(value: bytes) -> EntryLogMetadata:
-    """The row's value. Raises CorruptionError when the format or the length is not as it should be."""
+    """Return the row's value. Raises CorruptionError when the format or the length is not as it should be."""
     if len(value) < _HEAD.size:
         raise CorruptionError(
             "entry log metadata",
@@ -82,7 +82,7 @@ def decode_entry_log_metadata(value: bytes) -> EntryLogMetadata:
 
 
 def encode_entry_log_metadata(metadata: EntryLogMetadata) -> bytes:
-    """The row's value."""
+    """Return the row's value."""
     head = _HEAD.pack(
         FORMAT, metadata.log_id, metadata.total_bytes, metadata.remaining_bytes, len(metadata.ledgers)
     )

@@ -82,7 +82,7 @@ class EntryLogHeader:
 
 
 def decode_header(data: bytes) -> EntryLogHeader:
-    """The header in the first bytes of a log; give 1036 bytes or more to recognise the DirectIO layout.
+    """Return the header in the first bytes of a log; 1036 bytes are enough to recognise the DirectIO layout.
 
     Raises CorruptionError when the magic or the version is wrong or fewer than 1024 bytes are there.
     """
@@ -116,7 +116,7 @@ def encode_header(header: EntryLogHeader) -> bytes:
 
 
 def encode_map_update(header: EntryLogHeader) -> tuple[int, bytes]:
-    """What is written last when a log is rolled: the file offset, and map offset and count for it."""
+    """Return the last bytes of a log that is rolled: a file offset, and the map offset and count for it."""
     return 8, struct.pack(">qi", header.map_offset, header.ledgers)
 
 
@@ -160,7 +160,7 @@ def decode_map_batch(record: bytes, offset: int = 0) -> list[tuple[int, int]]:
 
 
 def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> LedgerTotals:
-    """The ledgers map in ``data``, which starts at the header's map offset; ledger -> bytes.
+    """Return the ledgers map in ``data``, which starts at the header's map offset; ledger -> bytes.
 
     Batches follow each other until a size <= 0, filler of the DirectIO logger or the end. Raises
     CorruptionError with offsets from ``base`` when a batch is wrong or the ledgers are not as many as the
@@ -186,7 +186,7 @@ def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> LedgerTota
 
 
 def encode_map(totals: Mapping[int, int]) -> bytes:
-    """The batches of a ledgers map, in the order of ``totals``."""
+    """Return the batches of a ledgers map, in the order of ``totals``."""
     pairs = list(totals.items())
     parts = []
     for first in range(0, len(pairs), MAP_BATCH_LEDGERS_MAX):
@@ -197,7 +197,7 @@ def encode_map(totals: Mapping[int, int]) -> bytes:
 
 
 def direct_filler(position: int) -> bytes:
-    """The 0xF0 bytes that the DirectIO logger puts at ``position`` to reach a multiple of 4096."""
+    """Return the 0xF0 bytes that the DirectIO logger puts at ``position`` to reach a multiple of 4096."""
     return bytes([DIRECT_FILLER]) * (-position % DIRECT_ALIGNMENT)
 
 
@@ -207,7 +207,7 @@ def log_name(log_id: int) -> str:
 
 
 def parse_log_name(name: str) -> int | None:
-    """The id in ``<hex>.log``, or None when ``name`` is not a log's."""
+    """Return the id in ``<hex>.log``, or None when ``name`` is not a log's."""
     stem, dot, suffix = name.partition(".")
     if not dot or suffix != "log" or not stem or not set(stem) <= set("0123456789abcdef"):
         return None
@@ -220,7 +220,7 @@ def compacting_name(log_id: int) -> str:
 
 
 def parse_compacting_name(name: str) -> int | None:
-    """The id in ``<hex>.log.compacting``, or None when ``name`` is none."""
+    """Return the id in ``<hex>.log.compacting``, or None when ``name`` is none."""
     found = _COMPACTING.fullmatch(name)
     return None if found is None else int(found[1], 16)
 

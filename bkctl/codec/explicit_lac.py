@@ -37,7 +37,7 @@ class ExplicitLac:
 
 
 def decode_explicit_lac(blob: bytes) -> ExplicitLac:
-    """The parts of a blob. Raises CorruptionError when there are fewer than 16 bytes."""
+    """Return the parts of a blob. Raises CorruptionError when there are fewer than 16 bytes."""
     if len(blob) < BYTES_MIN:
         raise CorruptionError(
             "explicit LAC", offset=len(blob), expected=f"{BYTES_MIN} bytes", found=f"{len(blob)} bytes"
@@ -47,5 +47,5 @@ def decode_explicit_lac(blob: bytes) -> ExplicitLac:
 
 
 def encode_explicit_lac(value: ExplicitLac) -> bytes:
-    """The blob."""
+    """Return the blob."""
     return _IDS.pack(value.ledger, value.lac) + value.digest

@@ -80,14 +80,17 @@ class SlotColumns:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileName:
-    """What a path says; ``relocating`` is a copy in progress."""
+    """The facts in a path; ``relocating`` is a copy in progress."""
 
     ledger: int
     relocating: bool = False
 
 
 def decode_header(data: bytes) -> FileInfoHeader:
-    """The header in the first 1024 bytes of a file. Raises CorruptionError; the file is then unusable."""
+    """Return the header in the first 1024 bytes of a file.
+
+    Raises CorruptionError; the file is then unusable.
+    """
     if data[:4] != MAGIC:
         raise CorruptionError("idx header", expected=MAGIC.hex(), found=data[:4].hex() or "nothing")
     if len(data) < HEADER_BYTES:
@@ -144,12 +147,12 @@ def encode_header(header: FileInfoHeader) -> bytes:
 
 
 def slot_offset(entry: int) -> int:
-    """Where in the file the slot of an entry stands."""
+    """Return the offset of an entry's slot in the file."""
     return HEADER_BYTES + SLOT_BYTES * entry
 
 
 def decode_slot(data: bytes) -> int:
-    """The packed location in 8 bytes. Raises CorruptionError when there are not 8."""
+    """Return the packed location in 8 bytes. Raises CorruptionError when there are not 8."""
     if len(data) != SLOT_BYTES:
         raise CorruptionError("idx slot", expected=f"{SLOT_BYTES} bytes", found=f"{len(data)} bytes")
     location: int = _I64.unpack(data)[0]
@@ -157,7 +160,7 @@ def decode_slot(data: bytes) -> int:
 
 
 def decode_slots(data: bytes, first_entry: int = 0) -> SlotColumns:
-    """The slots in use of a run of slots that starts with ``first_entry``'s.
+    """Return the slots in use of a run of slots that starts with ``first_entry``'s.
 
     Locations are not judged. Raises CorruptionError when the length is no multiple of 8.
     """
@@ -205,7 +208,7 @@ def index_path(ledger: int) -> str:
 
 
 def parse_index_path(path: str) -> IndexFileName:
-    """What the last three parts of a path say.
+    """Return what the last three parts of a path say.
 
     Raises CorruptionError when they are not those that the ledger's id makes, because no reader would find
     the file there.

@@ -54,7 +54,7 @@ _KEY = struct.Struct(">qq")
 
 
 class RecordKind(enum.Enum):
-    """What a journal record is; the value is the ``kind`` in JSON."""
+    """The kind of a journal record; the value is the ``kind`` in JSON."""
 
     ENTRY = "entry"
     MASTER_KEY = "master_key"
@@ -83,7 +83,7 @@ KIND_SINCE = {
 
 
 def kind_of(entry: int) -> RecordKind:
-    """The kind that an entry id stands for."""
+    """Return the kind that an entry id stands for."""
     return RecordKind.ENTRY if entry >= 0 else _KINDS.get(entry, RecordKind.UNKNOWN)
 
 
@@ -102,7 +102,7 @@ class JournalHeader:
 
 
 def decode_header(data: bytes) -> JournalHeader:
-    """The header in a journal's first bytes. Without the magic the file is version 1.
+    """Return the header in a journal's first bytes. Without the magic the file is version 1.
 
     Raises CorruptionError on an unknown version and on a file that ends inside its header.
     """
@@ -131,7 +131,7 @@ def decode_header(data: bytes) -> JournalHeader:
 
 
 def encode_header(version: int) -> bytes:
-    """The header of a new journal; empty for version 1."""
+    """Return the header of a new journal; empty for version 1."""
     if not VERSION_MIN <= version <= VERSION_MAX:
         raise ValueError(f"journal version {version}")
     if version == 1:
@@ -159,12 +159,12 @@ class JournalRecord:
 
     @property
     def blob(self) -> bytes:
-        """What a master-key record (the key) or an explicit-LAC record (the LAC's bytes) carries."""
+        """The content of a master-key record (the key) or of an explicit-LAC record (the LAC's bytes)."""
         return self.body[20:]
 
 
 def decode_record(data: bytes, version: int, position: int = 0, *, size_max: int) -> JournalRecord:
-    """The record whose length word stands at ``position``.
+    """Return the record whose length word stands at ``position``.
 
     Raises CorruptionError, its offset counted in ``data``: a length that is zero, negative or above
     ``size_max``, padding before version 5, a record that is not whole, a special record whose inner
@@ -196,7 +196,7 @@ def decode_record(data: bytes, version: int, position: int = 0, *, size_max: int
 
 
 def _decode_padding(data: bytes, position: int) -> JournalRecord:
-    """A padding record, the mark of which was seen."""
+    """Return a padding record, the mark of which was seen."""
     if len(data) - position < 8:
         raise CorruptionError(
             "journal padding", offset=position, expected="8 bytes", found=f"{len(data) - position} bytes"
@@ -217,7 +217,7 @@ def _decode_padding(data: bytes, position: int) -> JournalRecord:
 
 
 def _check_special(kind: RecordKind, body: bytes, position: int) -> None:
-    """The inner lengths of master-key, fence and explicit-LAC records."""
+    """Check the inner lengths of master-key, fence and explicit-LAC records."""
     if kind is RecordKind.FENCE and len(body) != RECORD_BYTES_MIN:
         raise CorruptionError(
             "journal fence record", offset=position, expected="length 16", found=f"length {len(body)}"
@@ -234,24 +234,24 @@ def _check_special(kind: RecordKind, body: bytes, position: int) -> None:
 
 
 def encode_record(record: JournalRecord) -> bytes:
-    """The bytes of a record in a file."""
+    """Return the bytes of a record in a file."""
     if record.kind is RecordKind.PADDING:
         return _PADDING.pack(PADDING_MARK, record.size) + record.body
     return _I32.pack(record.size) + record.body
 
 
 def master_key_record(ledger: int, key: bytes) -> JournalRecord:
-    """The record that makes a ledger known before its first data."""
+    """Return the record that makes a ledger known before its first data."""
     return _special(RecordKind.MASTER_KEY, ledger, _I32.pack(len(key)) + key)
 
 
 def fence_record(ledger: int) -> JournalRecord:
-    """The record that fences a ledger."""
+    """Return the record that fences a ledger."""
     return _special(RecordKind.FENCE, ledger, b"")
 
 
 def explicit_lac_record(ledger: int, blob: bytes) -> JournalRecord:
-    """The record that keeps an explicit LAC."""
+    """Return the record that keeps an explicit LAC."""
     return _special(RecordKind.EXPLICIT_LAC, ledger, _I32.pack(len(blob)) + blob)
 
 
@@ -262,7 +262,7 @@ def _special(kind: RecordKind, ledger: int, rest: bytes) -> JournalRecord:
 
 
 def padding_record(position: int, alignment: int) -> JournalRecord | None:
-    """What brings ``position`` to a multiple of ``alignment`` (>= 16), or None when it is there already.
+    """Return the padding up to a multiple of ``alignment`` (>= 16); None where ``position`` is one.
 
     With fewer than 8 bytes left in the block the padding runs to the end of the next one.
     """
@@ -279,7 +279,7 @@ def journal_name(journal_id: int) -> str:
 
 
 def parse_journal_name(name: str) -> int | None:
-    """The id in ``<hex>.txn``, or None when ``name`` is not a journal's."""
+    """Return the id in ``<hex>.txn``, or None when ``name`` is not a journal's."""
     stem, dot, suffix = name.partition(".")
     if not dot or suffix != "txn" or not stem or not set(stem) <= set("0123456789abcdef"):
         return None

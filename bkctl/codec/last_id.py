@@ -33,7 +33,7 @@ _FIRST_LINE = re.compile(rb"\+?([0-9a-fA-F]+)(?:[\r\n]|\Z)")
 
 
 def decode_last_id(data: bytes) -> int:
-    """The entry-log id, an i32 >= 0.
+    """Return the entry-log id, an i32 >= 0.
 
     Raises CorruptionError when the first line is not a hexadecimal number of that range.
     """
@@ -47,7 +47,7 @@ def decode_last_id(data: bytes) -> int:
 
 
 def encode_last_id(log_id: int) -> bytes:
-    """The file's bytes. Raises UsageError when the id is no i32 >= 0."""
+    """Return the file's bytes. Raises UsageError when the id is no i32 >= 0."""
     if not 0 <= log_id <= LOG_ID_MAX:
         raise UsageError(f"entry-log id {log_id} is out of range")
     return b"%x\n" % log_id

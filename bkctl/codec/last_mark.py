@@ -49,7 +49,7 @@ def last_mark_name(journal: int, journals: int) -> str:
 
 
 def decode_last_mark(data: bytes) -> LastMark:
-    """The mark in the first 16 bytes; what follows them is not looked at.
+    """Return the mark in the first 16 bytes; what follows them is not looked at.
 
     Raises CorruptionError when there are fewer bytes, or when a number is negative.
     """

@@ -59,7 +59,7 @@ class LayoutText:
 
     @property
     def layout(self) -> LedgerLayout:
-        """Where ledgers stand under this layout. Raises RefusedError for a manager that is not ours."""
+        """Return the layout of the paths. Raises RefusedError for a manager that is not ours."""
         known = (
             _FORMAT_1_TYPES.get(self.factory)
             if self.format_version == 1
@@ -79,17 +79,17 @@ class LayoutText:
 
 
 def layout_text(layout: LedgerLayout) -> LayoutText:
-    """What Java stores for a ledger layout."""
+    """Return the text that Java stores for a ledger layout."""
     return LayoutText(LAYOUT_FORMAT, _PACKAGE + _CLASSES[layout])
 
 
 def encode_layout(text: LayoutText) -> bytes:
-    """The bytes of the znode."""
+    """Return the bytes of the znode."""
     return f"{text.format_version}\n{text.factory}:{text.manager_version}".encode()
 
 
 def decode_layout(data: bytes) -> LayoutText:
-    """The fields of a LAYOUT znode. Raises CorruptionError when it is no layout of format 1 or 2."""
+    """Return the fields of a LAYOUT znode. Raises CorruptionError when it is no layout of format 1 or 2."""
     if len(data) > LAYOUT_BYTES_MAX:
         raise CorruptionError("LAYOUT", offset=LAYOUT_BYTES_MAX, expected=f"at most {LAYOUT_BYTES_MAX} bytes")
     try:

@@ -52,7 +52,7 @@ _VARINT_BYTES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """What a bookie keeps of a ledger besides its entries.
+    """The row that a bookie keeps of a ledger besides its entries.
 
     ``explicit_lac`` is the client's blob, opaque; ``limbo`` None means that the row does not have the field.
     ``unknown`` holds fields of later versions. ``original`` is the row as read when it was not in canonical
@@ -69,7 +69,7 @@ class LedgerData:
 
 
 def encode_ledger_key(ledger: int) -> bytes:
-    """The 8 bytes of a key."""
+    """Return the 8 bytes of a key."""
     return _I64.pack(ledger)
 
 
@@ -92,12 +92,12 @@ def decode_ledger_key(key: bytes) -> tuple[int, int]:
 
 
 def encode_flags(flags: int) -> bytes:
-    """The value of the row of flags."""
+    """Return the value of the row of flags."""
     return _I64.pack(flags)
 
 
 def decode_flags(value: bytes) -> int:
-    """The flags. Raises CorruptionError unless there are 8 bytes and no bits but the known one."""
+    """Return the flags. Raises CorruptionError unless there are 8 bytes and no bits but the known one."""
     if len(value) != _I64.size:
         raise CorruptionError("storage flags", expected="8 bytes", found=f"{len(value)} bytes")
     flags: int = _I64.unpack(value)[0]
@@ -107,14 +107,14 @@ def decode_flags(value: bytes) -> int:
 
 
 def encode_ledger_data(data: LedgerData) -> bytes:
-    """The row's value: as read when nothing was changed since, canonical otherwise."""
+    """Return the row's value: as read when nothing was changed since, canonical otherwise."""
     if data.original is not None and _decode(data.original) == data:
         return data.original
     return _encode(data)
 
 
 def decode_ledger_data(value: bytes) -> LedgerData:
-    """The row's value. Raises CorruptionError when it is not protobuf or lacks a required field."""
+    """Return the row's value. Raises CorruptionError when it is not protobuf or lacks a required field."""
     data = _decode(value)
     return data if _encode(data) == value else dataclasses.replace(data, original=bytes(value))
 

@@ -45,7 +45,7 @@ _VERSION = re.compile(rb"([+-]?[0-9]{1,10})\n")
 
 
 def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
-    """The metadata in a ledger's znode. Raises CorruptionError when it is not of format 1, 2 or 3."""
+    """Return the metadata in a ledger's znode. Raises CorruptionError when it is not of format 1, 2 or 3."""
     if len(data) > METADATA_BYTES_MAX:
         raise CorruptionError(
             "ledger metadata",
@@ -73,7 +73,7 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    """The bytes that Java writes for these values, in the format ``metadata_version`` names.
+    """Return the bytes that Java writes for these values, in the format ``metadata_version`` names.
 
     Raises UsageError for another format, and for values that the format cannot hold.
     """

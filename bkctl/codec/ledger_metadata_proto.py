@@ -85,7 +85,10 @@ def encode_binary(metadata: LedgerMetadata) -> bytes:
 
 
 def from_message(message: LedgerMetadataFormat, *, version: int, base: int) -> LedgerMetadata:
-    """The values of a parsed message. Raises CorruptionError, at ``base``, when one is missing or bad."""
+    """Return the values of a parsed message.
+
+    Raises CorruptionError, at ``base``, when one is missing or bad.
+    """
     _check_required(message, base)
     closed = message.state == LedgerMetadataFormat.CLOSED
     if closed and not message.HasField("lastEntryId"):
@@ -115,7 +118,7 @@ def from_message(message: LedgerMetadataFormat, *, version: int, base: int) -> L
 
 
 def to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
-    """The message of a ledger, without the unknown fields at its top.
+    """Return the message of a ledger, without the unknown fields at its top.
 
     Raises UsageError when a number does not fit its field, or a string is no Unicode text.
     """
@@ -171,14 +174,14 @@ def _segment(segment: LedgerMetadataFormat.Segment, base: int) -> Segment:
 
 
 def _text(value: str | bytes, base: int) -> str:
-    """A string field; protobuf's C runtime hands out the bytes of one that is not UTF-8."""
+    """Return a string field; protobuf's C runtime hands out the bytes of one that is not UTF-8."""
     if isinstance(value, bytes):
         raise CorruptionError("ledger metadata", offset=base, expected="UTF-8 strings", found="other bytes")
     return value
 
 
 def _unknown_fields(message: Message) -> bytes:
-    """The fields that the message's descriptor does not name, as they were stored."""
+    """Return the fields that the message's descriptor does not name, as they were stored."""
     rest = type(message)()
     rest.CopyFrom(message)
     for descriptor, _ in message.ListFields():
@@ -187,7 +190,7 @@ def _unknown_fields(message: Message) -> bytes:
 
 
 def _read_varint(data: bytes, base: int) -> tuple[int, int]:
-    """An unsigned varint at the front, and its size in bytes."""
+    """Return an unsigned varint at the front, and its size in bytes."""
     value = 0
     for position, byte in enumerate(data[:_VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * position)

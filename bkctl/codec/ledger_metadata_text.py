@@ -135,7 +135,7 @@ def encode_text(metadata: LedgerMetadata) -> bytes:
 
 
 def _split_lines(body: bytes, base: int) -> list[tuple[str, int]]:
-    """The lines with their offsets in the stored bytes; a last empty one is none."""
+    """Return the lines with their offsets in the stored bytes; a last empty one is none."""
     lines: list[tuple[str, int]] = []
     position = 0
     while position < len(body):

@@ -1,4 +1,4 @@
-"""What ledger metadata says, whichever of its three formats it is stored in.
+"""The values of ledger metadata, whichever of its three formats it is stored in.
 
 The values have no bytes of their own: ``codec.ledger_metadata`` holds the layout, and
 ``codec.ledger_metadata_text`` and ``codec.ledger_metadata_proto`` its parts. Meaning of the fields as in

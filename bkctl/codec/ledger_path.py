@@ -1,4 +1,4 @@
-"""Where a ledger stands in the metadata store: ledger id <-> path below the ledgers root.
+"""The path of a ledger in the metadata store: ledger id <-> path below the ledgers root.
 
 With s10 the id as ten decimal digits and s19 as nineteen:
 
@@ -54,7 +54,7 @@ class LedgerLayout(enum.Enum):
 
 
 def ledger_path(ledger: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
-    """The path below the root, with a leading slash.
+    """Return the path below the root, with a leading slash.
 
     Raises UsageError for an id that is no i64 >= 0, or that the layout cannot hold.
     """
@@ -74,7 +74,7 @@ def ledger_path(ledger: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -
 
 
 def ledger_id(path: str) -> int:
-    """The id of a path below the root (``/00/0000/L0002``), in any layout.
+    """Return the id of a path below the root (``/00/0000/L0002``), in any layout.
 
     Raises CorruptionError when it is no ledger's path.
     """

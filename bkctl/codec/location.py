@@ -40,7 +40,7 @@ _SWAP = sys.byteorder == "little"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an entry's body starts: byte ``offset`` of entry log ``log_id``."""
+    """The place of an entry's body: byte ``offset`` of entry log ``log_id``."""
 
     log_id: int
     offset: int
@@ -63,7 +63,7 @@ class LocationColumns:
 
 
 def pack_location(log_id: int, offset: int) -> int:
-    """The i64 of a location. Raises ValueError outside i32 >= 0 and u32."""
+    """Return the i64 of a location. Raises ValueError outside i32 >= 0 and u32."""
     if not 0 <= log_id <= LOG_ID_MAX or not 0 <= offset <= OFFSET_MAX:
         raise ValueError(f"log id {log_id}, offset {offset}: not a location")
     return log_id << 32 | offset
@@ -79,7 +79,7 @@ def unpack_location(location: int) -> Location | None:
 
 
 def encode_key(ledger: int, entry: int) -> bytes:
-    """The 16 bytes of a key."""
+    """Return the 16 bytes of a key."""
     return _KEY.pack(ledger, entry)
 
 
@@ -94,12 +94,12 @@ def decode_key(key: bytes) -> tuple[int, int]:
 
 
 def encode_value(location: Location | None) -> bytes:
-    """The 8 bytes of a value; None is absent."""
+    """Return the 8 bytes of a value; None is absent."""
     return _I64.pack(ABSENT if location is None else pack_location(location.log_id, location.offset))
 
 
 def decode_value(value: bytes) -> Location | None:
-    """The location, None when absent. Raises CorruptionError unless there are 8 bytes of one."""
+    """Return the location, None when absent. Raises CorruptionError unless there are 8 bytes of one."""
     if len(value) != VALUE_BYTES:
         raise CorruptionError("location", expected=f"{VALUE_BYTES} bytes", found=f"{len(value)} bytes")
     return unpack_location(_I64.unpack(value)[0])

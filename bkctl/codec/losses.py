@@ -35,7 +35,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What one ledger lost on a bookie."""
+    """The losses of one ledger on a bookie."""
 
     ledger: int
     entries: tuple[Range, ...]
@@ -45,7 +45,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What a bookie lost; ``made_by`` is the command that found it out."""
+    """The losses of a bookie; ``made_by`` is the command that found it out."""
 
     bookie: str | None
     made_by: str

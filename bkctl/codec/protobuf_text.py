@@ -80,7 +80,7 @@ _ESCAPE = re.compile(
 
 
 def quote(value: bytes) -> str:
-    """A literal in double quotes, escaped as Java does it."""
+    """Return a literal in double quotes, escaped as Java does it."""
     return '"' + "".join([_ESCAPED[byte] for byte in value]) + '"'
 
 
@@ -158,7 +158,7 @@ def _plain_pieces(text: str, what: str, base: int) -> tuple[list[str], list[int]
 
 
 def _plain_literal(literal: str) -> str:
-    """The same literal with plain octal escapes; ValueError for an escape that stands for nothing."""
+    """Return the same literal with plain octal escapes; ValueError for an escape that stands for nothing."""
     if "\\" not in literal and literal.isascii():
         return literal
     value = _ESCAPE.sub(_unescape, literal[1:-1].encode())
@@ -170,7 +170,7 @@ def _byte_offset(text: str, position: int, base: int) -> int:
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
-    """What an escape stands for; ValueError when it stands for nothing."""
+    """Return the character that an escape stands for; ValueError when it stands for nothing."""
     octal, hexadecimal, short_code, long_code, other = found.groups()
     if octal is not None:
         return bytes([int(octal, 8)])

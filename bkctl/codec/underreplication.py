@@ -108,7 +108,7 @@ def mark_name(ledger: int) -> str:
 
 
 def ledger_of_mark(name: str) -> int | None:
-    """The ledger that a mark's name is about; None for a name that is none."""
+    """Return the ledger that a mark's name is about; None for a name that is none."""
     found = _NAME.match(name)
     if found is None or int(found[1]) > _ID_MAX or mark_name(int(found[1])) != name:
         return None
@@ -116,7 +116,7 @@ def ledger_of_mark(name: str) -> int | None:
 
 
 def decode_mark(data: bytes) -> UnderreplicatedMark:
-    """The mark. Raises CorruptionError."""
+    """Return the mark. Raises CorruptionError."""
     from bkctl.codec.proto.bookkeeper_pb2 import UnderreplicatedLedgerFormat
 
     message = UnderreplicatedLedgerFormat()
@@ -174,7 +174,7 @@ def decode_check_completed(data: bytes) -> int | None:
 
 
 def decode_holder(data: bytes) -> str:
-    """Who holds a lock or gave a vote, "" where that was not said. Raises CorruptionError."""
+    """Return the holder of a lock or the voter of a vote, "" where none is named. Raises CorruptionError."""
     from bkctl.codec.proto.bookkeeper_pb2 import LockDataFormat
 
     message = LockDataFormat()
@@ -183,7 +183,7 @@ def decode_holder(data: bytes) -> str:
 
 
 def vote_number(name: str) -> int | None:
-    """The number of a vote by its name; None for a name that is none."""
+    """Return the number of a vote by its name; None for a name that is none."""
     found = _VOTE.match(name)
     return None if found is None else int(found[1])
 
@@ -197,7 +197,7 @@ def decode_delay_s(data: bytes) -> int:
 
 
 def encode_delay_s(seconds: int) -> bytes:
-    """The text of a number of seconds. Raises UsageError for one that is no i32 or negative."""
+    """Return the text of a number of seconds. Raises UsageError for one that is no i32 or negative."""
     if not 0 <= seconds < 2**31:
         raise UsageError(f"a delay of {seconds} seconds: 0 to {2**31 - 1}")
     return str(seconds).encode("ascii")

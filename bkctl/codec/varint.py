@@ -23,7 +23,7 @@ _LAST = itemgetter(-1)
 
 
 def encode(number: int) -> bytes:
-    """The canonical varint of a number from 0 to 2^64 - 1."""
+    """Return the canonical varint of a number from 0 to 2^64 - 1."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -33,7 +33,7 @@ def encode(number: int) -> bytes:
 
 
 def decode(varint: bytes) -> int:
-    """The number of one whole varint."""
+    """Return the number of one whole varint."""
     number = 0
     for byte in reversed(varint):
         number = number << 7 | byte & 0x7F

@@ -1,4 +1,4 @@
-"""What lies in a bookie's directories before it starts: cookies, data, layouts it cannot start on.
+"""The contents of a bookie's directories before it starts: cookies, data, layouts it cannot start on.
 
 Source: ``BookieImpl.checkDirectoryStructure``, ``LegacyCookieValidation``.
 """
@@ -29,7 +29,7 @@ def every_directory(directories: DirectorySettings) -> list[str]:
 
 
 def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:
-    """What :func:`bkctl.directories.cookie_rules.decide` wants to know of every directory; writes nothing.
+    """Examine every directory for :func:`bkctl.directories.cookie_rules.decide`; write nothing.
 
     Raises RefusedError for directories that DbLedgerStorage can not start on (a layout older than 3, another
     storage's index), CorruptionError naming a VERSION file that does not parse, StorageError.
@@ -70,7 +70,7 @@ def holds_nothing(names: Iterable[str]) -> bool:
 
 
 def refuse_old_layout(filesystem: FileSystem, directory: str) -> None:
-    """Raises RefusedError when a directory holds a bookie's files itself, without ``current``."""
+    """Raise RefusedError when a directory holds a bookie's files itself, without ``current``."""
     if filesystem.status(directory) is None:
         return
     old = [name for name in filesystem.names(directory) if _OLD_LAYOUT.fullmatch(name)]

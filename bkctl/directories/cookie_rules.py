@@ -80,7 +80,7 @@ class CookieDecision:
 
 
 def cookie_of(bookie: str, directories: DirectorySettings, instance_id: str | None) -> Cookie:
-    """The cookie that the configuration asks for. Raises UsageError when a directory holds a TAB."""
+    """Return the cookie that the configuration asks for. Raises UsageError when a directory holds a TAB."""
     return Cookie(
         LAYOUT_VERSION,
         bookie,
@@ -98,7 +98,7 @@ def decide(
     *,
     allow_expansion: bool,
 ) -> CookieDecision:
-    """What to write before the bookie may start, by the table above.
+    """Return what to write before the bookie may start, by the table above.
 
     ``wanted`` is :func:`cookie_of`, ``directories`` every journal, ledger and index directory once, and
     ``stored`` the cookies found under each id that the bookie could have. Raises RefusedError, naming the
@@ -190,7 +190,7 @@ def _index_text(cookie: Cookie) -> str:
 
 
 def _require_match(wanted: Cookie, found: Cookie, where: str, allow_expansion: bool) -> None:
-    """Raises RefusedError saying what differs, and what to do about that."""
+    """Raise RefusedError that names the difference and what to do about it."""
     try:
         _require_same_bookie(wanted, found, where)
         _require_same_directories(wanted, found, where, allow_expansion)
@@ -249,7 +249,7 @@ def _require_directories(
 def _require_same_places(
     wanted: Cookie, found: Sequence[Cookie], directories: Sequence[DirectoryFacts]
 ) -> None:
-    """The order and number of ledger and index directories, once there is data."""
+    """Check the order and number of ledger and index directories, once there is data."""
     if not any(directory.holds_data for directory in directories):
         return
     for cookie in found:

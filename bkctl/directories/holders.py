@@ -1,4 +1,4 @@
-"""Who is using a bookie's directory, and keeping others out while we write there.
+"""The processes that use a bookie's directory, and the lock that keeps others out while we write there.
 
 A running bookie shows in three ways: it holds the LOCK of the directory's databases (RocksDB), it has files
 below the directory open (entry logs, journals, ``.idx`` files, which no lock protects), or it is one of our
@@ -131,7 +131,7 @@ def _refusal(directory: str, found: Sequence[Holder], unseen: int) -> str:
 
 
 def _lock(directory: str) -> int:
-    """A descriptor that holds our lock on the directory."""
+    """Return a descriptor that holds our lock on the directory."""
     try:
         refuse_planted_link(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -154,7 +154,7 @@ def _lock(directory: str) -> int:
 
 
 def _holders(directory: str) -> tuple[list[Holder], int]:
-    """The holders, and the number of processes that could not be looked at."""
+    """Return the holders, and the number of processes that could not be looked at."""
     try:
         names = set(os.listdir(directory))
         found = list(_database_holders(directory, names))

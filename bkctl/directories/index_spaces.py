@@ -87,12 +87,12 @@ class _Bookie:
 
 
 def storage_kind(directory: BookieDirectory) -> StorageKind | None:
-    """The kind of the index in a directory, None where there is none."""
+    """Return the kind of the index in a directory, None where there is none."""
     return kind_in(directory.indexes)
 
 
 def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
-    """The spaces that the given directories have a part in, bookie by bookie.
+    """Return the spaces that the given directories have a part in, bookie by bookie.
 
     Their bookies' other directories are looked for among the neighbours and, when a directory is where its
     cookie says, at the other places that the cookie names. Raises UsageError when there is no index at all
@@ -134,7 +134,7 @@ def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def _decoded(cookie: bytes | None) -> Cookie | None:
-    """A damaged cookie still says which directories belong together, and nothing else."""
+    """Read a damaged cookie, which still says which directories belong together, and nothing else."""
     try:
         decoded = None if cookie is None else decode_cookie(cookie)
         return decoded if decoded and decoded.ledger_paths and decoded.index_paths else None
@@ -204,7 +204,7 @@ def _paths(bookie: _Bookie, *, index: bool) -> tuple[str, ...]:
 def _one_per_place(
     bookie: _Bookie, members: list[BookieDirectory], paths: tuple[str, ...]
 ) -> list[BookieDirectory]:
-    """The members without copies that lie beside the given directories."""
+    """Return the members without copies that lie beside the given directories."""
     places = _places(bookie, members, paths)
     return members if places is None else [place for place in places if place is not None]
 
@@ -291,7 +291,7 @@ def _host(bookie: _Bookie) -> str | None:
 def _places(
     bookie: _Bookie, members: list[BookieDirectory], paths: tuple[str, ...]
 ) -> list[BookieDirectory | None] | None:
-    """The member at each place of the configuration, None when they cannot be told.
+    """Return the member at each place of the configuration, None when the places are unknown.
 
     A given directory wins over a neighbour. Raises UsageError when two given ones claim one place.
     """

@@ -74,7 +74,7 @@ def find_placement(
     index_dirs: Sequence[str] = (),
     kind: StorageKind | None = None,
 ) -> Placement:
-    """The storage in ``path``; directories given by the caller stand in the order of the configuration.
+    """Return the storage in ``path``; given directories stand in the order of the configuration.
 
     Raises UsageError when it cannot be told what belongs together, NotFoundError.
     """
@@ -197,7 +197,7 @@ def _same_name(one: str, other: str) -> bool:
 def _index_of(
     fs: FileSystem, found: list[BookieDirectory], ledger: BookieDirectory, cookie: Cookie, at: int
 ) -> BookieDirectory:
-    """The index directory at the same position of the cookie."""
+    """Return the index directory at the same position of the cookie."""
     wanted = cookie.index_paths
     if len(wanted) != len(cookie.ledger_paths):
         raise UsageError(f"{ledger.path}: its cookie names {len(wanted)} index directories; use --index-dir")
@@ -239,7 +239,7 @@ def _by_names(
 
 
 def ledgers_in(fs: FileSystem, logs: Sequence[LogFile]) -> set[int]:
-    """Some ledgers of the logs: those of the maps, else those of the first window."""
+    """Return some ledgers of the logs: those of the maps, else those of the first window."""
     from bkctl.scan.columns.log_columns import NotCleanError, clean_columns
 
     present: set[int] = set()

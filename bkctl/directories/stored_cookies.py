@@ -11,7 +11,7 @@ from bkctl.metadata.api import CookieStore
 
 
 def read_stored(cookies: CookieStore, bookies: Iterable[str]) -> list[StoredCookie]:
-    """The cookies in the metadata store of every id that the bookie could have.
+    """Return the cookies in the metadata store of every id that the bookie could have.
 
     Raises CorruptionError naming the id of one that does not parse, and the store's errors.
     """

@@ -35,7 +35,7 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """What a store is made of.
+    """The files and options that a store is made of.
 
     ``rows_estimate`` is exact only by chance. ``files_per_level[0]`` are the files of level 0; the tuple ends
     with the deepest level that has one. ``bytes`` is the size of the tables. Tombstones are those in tables:
@@ -66,7 +66,7 @@ class KeyValueReader(Protocol):
 
     @property
     def path(self) -> str:
-        """Where the store is, for messages."""
+        """Return the place of the store, for messages."""
 
     @property
     def damage(self) -> str | None:
@@ -80,10 +80,10 @@ class KeyValueReader(Protocol):
         """
 
     def get(self, key: bytes) -> bytes | None:
-        """The key's value, or None when there is no such key."""
+        """Return the key's value, or None when there is no such key."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What ``get`` says of each key, in their order.
+        """Return the value of each key, or None, in the order of the keys.
 
         One call of the store that lets other threads run meanwhile; give it thousands of keys, not millions,
         because all values are in memory at once.
@@ -105,13 +105,13 @@ class KeyValueReader(Protocol):
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None
     ) -> Iterator[Row]:
-        """The same rows one by one."""
+        """Yield the rows one by one."""
 
     def floor(self, key: bytes) -> Row | None:
-        """The row with the largest key that is at most ``key``."""
+        """Return the row with the largest key that is at most ``key``."""
 
     def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
-        """The row with the largest key that is less than ``key``, and with ``start`` at least that.
+        """Return the row with the largest key that is less than ``key``, and with ``start`` at least that.
 
         With ``start`` the time that it takes does not depend on what is, or was deleted, in front of it.
         """
@@ -120,10 +120,10 @@ class KeyValueReader(Protocol):
         """About how many rows there are; exact only by chance."""
 
     def statistics(self) -> StoreStatistics:
-        """What the store is made of."""
+        """Return the files and options that the store is made of."""
 
     def tables(self) -> list[TableFile]:
-        """The store's table files; of a store without files none."""
+        """Return the store's table files; of a store without files none."""
 
     def close(self) -> None:
         """Give everything back, when nobody is inside; a second call does nothing.
@@ -232,7 +232,10 @@ class SortedFileWriter(Protocol):
         """Add many rows; this is the fast way."""
 
     def finish(self) -> int:
-        """Number of rows. The file and its name are durable then; without rows there is no file."""
+        """Finish the table and return the number of its rows.
+
+        The file and its name are durable then; without rows there is no file.
+        """
 
     def abort(self) -> None:
         """Remove the file; after ``finish`` this does nothing."""

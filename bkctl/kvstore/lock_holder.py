@@ -42,7 +42,7 @@ class LockHolder:
 
 
 def lock_holder(path: str) -> LockHolder | None:
-    """The process that holds a lock on the file ``path``; None when none does or there is no such file.
+    """Return the process that holds a lock on the file ``path``; None without a holder or a file.
 
     Raises OSError when it cannot be found out.
     """
@@ -67,7 +67,7 @@ def lock_holder(path: str) -> LockHolder | None:
 
 
 def flock_holder(path: str) -> LockHolder:
-    """The process that holds a lock taken by flock(2) on ``path``, as far as the system tells."""
+    """Return the process that holds a lock taken by flock(2) on ``path``, as far as the system tells."""
     facts = os.stat(path)
     pid = _pid_in_proc_locks(facts.st_dev, facts.st_ino, ("FLOCK",))
     return (
@@ -91,7 +91,7 @@ def _pid_in_proc_locks(device: int, inode: int, kinds: tuple[str, ...] = _POSIX_
 
 
 def _pid_by_getlk(path: str) -> int | None:
-    """The holder's process id, 0 or -1 when it has none here; None without a lock."""
+    """Return the holder's process id, 0 or -1 when it has none here; None without a lock."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -135,7 +135,7 @@ def shares_mounts(pid: int) -> bool:
 
 
 def process_name(pid: int) -> str:
-    """A process's name for people: ``bkctl``, or ``java org.apache.bookkeeper.server.Main``.
+    """Return a process's name for people: ``bkctl``, or ``java org.apache.bookkeeper.server.Main``.
 
     Arguments are left out, because they can hold passwords. "a process" when the system does not tell.
     """
@@ -156,7 +156,10 @@ def process_name(pid: int) -> str:
 
 
 def _python_program(arguments: list[str]) -> str:
-    """The module or the script; nothing for ``python -c`` and for an interpreter with options before it."""
+    """Return the module or the script.
+
+    Nothing for ``python -c`` and for an interpreter with options before it.
+    """
     if arguments[:1] == ["-m"]:
         return arguments[1] if len(arguments) > 1 else ""
     first = arguments[0] if arguments else ""
@@ -164,7 +167,7 @@ def _python_program(arguments: list[str]) -> str:
 
 
 def _java_program(arguments: list[str]) -> str:
-    """The main class, or the jar."""
+    """Return the main class, or the jar."""
     skip = False
     for argument in arguments:
         if skip:

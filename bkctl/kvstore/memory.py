@@ -157,7 +157,7 @@ class MemoryStore(MemoryReader):
             return sum(not batch.durable for batch in self._unsynced)
 
     def crash(self, chance: random.Random | None = None) -> MemoryStore:
-        """What a power cut at this moment leaves, as an open store of its own; this one goes on.
+        """Return what a power cut at this moment leaves, as an open store of its own; this one goes on.
 
         A write-ahead log loses its tail, in whole batches: without ``chance`` all that are not durable, with
         it a random number of the newest. Ingested files stay.

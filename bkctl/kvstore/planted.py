@@ -1,4 +1,4 @@
-"""What another user may have put where a database or a bookie's directory is written.
+"""Files that another user may have put where a database or a bookie's directory is written.
 
 RocksDB opens files by names that anybody can foretell, follows links there, and waits for the other end of a
 FIFO. A process with more rights than the owner of a directory would write where the owner may not.

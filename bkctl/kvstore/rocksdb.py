@@ -108,7 +108,7 @@ class RocksReader(RocksRows):
 
 @dataclass(frozen=True, slots=True)
 class _SourceState:
-    """What changes when a database flushes or compacts."""
+    """The files that change when a database flushes or compacts."""
 
     current: bytes
     files: frozenset[str]
@@ -213,7 +213,7 @@ def _not_a_small_file(path: str) -> StorageError:
 def _open_farm(
     directory: str, source: str, farm: str, before: _SourceState, files: int
 ) -> tuple[rocksdict.Rdict, str | None]:
-    """The database, and the damage of its write-ahead logs if they could only be replayed in part."""
+    """Return the database, and the damage of its write-ahead logs if they could only be replayed in part."""
     modes = rocksdict.DBRecoveryMode
     known, problem = False, None
     try:

@@ -59,7 +59,7 @@ class ItemsScan:
         self._stop = stop
 
     def take(self, rows_max: int) -> list[Row]:
-        """The next rows; fewer than ``rows_max`` only at the end."""
+        """Return the next rows; fewer than ``rows_max`` only at the end."""
         rows: list[Row] = list(islice(self._items, rows_max))
         if rows:
             self._last = (rows[-1][0], True)
@@ -91,7 +91,7 @@ class CursorScan:
         self._cursor: rocksdict.RdictIter | None = _cursor_at(database, start, stop)
 
     def take(self, rows_max: int) -> list[Row]:
-        """The next rows; fewer than ``rows_max`` only at the end."""
+        """Return the next rows; fewer than ``rows_max`` only at the end."""
         cursor = self._cursor
         assert cursor is not None, "the store was open a moment ago"
         rows: list[Row] = []
@@ -218,13 +218,13 @@ class RocksRows:
         return CursorScan(self._opened(), start, stop)
 
     def _begun(self, start: bytes | None, stop: bytes | None) -> Scan:
-        """An iteration, registered before a close can come between."""
+        """Return an iteration, registered before a close can come between."""
         scan = self._scan_of(start, stop)
         self._scans.add(scan)
         return scan
 
     def _row_before(self, key: bytes, *, included: bool, start: bytes | None = None) -> Row | None:
-        """The last row up to ``key``, to be called inside the gate: the cursor must be gone outside.
+        """Return the last row up to ``key``, to be called inside the gate: the cursor must be gone outside.
 
         A seek backwards goes through rows that were deleted as a range while they stood in a memtable, one by
         one with the interpreter's lock held, and no bound ends it. A seek forwards ends at its bound: with
@@ -302,7 +302,7 @@ class RocksRows:
 
 
 def translated(error: Exception, directory: str, farm: str | None = None) -> Exception:
-    """What an exception out of the binding is here; one that does not come from there is returned as it is.
+    """Translate an exception of the binding; any other exception is returned as it is.
 
     The binding raises bare ``Exception`` with RocksDB's status as text, OSError (often without a number) for
     its own files, and RuntimeError where two threads are in each other's way. ``farm`` is a directory that
@@ -333,7 +333,7 @@ def _bulk_options(stop: bytes | None) -> rocksdict.ReadOptions:
 
 
 def _cursor_at(database: rocksdict.Rdict, start: bytes | None, stop: bytes | None) -> rocksdict.RdictIter:
-    """A cursor at the first row with ``start <= key < stop``."""
+    """Return a cursor at the first row with ``start <= key < stop``."""
     cursor = database.iter(_bulk_options(stop))
     if start is None:
         cursor.seek_to_first()
@@ -343,6 +343,6 @@ def _cursor_at(database: rocksdict.Rdict, start: bytes | None, stop: bytes | Non
 
 
 def _counted(what: str, properties: str) -> int:
-    """The figure of ``# <what>=<n>;`` in RocksDB's text of table properties."""
+    """Return the figure of ``# <what>=<n>;`` in RocksDB's text of table properties."""
     found = re.search(rf"# {re.escape(what)}=(\d+);", properties)
     return int(found[1]) if found else 0

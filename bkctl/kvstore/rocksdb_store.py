@@ -332,7 +332,7 @@ class SstFile:
 
 
 def sorted_file_writer(path: str, profile: StoreProfile) -> SstFile:
-    """A writer of the table file ``path``, which is replaced if it exists.
+    """Return a writer of the table file ``path``, which is replaced if it exists.
 
     Raises StorageError when it cannot be created.
     """
@@ -340,7 +340,7 @@ def sorted_file_writer(path: str, profile: StoreProfile) -> SstFile:
 
 
 def _just_below(stop: bytes) -> bytes:
-    """A key below ``stop`` with no key of ours in between (they have 16 bytes at most)."""
+    """Return a key below ``stop`` with no key of ours in between (they have 16 bytes at most)."""
     if stop.endswith(b"\0") or not stop:
         return stop[:-1]
     return stop[:-1] + bytes([stop[-1] - 1]) + b"\xff" * 16

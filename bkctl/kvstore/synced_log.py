@@ -63,7 +63,7 @@ class SyncedLogs:
 
 
 def current_logs(directory: str) -> SyncedLogs:
-    """The logs as they are now. Raises OSError."""
+    """Return the logs as they are now. Raises OSError."""
     sizes: dict[str, int] = {}
     for name in os.listdir(directory):
         if name.endswith(".log"):
@@ -97,7 +97,7 @@ def write_note(directory: str, logs: SyncedLogs) -> None:
 
 
 def read_note(directory: str) -> SyncedLogs | None:
-    """The note that counts for a database, None when there is none. Raises OSError."""
+    """Return the note that counts for a database, None when there is none. Raises OSError."""
     try:
         with _opened(os.path.join(directory, NAME)) as file:
             content = file.read(_NOTE_BYTES_MAX)
@@ -138,7 +138,7 @@ def _manifest(directory: str) -> str:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """A file, for reading; nothing else that has its name. Raises OSError."""
+    """Open a file for reading; nothing else that has its name. Raises OSError."""
     # A pipe in its place would keep an open waiting for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     with open(descriptor, "rb") as file:
@@ -148,7 +148,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _check_log(path: str, synced_bytes: int) -> None:
-    """Raises CorruptionError, OSError."""
+    """Check that the synced part of a log is whole. Raises CorruptionError, OSError."""
     with _opened(path) as file:
         for start in range(0, synced_bytes, _BLOCK_BYTES):
             wanted = min(_BLOCK_BYTES, synced_bytes - start)
@@ -165,7 +165,7 @@ def _check_log(path: str, synced_bytes: int) -> None:
 
 
 def _whole_records(block: bytes) -> int | None:
-    """Where the first record of a block stands that is not whole, None without one."""
+    """Return the offset of the first record of a block that is not whole, None without one."""
     from crc32c import crc32c  # only stores that were not closed in order pay for its import
 
     at = 0

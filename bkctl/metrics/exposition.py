@@ -49,23 +49,23 @@ class Families:
         self._families: dict[str, MetricFamily] = {}
 
     def counter(self, name: str, value: float, /, **labels: str) -> None:
-        """A number that only grows."""
+        """Add a number that only grows."""
         self._add(name, "counter", "", labels, value)
 
     def gauge(self, name: str, value: float, /, **labels: str) -> None:
-        """A number of this moment."""
+        """Add a number of this moment."""
         self._add(name, "gauge", "", labels, value)
 
     def summary(self, name: str, window: LatencyWindow, failed: int = 0, /, **labels: str) -> None:
-        """A distribution of times, written in milliseconds. Failures are counted and have none."""
+        """Add a distribution of times, written in milliseconds. Failures are counted and have none."""
         self._summary(name, window, _MS, failed, labels)
 
     def sizes(self, name: str, window: LatencyWindow, /, **labels: str) -> None:
-        """A distribution of a :class:`~bkctl.metrics.sizes.SizeHistogram`, in its units."""
+        """Add a distribution of a :class:`~bkctl.metrics.sizes.SizeHistogram`, in its units."""
         self._summary(name, window, 1 / UNIT_S, 0, labels)
 
     def total(self, name: str, count: float, total: float, /, **labels: str) -> None:
-        """A summary without quantiles: how often and how much altogether."""
+        """Add a summary without quantiles: how often and how much altogether."""
         self._add(name, "summary", "_count", labels, count)
         self._add(name, "summary", "_sum", labels, total)
 
@@ -85,7 +85,7 @@ class Families:
             self._add(name, "summary", "_sum", {"success": success, **labels}, total)
 
     def families(self) -> Iterable[MetricFamily]:
-        """What was collected."""
+        """Return the metrics that were collected."""
         return self._families.values()
 
     def _add(self, name: str, kind: str, suffix: str, labels: Mapping[str, str], value: float) -> None:
@@ -97,12 +97,12 @@ class Families:
 
 
 def _nothing(fraction: float) -> float:
-    """The quantile of no events: as Java's sketch has it."""
+    """Return the quantile of no events: as Java's sketch has it."""
     return -math.inf if fraction == 1.0 else math.nan
 
 
 def render(families: Iterable[MetricFamily]) -> str:
-    """The text of a scrape."""
+    """Return the text of a scrape."""
     lines: list[str] = []
     for family in families:
         lines.append(f"# TYPE {family.name} {family.kind}")

@@ -74,7 +74,7 @@ class LatencyWindow:
         self._middle = [0] * _BUCKETS
 
     def roll(self) -> None:
-        """A period has ended."""
+        """Begin a new period."""
         self._before, self._middle = self._middle, list(self.total.buckets)
 
     def quantile(self, fraction: float) -> float | None:
@@ -82,7 +82,7 @@ class LatencyWindow:
         return self.quantiles((fraction,))[0]
 
     def quantiles(self, fractions: Sequence[float]) -> list[float | None]:
-        """The same for several fractions, ascending, in one pass."""
+        """Return the quantiles of several fractions, ascending, in one pass."""
         counts = list(map(sub, self.total.buckets, self._before))
         events = sum(counts)
         if events <= 0:

@@ -16,27 +16,27 @@ class Scrape:
         self._windows = windows
 
     def counter(self, name: str, value: float, /, **labels: str) -> None:
-        """A number that only grows."""
+        """Add a number that only grows."""
         self._families.counter(name, value, **labels)
 
     def gauge(self, name: str, value: float, /, **labels: str) -> None:
-        """A number of this moment."""
+        """Add a number of this moment."""
         self._families.gauge(name, value, **labels)
 
     def times(self, name: str, histogram: LatencyHistogram, failed: int = 0, /, **labels: str) -> None:
-        """A distribution of times, and how many events failed."""
+        """Add a distribution of times, and how many events failed."""
         self._families.summary(name, self._windows.of(_key(name, labels), histogram), failed, **labels)
 
     def sizes(self, name: str, histogram: SizeHistogram, /, **labels: str) -> None:
-        """A distribution of bytes or counts."""
+        """Add a distribution of bytes or counts."""
         self._families.sizes(name, self._windows.of(_key(name, labels), histogram), **labels)
 
     def total(self, name: str, count: float, total: float, /, **labels: str) -> None:
-        """A summary without quantiles."""
+        """Add a summary without quantiles."""
         self._families.total(name, count, total, **labels)
 
     def text(self) -> str:
-        """All of it."""
+        """Return the text of the whole scrape."""
         return render(self._families.families())
 
 

@@ -1,4 +1,4 @@
-"""What a stage of the bookie (a queue and whoever empties it) tells about itself."""
+"""The figures of a stage of the bookie: of a queue and of the threads that empty it."""
 
 from __future__ import annotations
 

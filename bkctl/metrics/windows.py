@@ -18,7 +18,7 @@ class Windows:
         self._rolled_s = now_s
 
     def of(self, name: str, histogram: LatencyHistogram) -> LatencyWindow:
-        """The window of a metric."""
+        """Return the window of a metric."""
         window = self._windows.get(name)
         if window is None or window.total is not histogram:
             window = self._windows[name] = LatencyWindow(histogram)

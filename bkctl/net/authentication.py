@@ -1,4 +1,4 @@
-"""Who a client says it is: what an authentication plug-in is asked for on each connection.
+"""The identity of a client: the part of an authentication plug-in on each connection.
 
 A client without a plug-in sends no AUTH message at all, and bookies without authentication want none. A
 bookie that authorises by certificates (``BookieAuthZFactory``) sees the client's certificate in the TLS
@@ -19,10 +19,13 @@ class AuthExchange(Protocol):
     """The client's half of one authentication, on one connection. Raises BkctlError to give it up."""
 
     def first(self) -> bytes:
-        """The payload that opens it."""
+        """Return the payload that opens it."""
 
     def next(self, payload: bytes) -> bytes | None:
-        """What to answer to the bookie's ``payload``; None: the bookie is authenticated, and so is this."""
+        """Return the answer to the bookie's ``payload``.
+
+        None: the bookie is authenticated, and so is this.
+        """
 
 
 class AuthProvider(Protocol):
@@ -33,4 +36,4 @@ class AuthProvider(Protocol):
         """The name that the bookie's half must have (``getPluginName``)."""
 
     def exchange(self, bookie: str) -> AuthExchange:
-        """A new authentication with ``bookie``."""
+        """Return a new authentication with ``bookie``."""

@@ -310,7 +310,7 @@ def _garbage(bookie: str, end: Close) -> GarbageError:
 
 
 def _connection_lost(bookie: str, error: Exception | None) -> NotConnectedError:
-    """A connection ended, and why; None: the bookie closed it."""
+    """Report that a connection ended, and why; None: the bookie closed it."""
     why = "the bookie closed it"
     if error is not None:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -361,7 +361,7 @@ class _Link(asyncio.Protocol):
     # --- before it carries requests -------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Response:
-        """The answer to a request, the only one. Raises NotConnectedError, GarbageError."""
+        """Return the answer to a request, the only one. Raises NotConnectedError, GarbageError."""
         if self.ended.is_set():
             raise _connection_lost(self._owner.bookie, self.lost)
         self._asked = asyncio.get_running_loop().create_future()
@@ -369,7 +369,7 @@ class _Link(asyncio.Protocol):
         return await self._asked
 
     def carries_requests(self) -> None:
-        """What comes from now on goes to the owner."""
+        """Pass everything that comes from now on to the owner."""
         self._asked = None
 
     @property

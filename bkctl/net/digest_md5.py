@@ -55,7 +55,7 @@ class DigestMd5:
         return PLUGIN
 
     def exchange(self, bookie: str) -> DigestMd5Exchange:
-        """A new authentication."""
+        """Return a new authentication."""
         return DigestMd5Exchange(self, self.nonce())
 
 
@@ -72,7 +72,7 @@ class DigestMd5Exchange:
         return b""
 
     def next(self, payload: bytes) -> bytes | None:
-        """The response to the challenge; None for a proof that is right. Raises SaslError."""
+        """Return the response to the challenge; None for a proof that is right. Raises SaslError."""
         said = directives(payload)
         if self._proof is None:
             return self._response(said)
@@ -118,7 +118,7 @@ class DigestMd5Exchange:
 
 
 def directives(payload: bytes) -> dict[str, str]:
-    """The names and values of a message; the first one of a name counts. Raises SaslError."""
+    """Return the names and values of a message; the first one of a name counts. Raises SaslError."""
     if len(payload) > _CHALLENGE_BYTES_MAX:
         raise SaslError(f"a message of {len(payload)} bytes, {_CHALLENGE_BYTES_MAX} are the limit")
     try:
@@ -142,7 +142,7 @@ def _md5(data: bytes) -> bytes:
 
 
 def _latin(text: str) -> bytes:
-    """A name or password as it is hashed: ISO 8859-1 where that can say it, else UTF-8."""
+    """Return a name or password as it is hashed: ISO 8859-1 where that can say it, else UTF-8."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:

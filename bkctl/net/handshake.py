@@ -1,4 +1,4 @@
-"""What stands before the first request on a connection: START_TLS, the TLS handshake, authentication.
+"""The exchange before the first request on a connection: START_TLS, the TLS handshake, authentication.
 
 ========= ===================================== =========================================================
 step      client                                bookie
@@ -44,7 +44,7 @@ class FreshLink(Protocol):
     transport: asyncio.Transport
 
     async def ask(self, request: Request) -> Response:
-        """The answer to a request. Raises SilentBookieError."""
+        """Return the answer to a request. Raises SilentBookieError."""
 
     @property
     def is_clean(self) -> bool:
@@ -111,7 +111,7 @@ def _made(bookie: str, make: Callable[[], bytes | None]) -> bytes | None:
 
 
 def _challenge(bookie: str, plugin: str, answer: Response) -> bytes | None:
-    """What the bookie's half says; None when it wants no authentication."""
+    """Return what the bookie's half of the exchange says; None when it wants no authentication."""
     if not isinstance(answer, AuthResponse) or answer.code is not ResultCode.OK:
         raise NotAuthenticatedError(bookie, f"refuses the authentication (plug-in {plugin})")
     if answer.plugin == AUTH_DISABLED_PLUGIN:

@@ -52,7 +52,7 @@ class BookiePool:
         connection.send(request, done, timeout_s)
 
     async def request(self, bookie: str, request: Request, timeout_s: float) -> Response:
-        """The answer to a request. Raises SilentBookieError."""
+        """Return the answer to a request. Raises SilentBookieError."""
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Response | SilentBookieError) -> None:

@@ -54,7 +54,7 @@ class NetSettings:
 
 
 def check_limits(settings: object, limits: Mapping[str, tuple[int, int]]) -> None:
-    """Raises UsageError naming the first setting that is outside of its limits."""
+    """Raise UsageError naming the first setting that is outside of its limits."""
     for name, (least, most) in limits.items():
         if not least <= getattr(settings, name) <= most:
             raise UsageError(f"{name} must be {least} to {most}")

@@ -43,7 +43,7 @@ class TlsSettings:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The client's side. Raises UsageError naming the file that cannot be used."""
+    """Return the client's side. Raises UsageError naming the file that cannot be used."""
     if settings.trust_path is None:
         raise UsageError(
             "TLS needs the certificates that bookies' are checked against, a PEM file: --tls-ca, "
@@ -80,7 +80,7 @@ def limit_versions(context: ssl.SSLContext, protocols: tuple[str, ...]) -> None:
 
 
 def key_password(path: str | None) -> str:
-    """The first line of a password file; empty without one, or OpenSSL would ask on the terminal."""
+    """Return the first line of a password file; empty without one, or OpenSSL would ask on the terminal."""
     if path is None:
         return ""
     content = read_secret(path, f"tlsKeyStorePasswordPath={path}", _PASSWORD_BYTES_MAX)

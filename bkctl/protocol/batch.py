@@ -41,7 +41,7 @@ class RequestParser:
     def parse(
         self, buffer: bytes | bytearray | memoryview, start: int = 0, end: int | None = None
     ) -> tuple[list[Segment], int]:
-        """The segments of the whole frames in ``buffer[start:end]``, and the position behind the last one.
+        """Return the segments of the whole frames in ``buffer[start:end]``, and the position behind them.
 
         Stops behind a START_TLS request and at a Close, each the last segment then. What is not ``bytes`` is
         copied once, because slices of ``bytes`` are what is cheap to make and to keep.
@@ -87,7 +87,7 @@ class RequestParser:
         return segments, position
 
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun | ReadRun | None, int]:
-        """The run that starts with this frame, which is whole; an empty stretch if it is none."""
+        """Return the run that starts with this frame, which is whole; an empty stretch if it is none."""
         head = data[start + LENGTH_BYTES : start + LENGTH_BYTES + 7]
         if self.wire is Wire.V3:
             if head in scan_v3.ADD_WIDTHS:

@@ -31,7 +31,7 @@ from bkctl.types import ResultCode
 
 
 class Operation(enum.Enum):
-    """What a request asks for; the value is the number in v3 (``BookkeeperProtocol.OperationType``)."""
+    """The operation of a request; the value is the number in v3 (``BookkeeperProtocol.OperationType``)."""
 
     READ_ENTRY = 1
     ADD_ENTRY = 2
@@ -95,7 +95,7 @@ V3_NUMBERS = {number: code for code, number in V3_CODES.items()}
 
 
 def code_from_v2(number: int) -> ResultCode:
-    """The code of a v2 answer. Raises ProtocolError for a number that v2 does not have."""
+    """Return the code of a v2 answer. Raises ProtocolError for a number that v2 does not have."""
     code = V2_NUMBERS.get(number)
     if code is None:
         raise ProtocolError(CloseReason.UNKNOWN_CODE, str(number))
@@ -103,7 +103,7 @@ def code_from_v2(number: int) -> ResultCode:
 
 
 def code_from_v3(number: int) -> ResultCode:
-    """The code of a v3 answer. Raises ProtocolError for a number that v3 does not have."""
+    """Return the code of a v3 answer. Raises ProtocolError for a number that v3 does not have."""
     code = V3_NUMBERS.get(number)
     if code is None:
         raise ProtocolError(CloseReason.UNKNOWN_CODE, str(number))

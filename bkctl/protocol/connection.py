@@ -85,7 +85,7 @@ class ServerConnection:
 
     @property
     def wire(self) -> Wire:
-        """What the connection speaks as far as is known: v3 until a frame is not."""
+        """The version that the connection speaks, as far as is known: v3 until a frame is not."""
         return self._parser.wire
 
     @property
@@ -99,7 +99,7 @@ class ServerConnection:
         return len(self._received)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
-        """What ``data`` completes. Nothing is raised whatever the bytes are."""
+        """Return the events that ``data`` completes. Nothing is raised whatever the bytes are."""
         if self._state is not _State.OPEN:
             if self._state is _State.CLOSED or not len(data):
                 return []
@@ -127,7 +127,7 @@ class ServerConnection:
         return self._allowed(events)
 
     def tls_started(self) -> None:
-        """The handshake is done: what is fed from now on came out of TLS."""
+        """Note that the handshake is done: what is fed from now on came out of TLS."""
         if self._state is not _State.UPGRADING:
             raise UsageError("no START_TLS was answered on this connection")
         self._state = _State.OPEN
@@ -160,7 +160,7 @@ class ServerConnection:
         return events
 
     def _authenticated(self, events: list[ServerEvent]) -> list[ServerEvent]:
-        """The same events, AUTH answered as a bookie without authentication does, whatever was asked."""
+        """Return the events, AUTH answered as by a bookie without authentication, whatever was asked."""
         for index, event in enumerate(events):
             if isinstance(event, AuthRequest):
                 frame = encode_response(event.answer(ResultCode.OK, AUTH_DISABLED_PLUGIN))
@@ -227,7 +227,7 @@ class ClientConnection:
         return len(self._received)
 
     def send(self, request: Request, context: object = None) -> bytes:
-        """The frame to send. Over v3 the request gets the next txnId, over v2 its priority becomes a flag.
+        """Return the frame to send. In v3 the request gets the next txnId, in v2 its priority becomes a flag.
 
         Raises UsageError when the connection's version cannot say it, or after a Close.
         """
@@ -251,7 +251,10 @@ class ClientConnection:
         return dataclasses.replace(request, wire=Wire.V3, version=3, txn_id=self._next_txn)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Completed | Close]:
-        """The answers that ``data`` completes; a Close is the last one, and fails what is outstanding."""
+        """Return the answers that ``data`` completes.
+
+        A Close is the last one, and fails what is outstanding.
+        """
         events: list[Completed | Close] = []
         if self._closed:
             return events

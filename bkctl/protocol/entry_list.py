@@ -90,7 +90,10 @@ class EntryList:
 
 
 def encode_entry_list(entries: Iterable[int]) -> bytes:
-    """The bytes for ascending ids; an id that comes twice counts once. Needs 24 bytes of memory per run."""
+    """Return the bytes for ascending ids; an id that comes twice counts once.
+
+    Needs 24 bytes of memory per run.
+    """
     groups: list[bytes] = []
     first = following = -1
     for entry in entries:
@@ -112,7 +115,10 @@ def _group(first: int, following: int) -> bytes:
 
 
 def decode_entry_list(data: bytes) -> EntryList:
-    """The list. Raises CorruptionError for another version or length, or a group that means nothing."""
+    """Return the list.
+
+    Raises CorruptionError for another version or length, or a group that means nothing.
+    """
     if len(data) < HEADER_BYTES:
         raise CorruptionError(
             "list of entries", offset=len(data), expected="64 bytes or more", found=f"{len(data)} bytes"

@@ -1,4 +1,4 @@
-"""What a server's connection hands to its owner besides requests and runs of them."""
+"""The events that a server's connection hands to its owner besides requests and runs of them."""
 
 from __future__ import annotations
 

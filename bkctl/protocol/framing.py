@@ -54,7 +54,7 @@ class ProtocolError(ConnectionFailedError):
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """The frame around one message."""
+    """Return the frame around one message."""
     return LENGTH.pack(len(payload)) + payload
 
 
@@ -120,7 +120,10 @@ class ReceiveBuffer:
             self._want += length
 
     def frames(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """The payloads that ``data`` completes, in order. Raises ProtocolError at a length that cannot be."""
+        """Yield the payloads that ``data`` completes, in order.
+
+        Raises ProtocolError at a length that cannot be.
+        """
         whole = self.add(data)
         if whole is None:
             return

@@ -41,7 +41,7 @@ class Wire(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What all requests have. ``version`` is the header's, as it came; encoders write their current one."""
+    """The fields of a request. ``version`` is the header's as it came; encoders write their current one."""
 
     operation: ClassVar[Operation]
 
@@ -56,13 +56,13 @@ class Request:
         return 0 < self.priority <= _INT_MAX
 
     def refuse(self, code: ResultCode) -> Response:
-        """The answer without any data."""
+        """Return the answer without any data."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What all answers have."""
+    """The fields of all answers."""
 
     operation: ClassVar[Operation]
 

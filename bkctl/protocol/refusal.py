@@ -1,4 +1,4 @@
-"""What is refused before any ledger is looked at.
+"""The requests that are refused before any ledger is read.
 
 A pure rule over decoded requests. Beside the protocol's own checks it keeps ids that the journal uses for its
 own records (-0x1000, -0x2000, -0x4000, -0x8000) away from it: Java takes an add with such an id and cannot
@@ -41,7 +41,7 @@ _NEGATIVE = 0x80
 
 
 def refusal(request: Request) -> ResultCode | None:
-    """The code to answer with, or None when the request is to be served."""
+    """Return the code to answer with, or None when the request is to be served."""
     if isinstance(request, UnsupportedRequest):
         return ResultCode.BAD_REQUEST
     if not isinstance(request, AuthRequest | StartTlsRequest) and not _version_fits(request):

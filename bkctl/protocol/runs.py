@@ -82,7 +82,7 @@ class ReadRun:
 
 
 def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCode.OK) -> bytes:
-    """The frames that answer the adds of ``tokens`` with ``code``, joined."""
+    """Return the frames that answer the adds of ``tokens`` with ``code``, joined."""
     if not tokens:
         return b""
     if wire is Wire.V2:
@@ -94,7 +94,7 @@ def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCo
 
 
 def _refused(stored: bytes, code: ResultCode) -> bytes:
-    """The v3 answer with another code."""
+    """Return the v3 answer with another code."""
     answer = v3.decode_response(stored[LENGTH_BYTES:])
     assert isinstance(answer, AddResponse)
     return v3.encode_response(dataclasses.replace(answer, code=code))
@@ -106,7 +106,7 @@ def answer_reads(
     results: Sequence[bytes | ResultCode],
     max_lacs: Sequence[int | None] | None = None,
 ) -> bytes:
-    """The frames that answer the reads of ``tokens``, joined.
+    """Return the frames that answer the reads of ``tokens``, joined.
 
     ``results`` has the entry's body or the code of the failure for each of them. ``max_lacs`` are the highest
     LACs that the bookie knows of the entries' ledgers; v2 has no place for them.

@@ -53,7 +53,7 @@ def are_positive(keys: list[bytes]) -> bool:
 
 
 def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
-    """The adds from ``start`` on, and where they stop; None when an id among them is negative.
+    """Return the adds from ``start`` on, and where they stop; None when an id among them is negative.
 
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
@@ -82,7 +82,7 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
 
 def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
-    """The reads from ``start`` on, and where they stop; None when an id among them is negative."""
+    """Return the reads from ``start`` on, and where they stop; None when an id among them is negative."""
     keys: list[bytes] = []
     add_key = keys.append
     unpack = _READ.unpack_from

@@ -58,7 +58,7 @@ _Shape = tuple[
 
 @lru_cache(maxsize=_SHAPES_MAX)
 def _add_shape(length: int, width: int, gap: int) -> _Shape | None:
-    """The shape of adds of ``length`` bytes whose key's tag stands ``gap`` bytes behind the header."""
+    """Return the shape of adds of ``length`` bytes whose key's tag stands ``gap`` bytes behind the header."""
     part = length - (_HEAD_BYTES - LENGTH.size) - width - 2
     part_size = _size_in(part)
     rest = part + 2 - gap - len(_KEY_TAG) - _KEY_BYTES - 1
@@ -83,7 +83,7 @@ def _add_shape(length: int, width: int, gap: int) -> _Shape | None:
 
 
 def _size_in(room: int) -> bytes:
-    """The varint of a size that fills ``room`` bytes together with what it counts."""
+    """Return the varint of a size that fills ``room`` bytes together with what it counts."""
     for width in range(1, 6):
         size = varint.encode(max(room - width, 0))
         if len(size) == width:
@@ -99,7 +99,7 @@ def _ledger_marks(ledger: bytes) -> tuple[bytes, bytes, int]:
 
 
 def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
-    """The adds from ``start`` on, and where they stop; None when one of them is not what it seemed to be.
+    """Return the adds from ``start`` on, and where they stop; None when one is not what it seemed to be.
 
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
@@ -146,7 +146,10 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
 
 def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
-    """The reads from ``start`` on, and where they stop; None when one of them is not what it seemed to be."""
+    """Return the reads from ``start`` on, and where they stop.
+
+    None when one of them is not what it seemed to be.
+    """
     keys: list[bytes] = []
     tokens: list[bytes] = []
     txns: list[bytes] = []
@@ -201,7 +204,7 @@ def _read_marks(mark: bytes) -> tuple[bytes, bytes, int] | None:
 
 
 def _late_mark(ids: bytes) -> tuple[bytes, bytes, int] | None:
-    """The same where the first 10 was the last byte of the ledger id, or there is none."""
+    """Return the marks where the first 10 was the last byte of the ledger id, or there is none."""
     first = ids.find(b"\x10", 1)
     second = ids.find(b"\x10", first + 1)
     return _read_marks(ids[: second + 1]) if 0 < first < second else None

@@ -117,7 +117,7 @@ _OK = V2_CODES[ResultCode.OK]
 
 
 def pack_header(version: int, opcode: int, flags: int = 0) -> int:
-    """The header word."""
+    """Return the header word."""
     return opcode if version == 0 else (version & 0xFF) << 24 | opcode << 16 | flags
 
 
@@ -133,7 +133,7 @@ def unpack_header(word: int) -> tuple[int, int, int]:
 
 
 def decode_request(payload: bytes) -> Request:
-    """The request in a frame's payload. Raises ProtocolError for what ends the connection."""
+    """Return the request in a frame's payload. Raises ProtocolError for what ends the connection."""
     _require(payload, _HEADER_BYTES)
     version, opcode, flags = unpack_header(_HEADER.unpack_from(payload)[0])
     priority = HIGH_PRIORITY if flags & FLAG_HIGH_PRIORITY else 0
@@ -191,7 +191,7 @@ def _decode_batch_read(payload: bytes, version: int, flags: int, priority: int) 
 
 
 def _master_key(payload: bytes, offset: int, version: int) -> bytes | None:
-    """The key of a fencing read; versions before 2 have none."""
+    """Return the key of a fencing read; versions before 2 have none."""
     if version < CURRENT_VERSION:
         return None
     _require(payload, offset + MASTER_KEY_BYTES)
@@ -199,7 +199,7 @@ def _master_key(payload: bytes, offset: int, version: int) -> bytes | None:
 
 
 def encode_response(response: Response) -> bytes:
-    """The frame of an answer. Raises UsageError for one that v2 has no form for."""
+    """Return the frame of an answer. Raises UsageError for one that v2 has no form for."""
     header = pack_header(response.version, V2_OPERATIONS.get(response.operation, 0))
     if isinstance(response, AddResponse):
         return _ANSWER_FRAME.pack(
@@ -228,17 +228,17 @@ def encode_response(response: Response) -> bytes:
 
 
 def encode_add(master_key: bytes, body: bytes, flags: int = 0) -> bytes:
-    """The frame of an add; ``master_key`` has 20 bytes, ``body`` is the entry."""
+    """Return the frame of an add; ``master_key`` has 20 bytes, ``body`` is the entry."""
     return _ADD_FRAME.pack(_ADD_IDS_OFFSET + len(body), 0x02010000 | flags, master_key) + body
 
 
 def encode_read(ledger: int, entry: int) -> bytes:
-    """The frame of a plain read."""
+    """Return the frame of a plain read."""
     return _READ_FRAME.pack(_READ.size, 0x02020000, ledger, entry)
 
 
 def encode_request(request: Request) -> bytes:
-    """The frame of a request, with version 2. Raises UsageError for one that v2 cannot say."""
+    """Return the frame of a request, with version 2. Raises UsageError for one that v2 cannot say."""
     flags = FLAG_HIGH_PRIORITY if request.high_priority else 0
     if isinstance(request, AddRequest):
         return _encode_add_request(request, flags)
@@ -286,7 +286,7 @@ def _fence_key(fence: bool, master_key: bytes | None) -> bytes:
 
 
 def decode_response(payload: bytes) -> Response:
-    """The answer in a frame's payload. Raises ProtocolError when there is none in it."""
+    """Return the answer in a frame's payload. Raises ProtocolError when there is none in it."""
     _require(payload, _HEADER_BYTES)
     version, opcode, _ = unpack_header(_HEADER.unpack_from(payload)[0])
     if opcode in (ADD, READ):

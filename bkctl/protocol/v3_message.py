@@ -1,4 +1,4 @@
-"""What requests and answers of protocol v3 have in common: parsing, and the header.
+"""Protocol v3: the parsing and the header that requests and answers share.
 
 ========= === ====== ===========================================================
 field     no. type   meaning

@@ -116,7 +116,7 @@ _PART_OF_KIND = {part.kind: part for part in _PARTS.values()}
 
 
 def decode_request(payload: bytes) -> Request:
-    """The request in a frame's payload. Raises ProtocolError (NEITHER_V2_NOR_V3) when it is not v3."""
+    """Return the request in a frame's payload. Raises ProtocolError (NEITHER_V2_NOR_V3) when it is not v3."""
     message = pb.Request()
     parse(message, payload)
     header = message.header
@@ -176,7 +176,7 @@ _READERS: dict[int, Callable[[pb.Request], Request]] = {
 
 
 def encode_request(request: Request) -> bytes:
-    """The frame of a request, with version 3. Raises UsageError for one that v3 cannot say."""
+    """Return the frame of a request, with version 3. Raises UsageError for one that v3 cannot say."""
     operation = request.requested if isinstance(request, UnsupportedRequest) else request.operation
     message = pb.Request()
     write_header(message, operation, request.txn_id)

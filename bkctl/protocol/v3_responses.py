@@ -103,7 +103,7 @@ def _encode_part(part: Part[Any], response: Any) -> bytes:
 
 
 def encode_response(response: Response) -> bytes:
-    """The frame of an answer. Raises UsageError for one that v3 has no form for."""
+    """Return the frame of an answer. Raises UsageError for one that v3 has no form for."""
     part = _PART_OF_KIND.get(type(response))
     if part is not None:
         return _encode_part(part, response)
@@ -123,7 +123,7 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_response(payload: bytes) -> Response:
-    """The answer in a frame's payload. Raises ProtocolError when it is not v3, or its status is unknown.
+    """Return the answer in a payload. Raises ProtocolError when it is not v3 or has an unknown status.
 
     The outer status counts; when that is OK, the one of the answer's part. Ids that did not come are -1.
     """

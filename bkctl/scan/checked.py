@@ -32,7 +32,7 @@ class Wanted:
         return self.entries is None or self.entries[0] <= entry <= self.entries[1]
 
     def of(self, batch: EntryBatch) -> EntryBatch:
-        """The wanted part of a batch."""
+        """Return the wanted part of a batch."""
         if self.everything:
             return batch
         pairs = enumerate(zip(batch.ledgers, batch.entries, strict=True))

@@ -1,4 +1,4 @@
-"""What a scan says about bytes that are not what they should be. Damage is a value, never an exception."""
+"""The report of a scan about bytes that are not as they should be. Damage is a value, never an exception."""
 
 from __future__ import annotations
 

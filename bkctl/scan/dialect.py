@@ -1,4 +1,4 @@
-"""What journals and entry logs do differently, for the one walk over both (``scan.records``)."""
+"""The differences between journals and entry logs, for the one walk over both (``scan.records``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MarkedRecord:
 
     @property
     def end(self) -> int:
-        """Where the next record starts."""
+        """Return the offset at which the next record starts."""
         return self.offset + self.framed_bytes
 
     @property
@@ -33,16 +33,19 @@ class MarkedRecord:
 
 
 class Dialect(Protocol):
-    """What journals and entry logs do differently."""
+    """The differences between journals and entry logs."""
 
     def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
-        """The record at ``offset`` if it is one that is not an entry; Damage when its inside is wrong."""
+        """Return the record at ``offset`` if it is one that is not an entry.
+
+        Damage when its inside is wrong.
+        """
 
     def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """The end of a record whose reserved ids prove it."""
+        """Return the end of a record whose reserved ids prove it."""
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
-        """Where filler that ends at ``end`` begins, ``end`` when there is none; never before ``start``."""
+        """Return the start of filler that ends at ``end``; ``end`` without filler, never before ``start``."""
 
     def torn(self, head: bytes, room: int) -> bool:
         """Whether ``head`` begins a record that has more than ``room`` bytes."""

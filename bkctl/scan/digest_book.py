@@ -63,7 +63,7 @@ class BatchCheck:
         return bool(self.strangers) or any(index not in self.excused for index in self.failing)
 
     def digester(self, index: int, ledger: int) -> Digester | None:
-        """The digest of an entry, None when it is not known."""
+        """Return the digest of an entry, None when it is not known."""
         return self.others.get(index) or self.digesters.get(ledger)
 
     @property
@@ -78,7 +78,7 @@ class BatchCheck:
         }
 
     def ok(self, index: int, ledger: int) -> bool | None:
-        """True or false where the digest is known and can be computed, else None."""
+        """Return whether the digest checks where it is known and can be computed, else None."""
         if not self.checked:
             return None
         if index in self.failing or index in self.strangers:
@@ -146,7 +146,7 @@ class DigestBook:
         return known if self._forced is None else _EveryLedger(known, self._forced)
 
     def digester(self, ledger: int) -> Digester | None:
-        """The digest of a ledger, None when it is not known."""
+        """Return the digest of a ledger, None when it is not known."""
         return self._known.get(ledger) or self._forced or self._settled.get(ledger)
 
     def unsettled(self, ledgers: Iterable[int]) -> set[int]:
@@ -247,7 +247,7 @@ class DigestBook:
         return failing
 
     def _owner(self, body: bytes, siblings: Collection[int]) -> int | None:
-        """The ledger under whose id the entry checks, if it is one of ``siblings``."""
+        """Return the ledger under whose id the entry checks, if it is one of ``siblings``."""
         for ledger in islice(siblings, SIBLING_LEDGERS_MAX):
             if self._trials_left <= 0:
                 break

@@ -1,4 +1,4 @@
-"""What is in the directories of a bookie.
+"""The contents of the directories of a bookie.
 
 ::
 
@@ -100,18 +100,18 @@ class BookieDirectory:
 
 
 def current(directory: str) -> str:
-    """Where the files of a configured directory are."""
+    """Return the folder with the files of a configured directory."""
     return join(directory, CURRENT)
 
 
 def home_of(directory: str) -> str:
-    """What a configuration calls a directory of files: without ``current``."""
+    """Return what a configuration calls a directory of files: without ``current``."""
     path = normpath(directory)
     return dirname(path) if basename(path) == CURRENT else path
 
 
 def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
-    """The first bytes of a file. Raises NotFoundError, StorageError."""
+    """Return the first bytes of a file. Raises NotFoundError, StorageError."""
     file = filesystem.open(path)
     try:
         return file.read_at(0, length)
@@ -133,7 +133,7 @@ def read_small(filesystem: FileSystem, path: str) -> bytes:
 
 
 def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
-    """What lies directly in ``path``."""
+    """Return the files and folders directly in ``path``."""
     logs: list[LogFile] = []
     journals: list[JournalFile] = []
     marks: list[str] = []
@@ -177,7 +177,7 @@ def _may_be(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, pat
 
 
 def _compaction_target(name: str) -> int | None:
-    """The log that a file of a compaction is, or is to be."""
+    """Return the log that a file of a compaction is, or is to be."""
     whole = parse_compacted_name(name)
     return parse_compacting_name(name) if whole is None else whole[0]
 
@@ -214,7 +214,7 @@ def _holds_idx(filesystem: FileSystem, path: str) -> bool:
 def find_directories(
     filesystem: FileSystem, path: str, vanished: list[str] | None = None
 ) -> list[BookieDirectory]:
-    """The bookie directories that a directory path stands for.
+    """Return the bookie directories that a directory path stands for.
 
     A folder below it that is removed while it is looked into is left out, and noted in ``vanished``. Raises
     NotFoundError when there is no such path, UsageError when it is a file or holds nothing of a bookie's.
@@ -275,7 +275,7 @@ def _search(
 def last_mark_of(
     filesystem: FileSystem, journal_directory: BookieDirectory, ledger_dirs: Collection[str] = ()
 ) -> LastMark | None:
-    """The last mark that counts for a journal directory, None when no ledger directory is found.
+    """Return the last mark that counts for a journal directory, None when no ledger directory is found.
 
     Where ledger directories are found and none has a mark that counts it is the zero mark: a bookie replays
     from there then.
@@ -305,7 +305,7 @@ def last_mark_of(
 
 
 def _read_mark(filesystem: FileSystem, path: str) -> LastMark | None:
-    """A last mark; like Java, one that does not yield 16 bytes does not count."""
+    """Return a last mark; like Java, one that does not yield 16 bytes does not count."""
     try:
         return decode_last_mark(read_small(filesystem, path))
     except (CorruptionError, StorageError):

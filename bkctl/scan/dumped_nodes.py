@@ -32,7 +32,7 @@ class Znode:
 
 
 def decode_znode(path: str, value: object) -> Znode:
-    """A node by its value in a dump. Raises CorruptionError naming the node."""
+    """Return a node by its value in a dump. Raises CorruptionError naming the node."""
     what = f"znode {path[:200]}"
     if not path.startswith("/"):
         raise CorruptionError(what, expected="a path that starts with a slash")
@@ -52,7 +52,7 @@ def decode_znode(path: str, value: object) -> Znode:
 
 
 def decode_dumped_ledger(path: str, data: bytes) -> LedgerMetadata:
-    """The metadata in a ledger's node. Raises CorruptionError naming the node."""
+    """Return the metadata in a ledger's node. Raises CorruptionError naming the node."""
     try:
         return decode_ledger_metadata(data)
     except CorruptionError as error:
@@ -62,7 +62,7 @@ def decode_dumped_ledger(path: str, data: bytes) -> LedgerMetadata:
 
 
 class LedgerPlaces:
-    """Where the nodes of ledgers stand in a dump file."""
+    """The paths of the nodes of ledgers in a dump file."""
 
     def __init__(self, file: ReadableFile) -> None:
         self._file = file

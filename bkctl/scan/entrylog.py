@@ -29,7 +29,7 @@ class EntryLogDialect:
         self._direct = direct
 
     def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
-        """A map batch, the DirectIO header mark or DirectIO filler at ``offset``."""
+        """Return a map batch, the DirectIO header mark or DirectIO filler at ``offset``."""
         head = file.peek(offset, RECORD_HEAD.size)
         if self._direct:
             if offset == codec.HEADER_BYTES and codec.is_direct(file.peek(0, codec.HEADER_BYTES + 12)):
@@ -56,7 +56,7 @@ class EntryLogDialect:
         return MarkedRecord(offset, framed_bytes, None, codec.NOT_AN_ENTRY, codec.NOT_AN_ENTRY, b"")
 
     def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """A whole map batch proves itself by its two reserved ids and its count."""
+        """Return the end of a whole map batch, which proves itself by its two reserved ids and its count."""
         if not codec.is_map_batch(size, ledger, entry):
             return None
         end = offset + 4 + size
@@ -75,7 +75,7 @@ class EntryLogDialect:
         return end - (len(block) - len(block.rstrip(b"\xf0")))
 
     def torn(self, head: bytes, room: int) -> bool:
-        """A header that is cut, or a plausible one with less than its size behind it."""
+        """Return a header that is cut, or a plausible one with less than its size behind it."""
         if len(head) < RECORD_HEAD.size:
             return True
         size, ledger, entry = RECORD_HEAD.unpack(head)
@@ -85,7 +85,7 @@ class EntryLogDialect:
 
 @dataclass(slots=True)
 class EntryLogHead:
-    """What the first bytes and the map of a log say.
+    """The header and the map of a log.
 
     ``damage`` are problems of the header or the map; ``header`` is the best reading all the same.
     ``short`` is a log that ends inside its header (0 bytes: normal, just allocated).
@@ -181,7 +181,7 @@ class EntryLogScan:
         yield from self.records
 
     def batches(self) -> Iterator[EntryBatch]:
-        """The entries alone."""
+        """Yield the entries alone."""
         for item in self:
             if isinstance(item, EntryBatch):
                 yield item

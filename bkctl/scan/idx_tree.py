@@ -71,12 +71,15 @@ class IdxTree:
             yield LedgerRow(ledger, _ledger_data(header))
 
     def header(self, ledger: int) -> FileInfoHeader | None:
-        """The header of a ledger's file, None when it has none. Raises CorruptionError, StorageError."""
+        """Return the header of a ledger's file, None when it has none.
+
+        Raises CorruptionError, StorageError.
+        """
         path = self._path(ledger)
         return None if path is None else self._header(path)
 
     def get(self, ledger: int, entry: int) -> Location | None:
-        """Where an entry is, None when it is absent. Raises CorruptionError, StorageError."""
+        """Return the location of an entry, None when it is absent. Raises CorruptionError, StorageError."""
         path = self._path(ledger)
         if path is None or entry < 0:
             return None
@@ -92,7 +95,7 @@ class IdxTree:
             raise error.located(path, offset) from None
 
     def last_entry(self, ledger: int) -> int | None:
-        """The largest entry id with a location. Raises CorruptionError, StorageError."""
+        """Return the largest entry id with a location. Raises CorruptionError, StorageError."""
         path = self._path(ledger)
         if path is None:
             return None
@@ -220,7 +223,7 @@ def _hex_directories(fs: FileSystem, path: str) -> Iterator[str]:
 
 
 def _windows(ledger: int, file: SteadyFile, first: int, last: int) -> Iterator[LocationColumns | IndexDamage]:
-    """The slots of entries ``first`` to ``last``, window by window."""
+    """Iterate over the slots of entries ``first`` to ``last``, window by window."""
     slots, odd_bytes = divmod(file.size_bytes - HEADER_BYTES, SLOT_BYTES)
     end = min(last + 1, slots)
     named = 0

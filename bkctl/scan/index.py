@@ -236,7 +236,7 @@ class LogMetadataCache:
                 yield IndexDamage(self.path, key.hex(), reason_of(error))
 
     def get(self, log_id: int) -> EntryLogMetadata | None:
-        """The row of a log, None when it has none. Raises CorruptionError, StorageError."""
+        """Return the row of a log, None when it has none. Raises CorruptionError, StorageError."""
         key = entry_log_metadata.encode_log_key(log_id)
         value = self._store.get(key)
         if value is None:
@@ -363,7 +363,7 @@ READERS: Mapping[StorageKind, Callable[[FileSystem, str, StoreOpener], Directory
 
 
 def open_index(fs: FileSystem, current_dir: str, opener: StoreOpener = open_store) -> DirectoryIndex | None:
-    """The index in a ``current`` directory, None when there is no kind of it.
+    """Return the index in a ``current`` directory, None when there is no kind of it.
 
     Of several the first of ``KINDS`` counts: the databases win over ``.idx`` files, which a conversion may
     leave behind. Directories that tools leave, such as ``ledgers.PREV-<time>``, do not count. Raises

@@ -1,4 +1,4 @@
-"""What reading an index gives, whichever kind of index it is."""
+"""The rows that reading an index gives, whichever kind of index it is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LedgerRow:
 
 
 class LocationSource(Protocol):
-    """Where entries are. Absent entries (location 0) are never among the rows."""
+    """The locations of entries. Absent entries (location 0) are never among the rows."""
 
     @property
     def path(self) -> str:
@@ -55,14 +55,17 @@ class LocationSource(Protocol):
         """
 
     def get(self, ledger: int, entry: int) -> Location | None:
-        """Where an entry is, None when it is absent. Raises CorruptionError, StorageError."""
+        """Return the location of an entry, None when it is absent. Raises CorruptionError, StorageError."""
 
     def last_entry(self, ledger: int) -> int | None:
-        """The largest entry id of a ledger, None when it has none. Raises CorruptionError, StorageError."""
+        """Return the largest entry id of a ledger, None when it has none.
+
+        Raises CorruptionError, StorageError.
+        """
 
 
 class LedgerSource(Protocol):
-    """What is known of ledgers."""
+    """The rows that are known of ledgers."""
 
     @property
     def path(self) -> str:
@@ -75,19 +78,19 @@ class LedgerSource(Protocol):
         """One row for each ledger: the 8-byte one where there are two."""
 
     def get(self, ledger: int) -> LedgerRow | None:
-        """A ledger's merged row. Raises CorruptionError, StorageError."""
+        """Return a ledger's merged row. Raises CorruptionError, StorageError."""
 
     def needs_integrity_check(self) -> bool:
         """Whether Java asked for a data integrity check of this directory. Raises CorruptionError."""
 
 
 def reason_of(error: CorruptionError | StorageError) -> str:
-    """The error's text without the path, which damage has a field for."""
+    """Return the error's text without the path, which damage has a field for."""
     return str(error.located("")) if isinstance(error, CorruptionError) else str(error)
 
 
 def select(columns: LocationColumns, entries: tuple[int, int] | None) -> LocationColumns:
-    """The rows that are not absent and, if given, lie within ``entries``."""
+    """Return the rows that are not absent and, if given, lie within ``entries``."""
     if entries is None and ABSENT not in columns.offsets:
         return columns
     first, last = entries or (0, 0)

@@ -38,7 +38,7 @@ class JournalDialect:
         self._version = version
 
     def marked(self, file: SteadyFile, offset: int) -> MarkedRecord | Damage | None:
-        """A padding record or a record with a reserved entry id at ``offset``."""
+        """Return a padding record or a record with a reserved entry id at ``offset``."""
         head = file.peek(offset, RECORD_HEAD.size)
         if len(head) < 8:
             return None
@@ -54,7 +54,7 @@ class JournalDialect:
 
     @staticmethod
     def _padding(file: SteadyFile, offset: int, inner: int) -> MarkedRecord | Damage | None:
-        """Padding is zeros: where it is not, its length may be wrong and records may be inside."""
+        """Return the padding; Damage where it is not zeros, as its length may be wrong and hide records."""
         if not 0 <= inner <= file.size_bytes - offset - 8:
             return None
         zeros = file.is_zero(offset + 8, offset + 8 + inner)
@@ -85,7 +85,7 @@ class JournalDialect:
         )
 
     def reserved(self, file: SteadyFile, size: int, ledger: int, entry: int, offset: int) -> int | None:
-        """A special record proves itself by its entry id and its inner length, padding by its zeros."""
+        """Return the end of a special record that its entry id and inner length prove, or padding's zeros."""
         if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
             inner = ledger >> 32
             if not 0 <= inner <= _PADDING_BYTES_MAX:
@@ -101,7 +101,7 @@ class JournalDialect:
         return offset + 4 + size if isinstance(self._special(file, offset, size), MarkedRecord) else None
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
-        """The padding record that ends exactly at ``end``."""
+        """Return the padding record that ends exactly at ``end``."""
         if self._version < codec.PADDED_FROM:
             return end
         block = file.read_at(max(start, end - _PADDING_BYTES_MAX), min(end - start, _PADDING_BYTES_MAX))
@@ -113,7 +113,7 @@ class JournalDialect:
         return end
 
     def torn(self, head: bytes, room: int) -> bool:
-        """A header that is cut, or a plausible one with less than its length behind it."""
+        """Return a header that is cut, or a plausible one with less than its length behind it."""
         if len(head) >= 8:
             size, inner = _PADDING.unpack_from(head)
             if size == codec.PADDING_MARK and self._version >= codec.PADDED_FROM:
@@ -127,7 +127,7 @@ class JournalDialect:
 
 @dataclass(slots=True)
 class JournalHead:
-    """What the first bytes say; ``version`` is 6 when they say nothing, ``short`` a cut header."""
+    """The header in the first bytes; ``version`` is 6 when they say nothing, ``short`` a cut header."""
 
     path: str
     size_bytes: int
@@ -167,7 +167,7 @@ def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
 
 
 def _first_record(head: JournalHead, file: SteadyFile) -> int:
-    """Where records start; behind a damaged header that is a guess from the zeros that pad it."""
+    """Return the first record's offset; behind a damaged header, a guess from the zeros that pad it."""
     if not head.damage:
         return codec.JournalHeader(head.version).first_record
     rest = file.read_at(codec.SHORT_HEADER_BYTES, codec.HEADER_BYTES - codec.SHORT_HEADER_BYTES)
@@ -227,7 +227,7 @@ class JournalScan:
         return damage if damage.reason == "unreadable" else replace(damage, unsynced=True)
 
     def batches(self) -> Iterator[EntryBatch]:
-        """The entries alone."""
+        """Yield the entries alone."""
         for item in self:
             if isinstance(item, EntryBatch):
                 yield item
@@ -240,7 +240,7 @@ class JournalScan:
 
 
 def judged(items: Iterable[CheckedItem], unsynced_from: int | None) -> Iterator[CheckedItem]:
-    """The checked items of a journal, with failing digests that a crash explains excused.
+    """Yield the checked items of a journal, with failing digests that a crash explains excused.
 
     Those are entries behind ``unsynced_from``, and a last entry in front of preallocated zeros whose own last
     bytes are zeros: it was being written when the machine stopped.

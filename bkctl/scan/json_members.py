@@ -46,7 +46,7 @@ def members(file: ReadableFile, what: str) -> Iterator[Member]:
 
 
 def parse_member(data: bytes) -> tuple[str, object]:
-    """The name and the value of a member's bytes. Raises ValueError."""
+    """Return the name and the value of a member's bytes. Raises ValueError."""
     found = list(json.loads(b"{" + data + b"}").items())
     if len(found) != 1:
         raise ValueError("no member")
@@ -108,7 +108,7 @@ class _Text:
         self._at += chars
 
     def member(self) -> Member:
-        """The member that begins here."""
+        """Return the member that begins here."""
         while True:
             try:
                 name, value, end = self._member_here()
@@ -141,7 +141,7 @@ class _Text:
         return found.end()
 
     def unexpected(self) -> json.JSONDecodeError:
-        """The error about the character here."""
+        """Return the error about the character here."""
         return json.JSONDecodeError("unexpected", self._text, self._at)
 
     def _more(self) -> None:

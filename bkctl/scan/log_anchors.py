@@ -1,4 +1,4 @@
-"""What the location index says about one entry log.
+"""The locations that the index has in one entry log.
 
 Asked only when a log is damaged: it proves where records stand and names the entries that damage took. An
 index that cannot be read proves nothing and names nothing; ``index check`` is what judges it.

@@ -48,7 +48,7 @@ _INSTANCE_ID = "INSTANCEID"
 
 
 class DumpKind(enum.Enum):
-    """What a file of znodes was written as; the value is the word in its end marker."""
+    """The form in which a file of znodes was written; the value is the word in its end marker."""
 
     CLUSTER = "cluster"
     UNDO = "undo"
@@ -209,7 +209,7 @@ class _Reader:
             self._above = self._above.rpartition("/")[0]
 
     def dump(self, end: DumpEnd | None) -> MetadataDump:
-        """The dump, when all nodes were taken. Raises CorruptionError."""
+        """Return the dump, when all nodes were taken. Raises CorruptionError."""
         root = self._root()
         if root in self._errors:
             raise self._errors[root]
@@ -226,7 +226,7 @@ class _Reader:
         return MetadataDump(root, nodes, DumpedLedgers(places), DumpedPaths(places), cookies, end)
 
     def _root(self) -> str:
-        """The ledgers root: the path above all others, else what stands before the ledgers."""
+        """Return the ledgers root: the path above all others, else what stands before the ledgers."""
         if self._shortest is None:
             raise CorruptionError(_WHAT, expected="znodes", found="none")
         if split_ledger_path(self._shortest) is None and self._shortest.rstrip("/") == self._above:
@@ -241,7 +241,7 @@ class _Reader:
 
 
 def _end(value: object) -> DumpEnd:
-    """The end marker. Raises CorruptionError."""
+    """Return the end marker. Raises CorruptionError."""
     what = f"{_WHAT}: end marker"
     if not isinstance(value, dict) or value.get("complete") is not True:
         raise CorruptionError(what, expected='an object with "complete": true')

@@ -71,7 +71,7 @@ ReservedRecord = Callable[[SteadyFile, int, int, int, int], "int | None"]
 
 @dataclass(slots=True)
 class Evidence:
-    """What is known from elsewhere about a file.
+    """The facts that are known from elsewhere about a file.
 
     ``digesters``: ledgers whose digest is known. ``ledgers``: ledgers known to be in the file (the map's;
     the scan adds those it has read). ``located``: tells whether the index places an entry at an offset (of
@@ -105,7 +105,7 @@ class Prover:
         self.certain = False
 
     def find(self, start: int, stop: int | None = None) -> int | None:
-        """The first offset in ``[start, stop)`` at which a record proves itself, or None."""
+        """Return the first offset in ``[start, stop)`` at which a record proves itself, or None."""
         file = self._file
         stop = file.size_bytes if stop is None else min(stop, file.size_bytes)
         position = start
@@ -127,7 +127,7 @@ class Prover:
         return None
 
     def _find_in_block(self, first: int, stop: int) -> int | None:
-        """The first record that proves itself and starts in ``block[first:stop]``."""
+        """Return the first record that proves itself and starts in ``block[first:stop]``."""
         block = self._block
         lookahead = stop + _JUDGED_BYTES
         end_of_file = self._file.size_bytes
@@ -159,7 +159,7 @@ class Prover:
         return None
 
     def _head(self, offset: int) -> bytes:
-        """The bytes a record is judged by, from the block that is searched when it has them."""
+        """Return the bytes a record is judged by, from the block that is searched when it has them."""
         at = offset - self._block_offset
         if at >= 0 and at + _JUDGED_BYTES <= len(self._block):
             return self._block[at : at + _JUDGED_BYTES]
@@ -206,7 +206,7 @@ class Prover:
         return end, first and self._checks(offset, size, ledger)
 
     def _sane_body(self, head: bytes, size: int, ledger: int, entry: int) -> bool:
-        """A writer's LAC lies below the entry; the ledger is not longer than a ledger can be.
+        """Check that a writer's LAC lies below the entry, and that the length of the ledger is possible.
 
         A body too short for both is only believed of a ledger that is known, or at the end of the file.
         """

@@ -1,4 +1,4 @@
-"""What is this file? By its first bytes where a format has a magic, else by its name."""
+"""The kind of a file: by its first bytes where a format has a magic, else by its name."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _STORES = {
 
 
 def recognise_store(filesystem: FileSystem, path: str) -> FileKind | None:
-    """What a directory is when it is one RocksDB database, else None."""
+    """Return the kind of a directory when it is one RocksDB database, else None."""
     if not is_key_value_store(filesystem, path):
         return None
     return _STORES.get(basename(path.rstrip("/")), FileKind.ROCKSDB)
 
 
 def recognise_file(filesystem: FileSystem, path: str) -> FileKind:
-    """What a regular file is."""
+    """Return the kind of a regular file."""
     name = basename(path)
     if name in _NAMES:
         return _NAMES[name]

@@ -131,7 +131,7 @@ class RecordScan:
         )
 
     def _wrong_inside(self, damage: Damage) -> Generator[Item, None, int]:
-        """A marked record whose inside is wrong: its length may be, so records are looked for in it."""
+        """Report a marked record whose inside is wrong: its length may be, so look for records in it."""
         found = self.prover.find(damage.offset + 4, damage.end)
         if found is None:
             yield damage
@@ -140,7 +140,7 @@ class RecordScan:
         return found
 
     def inside(self, buffer: bytes, base: int, start: int, stop: int) -> Iterator[Item]:
-        """What stands in ``[start, stop)``, where a record was swallowed at ``start``; ``buffer`` has it."""
+        """Examine ``[start, stop)``, where a record was swallowed at ``start``; ``buffer`` has it."""
         at = start
         while at < stop:
             batch, relative = walk(buffer, at - base, stop - base, base=base, size_max=self._size_max)
@@ -196,7 +196,7 @@ class RecordScan:
             yield padding
 
     def _readable(self, batch: EntryBatch) -> Iterator[Item]:
-        """The batch without records that touch sectors the disk refused."""
+        """Yield the batch without records that touch sectors the disk refused."""
         if not len(batch):
             return
         self._evidence.ledgers.update(set(batch.ledgers))
@@ -225,7 +225,7 @@ class RecordScan:
             yield batch.select(good)
 
     def _broken(self, at: int) -> Generator[Item, None, int]:
-        """The chain breaks at ``at``: report, find the next record; its offset, or -1 after the tail."""
+        """Report the break of the chain at ``at``, find the next record; its offset, or -1 after the tail."""
         if self._padding is not None:
             found = self._in_padding(self._padding)
             if found is not None:
@@ -276,7 +276,7 @@ class RecordScan:
         return None
 
     def _in_padding(self, padding: MarkedRecord) -> int | None:
-        """Padding that is a little too long takes the zeros in front of a size for its own."""
+        """Find the record whose size has lost its leading zeros to a padding that is a little too long."""
         return self.prover.find(max(padding.offset + _MARK_BYTES, padding.end - 3), padding.end)
 
     def _too_long(self, found: int) -> Generator[Item, None, int]:
@@ -323,7 +323,7 @@ class RecordScan:
         return at + 4 + right
 
     def _resized(self, offset: int, right: int, found: int, ledger: int, entry: int) -> Iterator[Item]:
-        """A record that is whole but for its size word."""
+        """Yield a record that is whole but for its size word."""
         yield self.wrong_size(offset, right, found)
         yield EntryBatch(self._file.read_at(offset, 4 + right), offset, [0], [right], [ledger], [entry])
 

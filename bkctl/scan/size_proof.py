@@ -36,8 +36,9 @@ class SizeProof:
         self._searched = 0
 
     def next_record(self, start: int, after: int, stop: int | None = None) -> tuple[int | None, int | None]:
-        """The next record from ``after`` on, and the size of the record at ``start`` when its digest proves
-        one in front of that.
+        """Return the next record from ``after`` on, and the size of the record at ``start``.
+
+        The size is None unless the record's digest proves one in front of the next record.
 
         A next record that is only plausible may stand in the payload of the one at ``start``: then a few
         more are tried, and one that is certain is taken where it contradicts the first.
@@ -79,7 +80,7 @@ class SizeProof:
         return self._searched > SEARCH_FREE_BYTES + SEARCH_FACTOR * at
 
     def to_the_end(self, offset: int, ledger: int) -> int | None:
-        """The size that the last record must have for its digest to check, None when none is proved.
+        """Return the size that the last record must have for its digest to check, None when none is proved.
 
         It ends with the file, with the data, or a few zeros of its own behind that; or filler ends it.
         """
@@ -96,7 +97,7 @@ class SizeProof:
         return None
 
     def first_size(self, offset: int, following: int, ledger: int) -> int | None:
-        """The size that the record at ``offset`` must have for its digest to check in front of ``following``.
+        """Return the size with which the record at ``offset`` checks by its digest in front of ``following``.
 
         Filler may stand between the two, and the record may end in a few bytes that look like it. None when
         no size is proved.

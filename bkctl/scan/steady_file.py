@@ -45,7 +45,7 @@ class SteadyFile:
             return self._read_around(offset, offset + length)
 
     def _read_around(self, offset: int, end: int) -> bytes:
-        """The range halved at a sector's border; a single sector is given up."""
+        """Halve the range at a sector's border; a single sector is given up."""
         first, last = offset // SECTOR_BYTES, (end - 1) // SECTOR_BYTES
         if first == last:
             self._remember(first * SECTOR_BYTES, min((first + 1) * SECTOR_BYTES, self.size_bytes))
@@ -55,7 +55,7 @@ class SteadyFile:
         return left + self.read_at(middle, end - middle)
 
     def _read_between(self, offset: int, end: int) -> bytes:
-        """The range with zeros for what is known to be unreadable."""
+        """Return the range with zeros for what is known to be unreadable."""
         parts = []
         first = max(0, bisect_left(self.unreadable, (offset,)) - 1)
         for start, stop in self.unreadable[first : bisect_left(self.unreadable, (end,))]:

@@ -14,7 +14,7 @@ from bkctl.scan.records import Item, RecordScan
 
 
 def unswallow(scan: RecordScan, batch: EntryBatch, failing: frozenset[int]) -> Iterator[Item]:
-    """The batch with every failing record that swallowed others taken apart; see the module."""
+    """Yield the batch with every failing record that swallowed others taken apart; see the module."""
     start = 0
     for index in sorted(failing):
         parts = _take_apart(scan, batch, index)

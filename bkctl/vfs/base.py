@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What a listing needs to know of a path."""
+    """The facts of a path that a listing needs."""
 
     is_dir: bool
     size_bytes: int
@@ -53,7 +53,10 @@ class FileSystem(Protocol):
         """Names in a directory, sorted. Raises NotFoundError or StorageError."""
 
     def link_target(self, path: str) -> str | None:
-        """What a symbolic link names; None for anything else, or nothing. Raises StorageError."""
+        """Return the path that a symbolic link names; None for anything else, or nothing.
+
+        Raises StorageError.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class WritableFile(ReadableFile, Protocol):
         """Make all bytes written before durable, and the length (``fdatasync``). Raises SyncError."""
 
     def sync(self) -> None:
-        """The same with all of the file's metadata (``fsync``). Raises SyncError."""
+        """Sync the file with all of its metadata (``fsync``). Raises SyncError."""
 
     def forget_cached(self, offset: int, length: int) -> None:
         """Advice that the page cache need not keep these bytes (``POSIX_FADV_DONTNEED``).
@@ -100,10 +103,13 @@ class WritableFileSystem(FileSystem, Protocol):
     """A file system that may be written too. A name is durable when its directory was synced."""
 
     def create(self, path: str) -> WritableFile:
-        """A new, empty file in an existing directory. Raises StorageError, also when the path is taken."""
+        """Return a new, empty file in an existing directory.
+
+        Raises StorageError, also when the path is taken.
+        """
 
     def open_to_write(self, path: str) -> WritableFile:
-        """An existing regular file. Raises NotFoundError or StorageError."""
+        """Return an existing regular file. Raises NotFoundError or StorageError."""
 
     def replace(self, path: str, content: bytes) -> None:
         """Give the file this content, atomically and durably.

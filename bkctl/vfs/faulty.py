@@ -207,7 +207,7 @@ class FaultyFileSystem:
     def enter(
         self, operation: FileOperation, *paths: str, doing: str = "", offset: int | None = None
     ) -> None:
-        """Called before every operation: waits or raises what was asked for."""
+        """Wait or raise, as the test asked for, before an operation."""
         with self._lock:
             if not self.crashed and operation in PERSISTENCE_POINTS:
                 if self.points == self.crash_after:

@@ -142,7 +142,7 @@ class MemoryFileSystem:
             return {path: bytes(content.current) for path, content in self._names.items()}
 
     def crash(self, chance: random.Random | None = None) -> MemoryFileSystem:
-        """What a power cut at this moment leaves, as a file system of its own; this one goes on.
+        """Return what a power cut at this moment leaves, as a file system of its own; this one goes on.
 
         Without ``chance`` everything that is not durable is gone. With it each change of names survives or
         not, and of unsynced bytes any part (:mod:`bkctl.vfs.volatile`). Equal histories and equal

@@ -118,7 +118,7 @@ class PosixWritableFile(PosixFile):
             self._write_rest(offset, memoryview(data).cast("B"), written)
 
     def _write_rest(self, offset: int, view: memoryview, written: int) -> None:
-        """A write may end early: at a full disk, a file size limit, or 2 GiB."""
+        """Write again where a write ended early: at a full disk, a file size limit, or 2 GiB."""
         while written < len(view):
             try:
                 step = os.pwrite(self._descriptor, view[written:], offset + written)
@@ -154,7 +154,7 @@ class PosixWritableFile(PosixFile):
                 os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
     def _opened(self) -> int:
-        """The descriptor; Python's sync calls answer -1 with a ValueError."""
+        """Return the descriptor; Python's sync calls answer -1 with a ValueError."""
         if self._descriptor < 0:
             raise StorageError(f"{self._path}: closed", path=self._path)
         return self._descriptor

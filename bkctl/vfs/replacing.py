@@ -16,7 +16,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def replace_by_rename(filesystem: WritableFileSystem, path: str, content: bytes) -> None:
-    """Implements :meth:`bkctl.vfs.base.WritableFileSystem.replace`.
+    """Implement :meth:`bkctl.vfs.base.WritableFileSystem.replace`.
 
     The temporary name is ``path``, a random part and ``.tmp``; it is removed when a step fails.
     """

@@ -54,7 +54,7 @@ class VolatileBytes:
         self._unsynced.clear()
 
     def after_power_cut(self, chance: random.Random | None) -> VolatileBytes:
-        """What the disk holds: the synced bytes, with ``chance`` also some of the others."""
+        """Return what the disk holds: the synced bytes, with ``chance`` also some of the others."""
         image = bytearray(self.durable)
         if chance is not None and self._unsynced:
             keep = chance.choice((0.0, 0.5, 1.0, chance.random()))
@@ -92,7 +92,7 @@ def _lay(image: bytearray, offset: int, data: bytes) -> None:
 
 
 def _lay_within(image: bytearray, sector_start: int, offset: int, data: bytes) -> None:
-    """The part of ``data`` that lies in one sector."""
+    """Write the part of ``data`` that lies in one sector."""
     first = max(offset, sector_start)
     last = min(offset + len(data), sector_start + SECTOR_BYTES)
     _lay(image, first, data[first - offset : last - offset])

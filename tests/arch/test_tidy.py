@@ -24,6 +24,9 @@ MODULE_LINES_MAX = 800
 MARKS = (f"{'TO'}DO", f"{'FIX'}ME", f"{'XX'}X", f"{'HA'}CK")
 # Values that several formats share; the formats themselves are laid out in their own modules.
 WITHOUT_BYTES = {"__init__", "ledger_metadata_values"}
+# Openings that cannot be understood without the neighbours, and the rooms that are free of them.
+RIDDLE = re.compile(r"(?:The same|It|All of (?:it|them)|What|Who(?:ever)?|Where|Every path|A text)\b")
+PLAIN = {"_kernels", "codec", "directories", "kvstore", "metrics", "net", "protocol", "scan", "vfs"}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 # A layout is a table (its ruler: two or more runs of =) or, for text formats, an indented sample after "::".
 LAYOUT = re.compile(r"^ *={2,}(?: +={2,})+$|::\n\n {4}\S", re.MULTILINE)
@@ -58,6 +61,13 @@ def prints(source: str) -> list[int]:
     ]
 
 
+def riddles(source: str) -> list[str]:
+    """First lines of docstrings that open with a pronoun or a clause instead of a noun of their own."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, holders)]
+    return [text.partition("\n")[0] for text in found if text and RIDDLE.match(text)]
+
+
 @named(OURS)
 def test_a_module_is_small_enough_to_read(path: Path) -> None:
     source = path.read_text()
@@ -73,6 +83,11 @@ def test_no_notes_to_oneself_are_left(path: Path) -> None:
 @named(PRODUCT)
 def test_a_module_is_named_after_what_it_holds(path: Path) -> None:
     assert not DRAWERS & set(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+@named([path for path in PRODUCT if path.relative_to(PACKAGE).parts[0] in PLAIN])
+def test_a_docstring_begins_with_what_it_is_about(path: Path) -> None:
+    assert not riddles(path.read_text())
 
 
 @named([path for path in PRODUCT if PACKAGE / "commands" not in path.parents])
@@ -91,6 +106,8 @@ def test_the_rules_notice_what_they_are_for() -> None:
     assert functions_over(long, FUNCTION_LINES_MAX)
     assert not functions_over(long.removesuffix("    x = 1\n"), FUNCTION_LINES_MAX)
     assert left_over_marks(f"x = 1  # {'TO'}DO: more")
+    assert riddles('def f():\n    """The same for several."""\n') == ["The same for several."]
+    assert not riddles('def f():\n    """Return the items."""\n')
     assert prints("if True:\n    print(1)") == [2]
     assert not prints("# print(1)\nx.print(1)")
     assert LAYOUT.search("Text.\n\n====== ====\noffset size\n====== ====\n0      i64")

@@ -54,13 +54,13 @@ class PipelineOwner(Protocol):
     """Told what happens to adds."""
 
     def add_completed(self, add: PendingAdd) -> None:
-        """The oldest pending add has its ack quorum; it is not pending any more."""
+        """Note that the oldest pending add has its ack quorum; it is not pending any more."""
 
     def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
         """Bookies at these indices are to be replaced; :meth:`AddPipeline.replace` follows at some time."""
 
     def add_refused(self, error: ClientError) -> None:
-        """A bookie refuses this client as a writer."""
+        """Note that a bookie refuses this client as a writer."""
 
 
 class AddPipeline:
@@ -134,7 +134,7 @@ class AddPipeline:
         self._pending_ids.add(add.entry)
 
     def replace(self, ensemble: tuple[str, ...]) -> None:
-        """The ensemble is this one from now on: pending adds go to what is new in it; completions go on."""
+        """Use this ensemble from now on: pending adds go to what is new in it; completions go on."""
         old = self.ensemble
         self.ensemble = ensemble
         changed = {index for index, bookie in enumerate(ensemble) if bookie != old[index]}
@@ -163,7 +163,7 @@ class AddPipeline:
             self._owner.add_completed(add)
 
     def stuck(self) -> PendingAdd | None:
-        """A pending add that can reach its quorum no more with this ensemble."""
+        """Return a pending add that can reach its quorum no more with this ensemble."""
         for add in self.pending:
             if len(add.acked) + len(add.waiting) < self._distribution.ack_quorum:
                 return add

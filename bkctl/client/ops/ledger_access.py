@@ -91,11 +91,11 @@ class LedgerAccess:
     # --- entries --------------------------------------------------------------------------------------------
 
     def encode(self, entry: int, lac: int, length: int, data: bytes) -> bytes:
-        """The bytes of an entry; ``length`` counts the ledger's payload up to and with this entry."""
+        """Return the bytes of an entry; ``length`` counts the ledger's payload up to and with this entry."""
         return encode(EntryHeader(self.ledger, entry, lac, length), data, self.digester)
 
     def checked(self, body: bytes | None, entry: int | None, bookie: str) -> LedgerEntry | DoNotKnow:
-        """An entry as it came from ``bookie``; ``entry`` None where the newest was asked for."""
+        """Return an entry as it came from ``bookie``; ``entry`` None where the newest was asked for."""
         if body is None or not self.digester.checks(body):
             return self._mismatch("the entry's digest does not check", entry, bookie)
         ledger, found, lac, length = HEADER.unpack_from(body)
@@ -106,7 +106,7 @@ class LedgerAccess:
         )
 
     def explicit_lac(self, body: bytes | None) -> int | None:
-        """The value of an explicit LAC, None when there is none or it does not check."""
+        """Return the value of an explicit LAC, None when there is none or it does not check."""
         if body is None or not self.digester.checks(body, BYTES_MIN):
             return None
         value = decode_explicit_lac(body)
@@ -117,7 +117,7 @@ class LedgerAccess:
     def add_request(
         self, entry: int, body: bytes, *, recovery: bool = False, deferred_sync: bool = False
     ) -> AddRequest:
-        """An add. A recovery's is not refused by the fence, nor by a read-only bookie."""
+        """Return an add. A recovery's is not refused by the fence, nor by a read-only bookie."""
         return AddRequest(
             self.ledger,
             entry,
@@ -129,15 +129,21 @@ class LedgerAccess:
         )
 
     def copy_request(self, entry: int, body: bytes) -> AddRequest:
-        """An add of a copy. The fence does not refuse it; a read-only bookie does, as it is no recovery."""
+        """Return an add of a copy.
+
+        The fence does not refuse it; a read-only bookie does, as it is no recovery.
+        """
         return AddRequest(self.ledger, entry, self.key, body, recovery=True)
 
     def read_request(self, entry: int, *, fence: bool = False, priority: int = 0) -> ReadRequest:
-        """A read of one entry, -1 for the newest; with ``fence`` the writer is refused from then on."""
+        """Return a read of one entry, -1 for the newest.
+
+        With ``fence`` the writer is refused from then on.
+        """
         return ReadRequest(self.ledger, entry, self.key if fence else None, fence, priority=priority)
 
     def write_lac_request(self, lac: int) -> WriteLacRequest:
-        """An explicit LAC."""
+        """Return an explicit LAC."""
         header = encode_explicit_lac(ExplicitLac(self.ledger, lac))
         body = header + self.digester.compute(header, b"")
         return WriteLacRequest(self.ledger, lac, self.key, body)
@@ -145,7 +151,7 @@ class LedgerAccess:
     # --- answers --------------------------------------------------------------------------------------------
 
     def outcome(self, event: Event, entry: int | None, bookie: str) -> ReadOutcome:
-        """What a bookie's answer to a read says about ``entry`` (None: the newest)."""
+        """Return what a bookie's answer to a read proves about ``entry`` (None: the newest)."""
         if isinstance(event, Answered) and isinstance(event.response, ReadResponse):
             code = event.response.code
             if code is ResultCode.OK:
@@ -155,7 +161,7 @@ class LedgerAccess:
         return DoNotKnow(bookie, self.failure(event, -1 if entry is None else entry, bookie))
 
     def failure(self, event: Event, entry: int, bookie: str) -> ClientError:
-        """The error for an answer that is none, or not OK."""
+        """Return the error for an answer that is none, or not OK."""
         if isinstance(event, Unanswered):
             said = f": {event.detail}" if event.detail else ""
             return NoAnswerError(
@@ -187,7 +193,7 @@ class LedgerAccess:
 
 
 def answer_code(event: Event) -> ResultCode | None:
-    """The code of an answer of the operations on a ledger; None when there is no answer."""
+    """Return the code of an answer of the operations on a ledger; None when there is no answer."""
     if isinstance(event, Answered):
         code = getattr(event.response, "code", None)
         return code if isinstance(code, ResultCode) else None

@@ -43,7 +43,7 @@ class Speculation:
     multiplier: float = 2.0
 
     def interval_s(self, turn: int) -> float:
-        """The pause before turn 0, 1, ..."""
+        """Return the pause before turn 0, 1, ..."""
         return float(min(self.first_s * self.multiplier**turn, self.max_s))
 
 
@@ -198,7 +198,7 @@ def read_order(
     avoid: Collection[str] = frozenset(),
     sticky: StickyIndex | None = None,
 ) -> list[str]:
-    """The write set of ``entry`` in the order in which it is asked; bookies in ``avoid`` come last.
+    """Return the write set of ``entry`` in the order in which it is asked; bookies in ``avoid`` come last.
 
     ``avoid`` is for those that are not registered, read-only or known to be slow
     (``reorderReadSequenceEnabled``).

@@ -154,7 +154,7 @@ class LacRead:
     def _explicit_answer(
         self, index: int, bookie: str, event: Event, response: ReadLacResponse
     ) -> ReplicaLac:
-        """An answer to READ_LAC. A Java bookie with an explicit LAC and no entry says EIO, and sends the LAC.
+        """Judge an answer to READ_LAC. A Java bookie with an explicit LAC and no entry says EIO and sends it.
 
         That EIO is no proof of there being no entry, but the LAC is good.
         """

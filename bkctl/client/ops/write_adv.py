@@ -24,7 +24,7 @@ class AdvWriteMachine(WriteMachine):
     """A :class:`WriteMachine` that is told the id of every entry."""
 
     def append(self, data: bytes) -> Appended:
-        """Raises UsageError: see :meth:`append_at`."""
+        """Refuse an append without an id (UsageError): see :meth:`append_at`."""
         raise UsageError(f"ledger {self.access.ledger}: its writer chooses the ids of entries; give one")
 
     def append_at(self, entry: int, data: bytes) -> Appended:

@@ -11,7 +11,7 @@ class JournalSink(Protocol):
     """Whoever appended a batch. Both methods are called from the journal's callback thread, without locks."""
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """These batches are durable, or written if they asked for no more; in the order of their append."""
+        """Report durable batches, or written ones that asked for no more, in the order of their append."""
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """Whether these batches are on disk is unknown.

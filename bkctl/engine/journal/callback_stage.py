@@ -61,7 +61,7 @@ class CallbackStage:
         self._queue.put(outcome)
 
     def close(self) -> None:
-        """The thread ends behind what was put so far."""
+        """Let the thread end behind what was put so far."""
         self._queue.put(None)
 
     def _run(self) -> None:

@@ -69,7 +69,7 @@ class ForceWriteStage:
         self._queue.put(group)
 
     def close(self) -> None:
-        """The thread ends behind what was put so far, and closes the callback stage behind its own groups."""
+        """End the thread behind what was put so far, and the callback stage behind its own groups."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -82,7 +82,7 @@ class ForceWriteStage:
         self._callbacks.close()
 
     def _broken(self, error: BkctlError) -> None:
-        """What ended the thread ends the journal: groups that still come are not synced and not answered."""
+        """End the journal with the thread's error: groups that still come are not synced and not answered."""
         self._state.fail(error)
         self._callbacks.put(Outcome([], self._clock.monotonic(), error, counted=False))
         self._callbacks.close()
@@ -98,7 +98,7 @@ class ForceWriteStage:
         return True
 
     def _force(self, groups: list[Group]) -> None:
-        """Groups of one file."""
+        """Sync and pass on the groups of one file."""
         started_s = self._clock.monotonic()
         newest = groups[-1]
         error = self._state.error

@@ -233,7 +233,7 @@ class Journal:
         self._force_write.close()
 
     def _broken(self, error: BkctlError) -> None:
-        """What ended the thread ends the journal."""
+        """End the journal with the error that ended the thread."""
         self._queue.fail(error)
         batches, _ = self._queue.drain()
         self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
@@ -330,7 +330,7 @@ class Journal:
         return self._file
 
     def _write(self, file: JournalFile, batches: list[JournalBatch]) -> bool:
-        """The group's bytes into the file; True when the file is full then."""
+        """Write the group's bytes into the file; True when the file is full then."""
         started_s = self._clock.monotonic()
         size_bytes = sum([batch.size_bytes for batch in batches])
         if size_bytes:
@@ -423,7 +423,7 @@ class Journal:
 
 
 def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") -> Iterator[list[bytes]]:
-    """The pieces of all batches, then ``padding``, in lists of about ``bytes_max``; no piece is cut."""
+    """Yield the pieces of all batches, then ``padding``, in lists of about ``bytes_max``; no piece is cut."""
     held: list[JournalBatch] = []
     size_bytes = 0
     for batch in batches:
@@ -438,7 +438,7 @@ def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") 
 
 
 def _cut(batches: list[JournalBatch], size_bytes: int, bytes_max: int) -> Iterator[list[bytes]]:
-    """The pieces as one list; those of a batch that is too large by itself in lists of equal length."""
+    """Yield the pieces as one list; those of a batch that is too large by itself in lists of equal length."""
     pieces = list(chain.from_iterable([batch.pieces for batch in batches]))
     parts = max(-(-size_bytes // bytes_max), 1)
     per_part = max(-(-len(pieces) // parts), 1)

@@ -35,7 +35,7 @@ class JournalFile:
     def create(
         cls, filesystem: WritableFileSystem, directory: str, journal_id: int, version: int
     ) -> JournalFile:
-        """A new journal that a crash cannot take away any more. Raises StorageError.
+        """Return a new journal that a crash cannot take away any more. Raises StorageError.
 
         What a crash leaves on the way (no file, an empty one, a header alone) is an empty journal to readers.
         """
@@ -81,7 +81,7 @@ class JournalFile:
         self._file.sync_data()
 
     def sync(self) -> None:
-        """The same with all of the file's metadata. Raises StorageError."""
+        """Sync the file with all of its metadata. Raises StorageError."""
         self._file.sync()
 
     def forget_cached(self, position: int) -> None:

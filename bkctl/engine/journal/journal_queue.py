@@ -51,7 +51,7 @@ class JournalQueue:
     # --- whoever appends
 
     def append(self, batch: JournalBatch) -> None:
-        """Raises StorageError when nothing will be written any more, NoSpaceError while there is no room."""
+        """Raise StorageError when nothing will be written any more, NoSpaceError while there is no room."""
         batch.enqueued_s = self._clock.monotonic()
         with self._changed:
             if self.stopping or self.error is not None or self.aborted:
@@ -148,7 +148,7 @@ class JournalQueue:
         return self._policy.patience_s(self._age_s())
 
     def _taken(self) -> list[JournalBatch]:
-        """The next group: everything, or as much as makes the byte threshold."""
+        """Return the next group: everything, or as much as makes the byte threshold."""
         batches, self._arrived = self._arrived, []
         self._taken_bytes, self._taken_entries = self._bytes, self._entries
         if self._bytes > self._policy.bytes_max:
@@ -163,7 +163,7 @@ class JournalQueue:
         return batches
 
     def written(self, *, forcing: int, answering: int) -> bool:
-        """What was taken is in the file, and so many groups went to the next stages.
+        """Note that the group that was taken is in the file, and that so many groups went to the next stages.
 
         True when somebody was refused for lack of room since the last time.
         """

@@ -66,7 +66,7 @@ class ZeroRange:
         self._group_bytes = 0.0
 
     def claim(self, end: int) -> None:
-        """Records may go anywhere below ``end``, as soon as :meth:`is_clear` says so."""
+        """Allow records anywhere below ``end``, as soon as :meth:`is_clear` says so."""
         self._group_bytes += (end - self.claimed - self._group_bytes) / _GROUPS_AVERAGED
         self.claimed = max(self.claimed, end)
 
@@ -75,7 +75,7 @@ class ZeroRange:
         return self.busy is None or self.busy[0] >= end
 
     def take(self) -> tuple[int, int] | None:
-        """The next range (start, end) to zero, or None when there are enough; :meth:`done` ends it."""
+        """Return the next range (start, end) to zero, or None when there are enough; :meth:`done` ends it."""
         start = max(self.zeroed, self.claimed)
         start += -start % PAGE_BYTES
         end = min(start + self._chunk_bytes, self._end_bytes_max)
@@ -87,7 +87,7 @@ class ZeroRange:
         return self.busy
 
     def done(self) -> None:
-        """The range that was taken is zeroed."""
+        """Note that the range that was taken is zeroed."""
         if self.busy is not None:
             self.zeroed = self.busy[1]
             self.busy = None
@@ -157,7 +157,7 @@ class ZerosAhead:
             self._thread.join()
 
     def _run(self) -> None:
-        """The thread: one file after the other."""
+        """Zero one file after the other, as the thread's work."""
         while (chosen := self._next_file()) is not None:
             path, current = chosen
             try:
@@ -173,7 +173,7 @@ class ZerosAhead:
                 file.close()
 
     def _next_file(self) -> tuple[str, ZeroRange] | None:
-        """The file that is followed, None at the end."""
+        """Return the file that is followed, None at the end."""
         with self._changed:
             while not self._ended and (self._path is None or self._range is None):
                 self._changed.wait()

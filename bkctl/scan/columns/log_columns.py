@@ -47,18 +47,18 @@ class RecordColumns:
         return len(self.starts)
 
     def locations(self, log_id: int) -> Column:
-        """The packed locations of the entries (``codec.location``)."""
+        """Return the packed locations of the entries (``codec.location``)."""
         return self.starts + (log_id << 32 | self.base + _SIZE.size)
 
 
 def gather_i64(buffer: bytes, positions: NDArray[np.int64]) -> Column:
-    """The big-endian i64 at each of ``positions``."""
+    """Return the big-endian i64 at each of ``positions``."""
     view = np.ndarray((len(buffer) - 7,), ">i8", buffer, 0, (1,))
     return view[positions].astype(np.int64)
 
 
 def gather_i32(buffer: bytes, positions: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The big-endian i32 at each of ``positions``."""
+    """Return the big-endian i32 at each of ``positions``."""
     view = np.ndarray((len(buffer) - 3,), ">i4", buffer, 0, (1,))
     return view[positions].astype(np.int32)
 
@@ -66,7 +66,7 @@ def gather_i32(buffer: bytes, positions: NDArray[np.int64]) -> NDArray[np.int32]
 def clean_columns(
     file: SteadyFile, head: EntryLogHead, start: int = HEADER_BYTES, stop: int | None = None
 ) -> Iterator[RecordColumns]:
-    """The entries of a log, window by window. Raises NotCleanError.
+    """Yield the entries of a log, window by window. Raises NotCleanError.
 
     With ``start``, the offset of a record, and ``stop`` windows begin in ``[start, stop)``; the last one may
     reach beyond.
@@ -95,7 +95,7 @@ def clean_columns(
 
 
 def _behind_marked_or_large(file: SteadyFile, dialect: EntryLogDialect, position: int) -> int:
-    """The end of a record that is no entry; minus ``position`` for an entry larger than a window."""
+    """Return the end of a record that is no entry; minus ``position`` for an entry larger than a window."""
     marked = dialect.marked(file, position)
     if isinstance(marked, MarkedRecord):
         return marked.end

@@ -38,7 +38,7 @@ class EntryLogSummary:
 
 @dataclass(frozen=True, slots=True)
 class LedgerShare:
-    """What one ledger has in a log: bytes with the size words, entries unless only the map was read."""
+    """The share of one ledger in a log: bytes with the size words, entries unless only the map was read."""
 
     ledger: int
     bytes: int
@@ -262,7 +262,7 @@ def _verify(scan: EntryLogScan, book: DigestBook, anchors: LogAnchors) -> FileVe
 
 
 def _judge_tail(scan: EntryLogScan, tracker: LossTracker, tail: Tail) -> None:
-    """A log that was rolled ends with its map: nothing may be torn behind that."""
+    """Check that a log that was rolled ends with its map: nothing may be torn behind that."""
     if tail.kind != "torn":
         return
     if scan.head.header.has_map and not tracker.damages:
@@ -283,7 +283,7 @@ def _judge_tail(scan: EntryLogScan, tracker: LossTracker, tail: Tail) -> None:
 def _compare_map(
     scan: EntryLogScan, tracker: LossTracker, totals: Mapping[int, int], sizes: dict[int, int]
 ) -> None:
-    """The map's bytes per ledger against what the log holds; a gap is what damage took."""
+    """Compare the map's bytes per ledger with what the log holds; a gap is what damage took."""
     missing = []
     for ledger in sorted(totals.keys() | sizes.keys()):
         lacking = totals.get(ledger, 0) - sizes.get(ledger, 0)

@@ -22,7 +22,7 @@ from bkctl.vfs import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class LocationRow:
-    """Where one entry is: ``offset`` of the body in entry log ``log_id`` of the directory ``dir``."""
+    """The place of one entry: ``offset`` of the body in entry log ``log_id`` of the directory ``dir``."""
 
     dir: str
     ledger: int
@@ -33,7 +33,7 @@ class LocationRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerIndexRow:
-    """What a bookie knows of a ledger. ``explicit_lac`` is an entry id; ``key_bytes`` is 8 or 16."""
+    """The row that a bookie has of a ledger. ``explicit_lac`` is an entry id; ``key_bytes`` is 8 or 16."""
 
     dir: str
     ledger: int
@@ -104,7 +104,7 @@ def _ledger_row(directory: str, row: LedgerRow, lac: int | None) -> LedgerIndexR
 
 
 def get_index_entry(fs: FileSystem, dirs: Sequence[str], ledger: int, entry: int) -> list[LocationRow]:
-    """Where an entry is, one row for each directory whose index has it.
+    """Return the places of an entry, one row for each directory whose index has it.
 
     Raises NotFoundError when every index could be read and none has it, UsageError for ids that do not
     exist, and the first CorruptionError or StorageError when an index failed and no other has the entry.
@@ -128,7 +128,7 @@ def get_index_entry(fs: FileSystem, dirs: Sequence[str], ledger: int, entry: int
 
 
 def _indexes(fs: FileSystem, dirs: Sequence[str]) -> Iterator[DirectoryIndex]:
-    """The indexes of those directories that have one, each closed before the next is opened."""
+    """Yield the indexes of those directories that have one, each closed before the next is opened."""
     found = False
     for directory in dirs:
         index = open_index(fs, directory)

@@ -69,7 +69,7 @@ def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> It
 
 
 class MarkFinder:
-    """Where, in each journal, holes are explained by a power cut. ``mark`` given by the caller wins."""
+    """The part of each journal in which a power cut explains holes. The caller's ``mark`` wins."""
 
     def __init__(self, filesystem: FileSystem, mark: LastMark | None = None) -> None:
         self._filesystem = filesystem
@@ -178,7 +178,7 @@ def scan_journals(
     advance: Advance = nobody,
     failed: Failed = fail,
 ) -> Iterator[JournalEntries | JournalMarked | Damage]:
-    """Records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
+    """Yield the records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
 
     ``failed`` is told of journals that cannot be opened.
     """

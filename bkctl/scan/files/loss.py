@@ -1,4 +1,4 @@
-"""What damage took: collects a file's records and damage while it is verified.
+"""The losses of damage: collects a file's records and damage while it is verified.
 
 An entry that is lost shows in up to four ways: its own ids may still be readable, the location index may
 point into the damage, the entries before and after it may be there, and the ledgers map may count more
@@ -100,7 +100,7 @@ class LossTracker:
         self._records += records
 
     def damaged(self, damage: Damage, *, gap: bool = True) -> None:
-        """A damaged range; ``gap``: records may be lost in it, so look for gaps around it."""
+        """Add a damaged range; ``gap``: records may be lost in it, so look for gaps around it."""
         self._count += 1
         self._first_bad = damage.offset if self._first_bad is None else min(self._first_bad, damage.offset)
         if damage.unsynced:

@@ -22,7 +22,7 @@ from bkctl.vfs import FileSystem
 
 
 def entry_logs(filesystem: FileSystem, paths: Iterable[str], log_id: int | None = None) -> list[LogFile]:
-    """The entry logs that ``paths`` stand for, each once, in the order of the paths and then by id.
+    """Return the entry logs that ``paths`` stand for, each once, in the order of the paths and then by id.
 
     A ledger directory may have none: its entries are in the journal still. Raises NotFoundError when there
     is no such path or no log ``log_id``, UsageError for a file that is no entry log and for a directory that
@@ -65,7 +65,7 @@ def _one_log(filesystem: FileSystem, path: str, size_bytes: int) -> LogFile:
 def journals(
     filesystem: FileSystem, paths: Iterable[str], journal_id: int | None = None
 ) -> list[JournalFile]:
-    """The journals that ``paths`` stand for; errors as :func:`entry_logs`."""
+    """Return the journals that ``paths`` stand for; errors as :func:`entry_logs`."""
     found: dict[str, JournalFile] = {}
     for path in paths:
         facts = filesystem.status(path)
@@ -98,7 +98,7 @@ def _one_journal(filesystem: FileSystem, path: str, size_bytes: int) -> JournalF
 def directories(
     filesystem: FileSystem, paths: Iterable[str], vanished: list[str] | None = None
 ) -> list[BookieDirectory]:
-    """The bookie directories that ``paths`` stand for, each once; a file stands for its directory.
+    """Return the bookie directories that ``paths`` stand for, each once; a file stands for its directory.
 
     A folder that is removed meanwhile is left out, and noted in ``vanished``. Raises NotFoundError, and
     UsageError for a path with nothing of a bookie's.
