@@ -241,10 +241,12 @@ def settings_of(kind: type[Any]) -> Iterator[tuple[str, Setting | tuple[type[Any
 
 
 def require_least(settings: object, name: str, least: int) -> None:
-    """Refuse a field below ``least``. Raises UsageError."""
+    """Refuse a field below ``least``, with the name of its key. Raises UsageError."""
     value = getattr(settings, name)
     if value < least:
-        raise UsageError(f"{name} must be at least {least}, not {value}")
+        one = dict(settings_of(type(settings))).get(name)
+        key = f"{one.key.name}: " if isinstance(one, Setting) else ""
+        raise UsageError(f"{key}{name} must be at least {least}, not {value}")
 
 
 class _Options(TypedDict, total=False):

@@ -61,7 +61,7 @@ def test_a_client_that_asks_for_much_and_reads_nothing_costs_a_bounded_number_of
         WireClient(served.port, Wire.V2) as other,
     ):
         slow.send([(request, None) for request in requests(kind, 5000)])
-        served.until(lambda: buffered_bytes(served) > served.settings.write_high_bytes, "no answers")
+        served.until(lambda: buffered_bytes(served) > served.settings.write_buffer_high_bytes, "no answers")
         most = 0
         for number in range(40):
             assert other.read(5, number % ENTRIES).code is ResultCode.OK
@@ -80,7 +80,7 @@ def test_a_slow_client_gets_everything_when_it_reads() -> None:
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
     ):
         slow.send([(request, None) for request in requests("mixed", 300)])
-        served.until(lambda: buffered_bytes(served) > served.settings.write_high_bytes, "no answers")
+        served.until(lambda: buffered_bytes(served) > served.settings.write_buffer_high_bytes, "no answers")
         answers = slow.receive_all()
         assert len(answers) == 300
         assert all(answer.response.code is ResultCode.OK for answer in answers)  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def test_a_client_that_is_to_be_closed_and_takes_nothing_is_cut_off() -> None:
         WireClient(served.port, Wire.V2, receive_bytes=4096) as slow,
     ):
         slow.send([(request, None) for request in requests("run", 100)])
-        served.until(lambda: buffered_bytes(served) > served.settings.write_high_bytes, "no answers")
+        served.until(lambda: buffered_bytes(served) > served.settings.write_buffer_high_bytes, "no answers")
         for connection in list(served.server._connections):
             served.loop.call_soon_threadsafe(connection.close)
         served.until_idle()
