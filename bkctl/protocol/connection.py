@@ -17,6 +17,23 @@ UPGRADING  ``tls_started()``   OPEN
 CLOSED     any byte            CLOSED, nothing
 ========== =================== ================================================
 
+Client states:
+
+========== =================== ================================================
+state      input               next state, event
+========== =================== ================================================
+READY      ``send``            READY, the frame
+READY      ``send`` START_TLS  STARTING, the frame, v3 on every connection
+READY      an answer           READY, Completed; an answer without a request is
+                               counted and dropped
+STARTING   START_TLS's answer  READY, Completed; answers are read as v3 until
+                               then
+READY,     bytes that are no   CLOSED, Close
+STARTING   answer
+CLOSED     any byte            CLOSED, nothing
+CLOSED     ``send``            CLOSED, UsageError
+========== =================== ================================================
+
 An answer belongs to a request by its txnId in v3. v2 has none: a client finds the request by operation,
 ledger and entry id, equal ones in the order they were sent, batch reads by their request id.
 

@@ -4,6 +4,14 @@ The new ensemble counts from LAC + 1 on: everything up to the LAC is on the old 
 pending at the writer, who sends it to the new bookies. Starting higher would leave acknowledged entries where
 metadata does not say. A last segment that begins at LAC + 1 holds nothing confirmed and is replaced.
 
+::
+
+    plan: which of the failed bookies are in the last segment of an OPEN ledger?
+      none, or not OPEN -> done: nothing is changed
+      some              -> choose others -> there are none     -> done: NotEnoughBookiesError
+                                         -> compare-and-set    -> stored: done
+                                                               -> another client was first: read, plan again
+
 Source: ``org.apache.bookkeeper.client.LedgerHandle.ensembleChangeLoop``, ``EnsembleUtils``.
 """
 

@@ -8,6 +8,28 @@
     run(appended.instructions)
     run(writer.close())  # Finished(UpdateOutcome)
 
+========= =========================== ===========================================================
+state     input                       next state, effect
+========= =========================== ===========================================================
+OPEN      ``append``                  OPEN, the add goes to its write set
+OPEN      an ack quorum               OPEN, Notify in the order of ids; the LAC moves
+OPEN      bookies fail                CHANGING, others are chosen and stored; DEAD with deferred
+                                      sync, or when no further change is allowed
+OPEN,     fenced, wrong password, or  DEAD, pending appends fail
+CHANGING  an add's time is over
+CHANGING  ``append``                  CHANGING, no append completes until the change is stored
+CHANGING  bookies fail                CHANGING, they are replaced next
+CHANGING  stored: ledger OPEN         OPEN, pending adds go to the new bookies; CHANGING when one
+                                      of them failed during the change; DEAD when an append can
+                                      reach its quorum no more
+CHANGING  stored: ledger IN_RECOVERY  DEAD, pending appends fail
+          or CLOSED; or an error
+DEAD      ``append``                  DEAD, the reason is raised
+each      ``close``                   CLOSING, pending appends fail, CLOSED is stored behind the
+                                      LAC once no change runs; FINISHED with the error of a fence
+CLOSING   stored, or an error         FINISHED, Finished with the outcome
+========= =========================== ===========================================================
+
 Appends complete strictly in the order of their ids, each with Aq acknowledgements; the LAC is the last one
 that completed, and goes out with the next entry. A bookie that fails is replaced: see
 :class:`EnsembleChange` for the rules on which no acknowledged entry depends on a bookie that metadata does
