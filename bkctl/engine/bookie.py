@@ -30,7 +30,7 @@ from bkctl.engine.ledger_storage import LedgerStorage, LogKeeper
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
-from bkctl.engine.recovery import Recovery, RecoveryReport
+from bkctl.engine.replay import Replay, ReplayReport
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages, OpenStore, StorageParts
 from bkctl.engine.storages import storage_of
@@ -135,7 +135,7 @@ class Bookie:
             storage.on_space = partial(self._space_again, storage)
             storage.on_checkpoint = self.checkpointer.request
 
-    def start(self, *, accept_loss: bool = False) -> RecoveryReport:
+    def start(self, *, accept_loss: bool = False) -> ReplayReport:
         """Replay the journals, open new ones, start all threads.
 
         Raises RefusedError (damage; see ``recovery`` and ``lost_index``) or StorageError; the bookie is to be
@@ -151,7 +151,7 @@ class Bookie:
             refuse_lost_indexes(self._filesystem, lost)
         for storage in self.storages:
             storage.start()
-        report = Recovery(
+        report = Replay(
             self._filesystem,
             [current(path) for path in self.settings.journal_directories],
             self.storages,

@@ -20,7 +20,7 @@ from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.recovery_report import RecoveryReport
+from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import BLOB_AT, LedgerLives, ReplayedFile, alike
 from bkctl.engine.torn_records import TornEntries, lacks_sector, looks_torn, proves_itself
@@ -47,7 +47,7 @@ class JournalReplay:
         journals: int,
         directory: str,
         ledgers: ReplayedLedgers,
-        report: RecoveryReport,
+        report: ReplayReport,
         *,
         accept_loss: bool,
     ) -> None:

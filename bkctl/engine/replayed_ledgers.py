@@ -8,15 +8,13 @@ from dataclasses import replace
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.recovery_report import RecoveryReport
+from bkctl.engine.replay_report import ReplayReport
 
 
 class ReplayedLedgers:
     """Rows and entries over all ledger directories; ``lock`` is the engine lock."""
 
-    def __init__(
-        self, storages: Sequence[LedgerStorage], lock: threading.Lock, report: RecoveryReport
-    ) -> None:
+    def __init__(self, storages: Sequence[LedgerStorage], lock: threading.Lock, report: ReplayReport) -> None:
         self.storages = storages
         #: Directories whose ledger rows are lost: a ledger without a row is not known to be deleted.
         self.without_rows: set[LedgerStorage] = set()

@@ -28,7 +28,7 @@ from itertools import islice
 
 from bkctl.codec.digest import Digester
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.recovery_report import RecoveryReport
+from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import BookieError
 from bkctl.types import DigestType
@@ -77,7 +77,7 @@ class TornEntries:
     They are held until the end of their file, when all is known that may prove or replace them.
     """
 
-    def __init__(self, ledgers: ReplayedLedgers, report: RecoveryReport, path: str) -> None:
+    def __init__(self, ledgers: ReplayedLedgers, report: ReplayReport, path: str) -> None:
         self._ledgers = ledgers
         self._report = report
         self._path = path

@@ -17,7 +17,7 @@ from bkctl.engine.add_run import AddRun
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
-from bkctl.engine.recovery import RecoveryReport
+from bkctl.engine.replay import ReplayReport
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages
 from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
@@ -178,7 +178,7 @@ class EngineRig:
         faulty = self.faulty_stores[path] = FaultyStore(store)
         return faulty
 
-    def start(self, *, accept_loss: bool = False) -> RecoveryReport:
+    def start(self, *, accept_loss: bool = False) -> ReplayReport:
         return self.bookie.start(accept_loss=accept_loss)
 
     def add(self, ledger: int, number: int, *, payload: bytes = b"payload", key: bytes = KEY) -> None:

@@ -25,7 +25,7 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
-from bkctl.engine.recovery import RecoveryReport
+from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
@@ -63,7 +63,7 @@ class StartReport:
     http_port: int | None
     unclean: bool
     new: bool
-    recovery: RecoveryReport
+    recovery: ReplayReport
 
 
 class BookieService:
@@ -202,7 +202,7 @@ class BookieService:
         self._live_ledgers = LiveLedgers(metadata, self.bookie_id, decision.cookie.instance_id)
         return decision
 
-    def _start_engine(self) -> RecoveryReport:
+    def _start_engine(self) -> ReplayReport:
         ledgers = self.config.directories.ledgers
         settings = bookie_settings(self.config)
         if not self._accept_loss:

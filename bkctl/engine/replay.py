@@ -30,16 +30,16 @@ from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.journal_replay import JournalReplay
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.lost_index import LostIndex, put_in_limbo
-from bkctl.engine.recovery_report import DAMAGES_MAX, RecoveryReport
+from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["DAMAGES_MAX", "Recovery", "RecoveryReport"]
+__all__ = ["DAMAGES_MAX", "Replay", "ReplayReport"]
 
 
-class Recovery:
+class Replay:
     """Replays the journals of a bookie that does not serve yet.
 
     ``journal_directories`` and ``storages`` are in the order of the configuration; ``lock`` is the engine
@@ -65,10 +65,10 @@ class Recovery:
         self._clock = clock
         self._accept_loss = accept_loss
         self._lost_indexes = lost_indexes
-        self._report = RecoveryReport()
+        self._report = ReplayReport()
         self._ledgers = ReplayedLedgers(storages, lock, self._report)
 
-    def run(self) -> RecoveryReport:
+    def run(self) -> ReplayReport:
         """Replay every journal, flush everything, move the marks.
 
         Raises RefusedError for damage that may have cost acknowledged entries, for a journal that is gone,

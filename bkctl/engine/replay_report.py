@@ -11,7 +11,7 @@ DAMAGES_MAX = 100
 
 
 @dataclass(slots=True)
-class RecoveryReport:
+class ReplayReport:
     """What a start found.
 
     ``damages`` and ``missing_journals`` are accepted losses; with ``lost_indexes``, the ledger directories
