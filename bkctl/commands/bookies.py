@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
-from bkctl.commands.frame.confirmation import DryRunOption
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.ledger_options import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
@@ -48,6 +49,14 @@ INIT_SCHEMA: Schema = (
     Key("root", "string", "path of the ledgers root"),
     Key("instance_id", "string or null", "the new cluster's id; null with --dry-run"),
     Key("created", "bool", "whether it was made"),
+)
+
+REPLACE_ID_SCHEMA: Schema = (
+    Key("ledger", "int", "a ledger whose metadata name the old id"),
+    Key("segments", "array", "first entries of the segments that do"),
+    Key("replaced", "bool", "whether they name the new id now; with --dry-run, would"),
+    Key("reason", "string or null", "why not"),
+    Key("undo_file", "string or null", "the file that --undo reads"),
 )
 
 
@@ -226,3 +235,71 @@ def init_command(
             raise AlreadyExistsError(f"{store.uri}: there is a cluster at {store.root} already")
         row = {"uri": store.uri, "root": store.root, "instance_id": instance, "created": not dry_run}
     write_one(row, INIT_SCHEMA, output)
+
+
+@app.command("replace-id")
+@takes(REPLACE_ID_SCHEMA)
+def replace_id_command(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", show_default=False, help="The id that the bookie had.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", show_default=False, help="The id that it has, and is up with.")
+    ],
+    undo_file: Annotated[
+        str | None,
+        typer.Option("--undo-file", metavar="FILE", help="Default: replace-id-TIME.undo, here."),
+    ] = None,
+    undo: Annotated[
+        str | None,
+        typer.Option("--undo", metavar="FILE", help="Change only what an undo file names; NEW comes first."),
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    *,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
+    output: OutputOption = None,
+) -> None:
+    """[online] [writes] Put a bookie's new id in the places of its old one, in the metadata of all ledgers.
+
+    For a bookie that was given another id and kept its entries. A ledger is changed only while the new id
+    answers for the first and last entry of each of these segments, as --dry-run finds out, too; open ledgers
+    stay as they are. Refused (exit code 4) while OLD is up, or NEW is not. Exit code 3 when some ledgers
+    stay. A run that was interrupted is made again with the same --undo-file.
+
+    Examples:
+
+      bkctl bookies replace-id 10.0.0.7:3181 bookie-7:3181 --dry-run
+
+      bkctl bookies replace-id bookie-7:3181 10.0.0.7:3181 --undo replace-id-1700000000000.undo
+    """
+    from bkctl.admin.bookie_id_replacement import UndoFile, refuse_wrong_ids, replace_bookie_id
+    from bkctl.clock import SystemClock
+
+    settings = client_settings(cluster, tls)
+    only = None if undo is None else UndoFile(undo).places()
+    file = UndoFile(os.path.abspath(undo_file or f"replace-id-{SystemClock().time_ms()}.undo"))
+    kept = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal kept
+        for one in found:
+            kept += one.reason is not None
+            yield {
+                "ledger": one.ledger,
+                "segments": list(one.segments),
+                "replaced": one.reason is None,
+                "reason": one.reason,
+                "undo_file": file.path if one.reason is None and not dry_run else None,
+            }
+
+    with open_cluster(cluster) as store:
+        refuse_wrong_ids(store, old, new)
+        if not dry_run:
+            ask(f"put {new} in the places of {old} in all ledgers", yes=yes)
+        record = None if dry_run else file.record
+        found = replace_bookie_id(store, settings, old, new, only=only, record=record)
+        write_rows(rows(), REPLACE_ID_SCHEMA, output)
+    if kept:
+        raise typer.Exit(3)
