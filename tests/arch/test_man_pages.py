@@ -34,7 +34,7 @@ def test_every_command_is_there_with_its_options(maker: ModuleType) -> None:
     for noun in maker.NOUNS.values():
         page = pages[f"bkctl-{noun.name}.1"]
         for words, verb in maker.verbs_of(maker.load(noun)):
-            heading = " ".join(["bkctl", noun.name, *words]).upper()
+            heading = " ".join(["bkctl", noun.name, *words]).upper().replace("-", "\\-")
             assert f".SH {heading}" in page
             for parameter in verb.params:
                 for option in parameter.opts if parameter.param_type_name == "option" else ():
