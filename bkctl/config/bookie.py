@@ -17,6 +17,7 @@ from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.config.server_keys.journal import DirectorySettings, JournalSettings
+from bkctl.config.server_keys.metadata import MetadataSettings
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.config.server_keys.security import TlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
@@ -33,16 +34,6 @@ JOURNAL_SHARE = 0.05
 
 #: A journal must be able to take several frames of the largest size.
 JOURNAL_MEMORY_BYTES_MIN = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataSettings:
-    """The metadata store and the patience with it."""
-
-    uri: str  # metadataServiceUri, or made of zkServers and the keys beside it
-    session_timeout_ms: int  # zkTimeout
-    retry_wait_min_ms: int | None  # zkRetryBackoffStartMs; None: the store's own
-    retry_wait_max_ms: int | None  # zkRetryBackoffMaxMs; None: the store's own
 
 
 @dataclass(frozen=True, slots=True)

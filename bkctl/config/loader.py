@@ -18,6 +18,7 @@ from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.config.server_keys.journal import DirectorySettings, JournalSettings
+from bkctl.config.server_keys.metadata import MetadataSettings
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.config.server_keys.security import TLS_FACTORY, TlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
@@ -99,7 +100,7 @@ def build(
         gc=_gc(values),
         network=_network(values),
         tls=_tls(values),
-        metadata=_metadata(values, notices),
+        metadata=values.fill(MetadataSettings, uri=metadata_uri(values, notices)),
         http=values.fill(HttpSettings, required=values.is_given("httpServerEnabled")),
         statistics=values.fill(StatisticsSettings),
         autorecovery=values.truth("autoRecoveryDaemonEnabled"),
@@ -200,12 +201,3 @@ def _tls(values: GivenValues) -> TlsSettings | None:
             "file"
         )
     return made
-
-
-def _metadata(values: GivenValues, notices: list[Notice]) -> settings.MetadataSettings:
-    return settings.MetadataSettings(
-        uri=metadata_uri(values, notices),
-        session_timeout_ms=values.integer("zkTimeout"),
-        retry_wait_min_ms=values.integer_or_none("zkRetryBackoffStartMs"),
-        retry_wait_max_ms=values.integer_or_none("zkRetryBackoffMaxMs"),
-    )

@@ -48,6 +48,6 @@ def metadata_settings(config: BookieConfig) -> MetadataSettings:
     return MetadataSettings(
         session_timeout_ms=metadata.session_timeout_ms,
         connect_timeout_ms=metadata.session_timeout_ms,
-        retry_backoff_start_ms=metadata.retry_wait_min_ms or defaults.retry_backoff_start_ms,
-        retry_backoff_max_ms=metadata.retry_wait_max_ms or defaults.retry_backoff_max_ms,
+        retry_backoff_start_ms=metadata.retry_backoff_start_ms or defaults.retry_backoff_start_ms,
+        retry_backoff_max_ms=metadata.retry_backoff_max_ms or defaults.retry_backoff_max_ms,
     )
