@@ -144,7 +144,7 @@ class NoSpaceError(StorageError):
 
 
 class SyncError(StorageError):
-    """Bytes or names could not be made durable. It is never tried again: whoever relies on them stops."""
+    """Bytes or names could not be made durable. It is never tried again: their user stops."""
 
 
 class BookieError(BkctlError):

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 from bkctl.errors import StorageError
 
-#: Told how many bytes were done since it was told last.
+#: Called with the number of bytes done since the last call.
 Advance = Callable[[int], None]
 
-#: Told of a file that cannot be opened, so that the others are done all the same.
+#: Called for a file that cannot be opened, so that the others are done all the same.
 Failed = Callable[[StorageError], None]
 
-#: ``phase(name, bytes)``: a context in which progress is told as bytes done.
+#: ``phase(name, bytes)``: a context in which progress is reported as bytes done.
 Phase = Callable[[str, int], AbstractContextManager[Advance]]
 
 

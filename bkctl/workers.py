@@ -76,7 +76,7 @@ class Workers:
     ) -> Iterator[Result]:
         """``call(task, advance)`` of every task, in the order in which they are done.
 
-        Tasks are taken from the iterable as processes become free; ``call`` tells its progress often, because
+        Tasks are taken from the iterable as processes become free; ``call`` reports progress often, because
         this process looks for the others whenever its own task does. Raises what ``call`` raises, and
         StorageError when a process dies.
         """

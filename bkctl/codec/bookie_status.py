@@ -49,7 +49,7 @@ class BookieMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BookieStatus:
-    """``updated_ms`` counts from 1970; ``manual`` tells that an operator set the mode."""
+    """``updated_ms`` counts from 1970; ``manual`` says that an operator set the mode."""
 
     mode: BookieMode
     updated_ms: int

@@ -176,7 +176,7 @@ def walk(
     """Follow entry records in ``buffer[start:end]``; the batch and the position where it stopped.
 
     The stop is the end, a record that is not whole, or one that cannot be an entry (size outside
-    16..``size_max``, a negative ledger or entry id); the caller tells these apart.
+    16..``size_max``, a negative ledger or entry id); the caller distinguishes these.
     """
     stop_at = len(buffer) if end is None else end
     starts, sizes, ledgers, entries, stop = _kernels.walk_entries(

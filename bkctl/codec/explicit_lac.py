@@ -1,4 +1,4 @@
-"""The explicit LAC: what a client told the bookie about the last add confirmed, besides its entries.
+"""The explicit LAC: the last add confirmed that a client reports to the bookie besides its entries.
 
 ====== ==== ======================================================================
 offset size field

@@ -18,7 +18,7 @@ one counts). A field that the message does not have is skipped, as 4.18.0 does; 
 The text goes to protobuf's parser one word per line, without comments, and with every literal that has an
 escape or a non-ASCII character rewritten in plain octal escapes. The parser itself takes quadratic time for
 long lines and for runs of backslashes, recurses without a limit in unknown fields, and lets escapes pass
-that do not exist; words and nesting are therefore bounded here. An error tells the offset of a word or a
+that do not exist; words and nesting are therefore bounded here. An error names the offset of a word or a
 literal and never repeats the text, because text may hold passwords.
 
 Source: protobuf-java 3.25 ``com.google.protobuf.TextFormat`` and ``TextFormatEscaper``.

@@ -1,7 +1,7 @@
 """Whether a bookie may start on its directories, and which cookies it has to write for that.
 
 Every directory has a cookie in ``current/VERSION`` and the bookie has one in the metadata store; all are the
-same. They tell a bookie whose disk is missing, swapped or another's, before it answers "no such entry" for
+same. They reveal a bookie whose disk is missing, swapped or another's, before it answers "no such entry" for
 what was on it. The table (``store``: the cookie in the metadata store):
 
 ======== ================================ ====================================================

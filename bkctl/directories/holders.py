@@ -106,7 +106,7 @@ class DirectoryLock:
         """Look again. Raises RefusedError, StorageError."""
         for directory in self._directories:
             found, self.unseen = _holders(directory)
-            # A database that this process opened meanwhile is its own work.
+            # A database that this process has opened since is its own work.
             others = [holder for holder in found if holder.pid != os.getpid()]
             if others:
                 raise RefusedError(_refusal(directory, others, self.unseen))
@@ -172,7 +172,7 @@ def _holders(directory: str) -> tuple[list[Holder], int]:
             unseen += 1
             continue
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has ended since
         if path is not None:
             found.append(Holder(pid, process_name(pid), path, "open file"))
     return found, unseen

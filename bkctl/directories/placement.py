@@ -76,7 +76,7 @@ def find_placement(
 ) -> Placement:
     """Return the storage in ``path``; given directories stand in the order of the configuration.
 
-    Raises UsageError when it cannot be told what belongs together, NotFoundError.
+    Raises UsageError when the directories that belong together are unknown, NotFoundError.
     """
     found = find_directories(fs, path)
     journals = tuple(journal for directory in found for journal in directory.journals)

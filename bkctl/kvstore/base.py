@@ -85,7 +85,7 @@ class KeyValueReader(Protocol):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, or None, in the order of the keys.
 
-        One call of the store that lets other threads run meanwhile; give it thousands of keys, not millions,
+        One call of the store that lets other threads run during it; give it thousands of keys, not millions,
         because all values are in memory at once.
         """
 
@@ -193,7 +193,7 @@ class KeyValueStore(KeyValueReader, Protocol):
 
         What follows may be lost to a power cut, hole or not, and comes again from somewhere else; what is
         damaged in front of it fails the next open. To be called before somewhere else is given up. Nobody
-        writes meanwhile. Raises as ``write`` with ``sync``.
+        writes during that time. Raises as ``write`` with ``sync``.
         """
 
     def flush(self) -> None:

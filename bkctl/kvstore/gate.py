@@ -2,7 +2,7 @@
 
 The binding cannot be closed under a thread that is inside a call of it, and a call that begins while it is
 being closed finds half of it gone. So every call enters the gate, and who closes waits, for a time, until
-all have left; nobody enters meanwhile.
+all have left; nobody enters during that time.
 
 To enter and to leave takes no lock, because every look-up does. Both change first what the other side looks
 at: who enters is counted and then asks whether the gate is closed, who closes says so and then counts.

@@ -67,7 +67,7 @@ def lock_holder(path: str) -> LockHolder | None:
 
 
 def flock_holder(path: str) -> LockHolder:
-    """Return the process that holds a lock taken by flock(2) on ``path``, as far as the system tells."""
+    """Return the process that holds a lock taken by flock(2) on ``path``, as far as the system says."""
     facts = os.stat(path)
     pid = _pid_in_proc_locks(facts.st_dev, facts.st_ino, ("FLOCK",))
     return (
@@ -125,7 +125,7 @@ def open_files(pid: int) -> Iterator[OpenFile]:
             facts = os.stat(f"{descriptors}/{number}")
             path = os.readlink(f"{descriptors}/{number}")
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed since it was listed
         yield OpenFile(path, (facts.st_dev, facts.st_ino))
 
 
@@ -137,7 +137,7 @@ def shares_mounts(pid: int) -> bool:
 def process_name(pid: int) -> str:
     """Return a process's name for people: ``bkctl``, or ``java org.apache.bookkeeper.server.Main``.
 
-    Arguments are left out, because they can hold passwords. "a process" when the system does not tell.
+    Arguments are left out, because they can hold passwords. "a process" when the system does not say.
     """
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:

@@ -5,8 +5,9 @@ only a new open gets it going. So after a write that found no room the database 
 before the next one. Nothing is lost by that: synced batches are in the log, and the torn one at its end was
 never reported as written.
 
-Readers go on meanwhile. The database is closed only when no thread is inside it; who comes then waits until
-it is open again. One that cannot be closed, because a thread stays inside, serves them as before, and the
+Readers go on during that time. The database is closed only when no thread is inside it; a thread that
+comes then waits until it is open again.
+One that cannot be closed, because a thread stays inside, serves them as before, and the
 next write tries once more; so it does when the database could not be opened again.
 """
 

@@ -12,7 +12,7 @@ A running bookie may flush, compact and delete while the farm is made:
 * A write-ahead log that is gone fails nothing: RocksDB takes it for flushed, and the rows would be missing
   without a word. So the names of the logs before the copy must all still be there after the open.
 
-Either is answered by a new farm, ``ATTEMPTS_MAX`` times. When the directory did not change meanwhile, the
+Either is answered by a new farm, ``ATTEMPTS_MAX`` times. When the directory did not change during that, the
 failure is the database's own and is reported at once. Once open, deleted tables stay readable, because all
 of them are held open unless the limit on open files is too low for that.
 

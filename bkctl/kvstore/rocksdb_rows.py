@@ -4,8 +4,8 @@ Traps of the binding that are answered here:
 
 * ``items()``, the fast iterator, ends at a block that cannot be read as if there were no more rows. It is
   therefore followed by a cursor that asks RocksDB for its status at that place (:class:`ItemsScan`).
-* Iterators of a ``snapshot()`` see what was written after it. Where rows may change meanwhile, that second
-  look would see another state, so one cursor does the whole iteration (:class:`CursorScan`).
+* Iterators of a ``snapshot()`` see what was written after it. Where rows may change during the iteration,
+  that iterator would see another state, so one cursor does the whole iteration (:class:`CursorScan`).
 * A live iterator keeps the database open, and its LOCK held, after ``close``. What an unfinished iteration
   holds is therefore registered and taken from it.
 * ``close`` fails with a RuntimeError while another thread is in a call that has given up the GIL. Every call
@@ -83,7 +83,7 @@ class ItemsScan:
 
 
 class CursorScan:
-    """An iteration of a database that is written meanwhile, at the state of its beginning: 2 M rows/s."""
+    """An iteration of a database that is being written, at the state of its beginning: 2 M rows/s."""
 
     __slots__ = ("__weakref__", "_cursor")
 
@@ -270,7 +270,7 @@ class RocksRows:
         return self._database
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
-        """Call into the database, which stays open meanwhile. Not to be nested: a close may come between."""
+        """Call into the database, which stays open during it. Not to be nested: a close may come between."""
         gate = self._gate
         if not gate.enter():
             raise self._closed()

@@ -5,7 +5,7 @@ Traps of the binding that are answered here:
 * Without ``column_families`` the options of an existing database come from its OPTIONS file, and new tables
   get whatever format that names; they are always passed.
 * Every open writes ``rocksdict-config.json`` into the directory; it is removed right after.
-* A refused open leaves traces in the directory of whoever holds it, so the lock is looked at first.
+* A refused open leaves traces in the directory of its holder, so the lock is examined first.
 * A close fails and closes nothing while a thread is inside; it waits until nobody is (``kvstore.gate``).
 
 Durability. RocksDB fsyncs tables, the MANIFEST and, after creating or moving a file, its own directory
@@ -209,7 +209,7 @@ class RocksStore(RocksRows):
             # A full disk does not keep a database from being closed: the older note claims less.
             with _room_lacking():
                 self._note(logs)
-        except Exception as error:  # noqa: BLE001 - told below, when the database is closed
+        except Exception as error:  # noqa: BLE001 - reported below, when the database is closed
             failure = error
         self._release_scans()
         try:
@@ -217,7 +217,7 @@ class RocksStore(RocksRows):
         except RuntimeError as error:
             # The binding has closed nothing: somebody is inside who did not come through the gate.
             raise self._in_use() from error
-        except Exception as error:  # noqa: BLE001 - told below
+        except Exception as error:  # noqa: BLE001 - reported below
             failure = failure or error
         self._database = None
         self._forget_lock()

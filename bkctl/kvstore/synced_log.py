@@ -1,8 +1,9 @@
 """How much of RocksDB's write-ahead logs was synced, noted in a small file of the database's directory.
 
 A power cut may leave a hole in the unsynced end of a log, because pages are written back in any order.
-RocksDB cannot tell that hole from damage: it either refuses the database or takes whatever it finds for the
-end. With the note the two are told apart. In front of the noted length every record must be whole: what is
+RocksDB cannot distinguish that hole from damage: it either refuses the database or takes the
+hole for the end. With the note the two are distinguished.
+In front of the noted length every record must be whole: what is
 not is damage to rows that were durable. Behind it nothing was noted as durable, and the first record that is
 not whole is the end of the log.
 

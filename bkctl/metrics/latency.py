@@ -55,7 +55,7 @@ class LatencyHistogram:
     def filled(self) -> list[tuple[float, int]]:
         """(longest time in seconds, events) of every bucket that has events, ascending.
 
-        With two looks at these, whoever keeps the earlier one has the distribution of the time between.
+        Two samples of these give the distribution of the time between them.
         """
         return [(upper, count) for upper, count in zip(_UPPER_S, self.buckets, strict=True) if count]
 

@@ -46,7 +46,7 @@ _END_S = 0.25
 
 
 class _Pending:
-    """A request on its way. ``done`` is None once the outcome has been told."""
+    """A request on its way. ``done`` is None once the outcome has been reported."""
 
     __slots__ = ("deadline_s", "done", "request", "sent_s", "timeout_s")
 
@@ -168,7 +168,7 @@ class BookieConnection:
         except OSError as error:
             why = error.strerror or str(error)
             if error.errno is not None and why.startswith("Connect call failed"):
-                why = os.strerror(error.errno)  # asyncio tells the address once more, and not the reason
+                why = os.strerror(error.errno)  # asyncio names the address once more, and not the reason
             self._not_connected(f"cannot connect to {host}:{port}: {why}")
         except (ValueError, OverflowError) as error:
             # A registration may hold any text as a host and any i32 as a port.

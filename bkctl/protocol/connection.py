@@ -212,7 +212,7 @@ _Sent = tuple[Request, object]
 class ClientConnection:
     """A client's side of a connection that speaks ``wire``.
 
-    Not safe for two threads at once. ``outstanding`` is not bounded here: whoever sends bounds it.
+    Not safe for two threads at once. ``outstanding`` is not bounded here: the sender bounds it.
     """
 
     __slots__ = (

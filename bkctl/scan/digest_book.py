@@ -47,7 +47,7 @@ class BatchCheck:
     ``digesters`` has the batch's ledgers with a known digest; ``failing`` indices whose digest does not
     check; ``strangers`` maps an index to the ledger that its digest proves instead of the one it names;
     ``others`` has entries that check under another type than the one their ledger was settled on.
-    ``excused`` tells which failing entries a crash explains, and how (``scan.journal``).
+    ``excused`` says which failing entries a crash explains, and how (``scan.journal``).
     """
 
     digesters: Mapping[int, Digester]

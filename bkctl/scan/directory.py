@@ -167,7 +167,7 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
 
 
 def _may_be(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, path: str) -> bool:
-    """Whether a directory is of a kind; of one that cannot be looked into opening it will tell why."""
+    """Whether a directory is of a kind; of one that cannot be looked into opening it will report why."""
     try:
         return kind(filesystem, path)
     except NotFoundError:
@@ -183,7 +183,7 @@ def _compaction_target(name: str) -> int | None:
 
 
 def _size(filesystem: FileSystem, path: str) -> int:
-    """Length of a file; 0 where the system does not say, opening it will tell why."""
+    """Length of a file; 0 where the system does not say, opening it will report why."""
     try:
         facts = filesystem.status(path)
     except StorageError:

@@ -56,7 +56,7 @@ class DumpKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DumpEnd:
-    """The end marker. ``next_ledger`` is None where the writer could not tell."""
+    """The end marker. ``next_ledger`` is None where the writer did not know it."""
 
     kind: DumpKind
     time_ms: int

@@ -74,7 +74,7 @@ class Evidence:
     """The facts that are known from elsewhere about a file.
 
     ``digesters``: ledgers whose digest is known. ``ledgers``: ledgers known to be in the file (the map's;
-    the scan adds those it has read). ``located``: tells whether the index places an entry at an offset (of
+    the scan adds those it has read). ``located``: says whether the index places an entry at an offset (of
     the size word), None when there is no index.
     """
 

@@ -21,7 +21,7 @@ class SteadyFile:
 
     The ranges are whole sectors, ascending, and do not touch each other.
 
-    ``size_bytes`` is fixed when it is made, so that a file that grows meanwhile has one end.
+    ``size_bytes`` is fixed when it is made, so that a file that grows during a scan has one end.
     """
 
     def __init__(self, file: ReadableFile) -> None:

@@ -1,4 +1,4 @@
-"""A file system that fails, waits or stops where it is told to: the twin of a dying disk and of a crash."""
+"""A file system that fails, waits or stops where a test wants it: the twin of a dying disk and of a crash."""
 
 from __future__ import annotations
 

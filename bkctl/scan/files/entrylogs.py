@@ -150,7 +150,7 @@ def survey_logs(
 ) -> None:
     """Let the book settle digest types; logs whose map names only settled ledgers are not read.
 
-    A log that cannot be opened teaches nothing; reading it afterwards tells.
+    A log that cannot be opened teaches nothing; reading it afterwards reports it.
     """
     if not book.needs_survey:
         return
@@ -177,7 +177,7 @@ def scan_logs(
 ) -> Iterator[LogEntries | Damage]:
     """Entries of the logs, and their damage, in file order.
 
-    A log whose good ledgers map does not name the wanted ledger is passed over. ``failed`` is told of logs
+    A log whose good ledgers map does not name the wanted ledger is passed over. ``failed`` is called for logs
     that cannot be opened.
     """
     survey_logs(filesystem, logs, book, wanted)
@@ -222,7 +222,7 @@ def verify_logs(
 ) -> Iterator[FileVerdict]:
     """One verdict per log: header, map against log, every record and every digest that can be checked.
 
-    ``failed`` is told of logs that cannot be opened.
+    ``failed`` is called for logs that cannot be opened.
     """
     survey_logs(filesystem, logs, book)
     for log in logs:

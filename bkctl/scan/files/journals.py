@@ -155,7 +155,7 @@ def journals_before_mark(
 def survey_journals(
     filesystem: FileSystem, journals: Iterable[JournalFile], book: DigestBook, wanted: Wanted = ALL
 ) -> None:
-    """Let the book settle digest types from the journals' entries; one that cannot be opened tells later."""
+    """Let the book settle digest types from the journals' entries; unreadable ones are reported later."""
     if not book.needs_survey:
         return
     for journal in journals:
@@ -180,7 +180,7 @@ def scan_journals(
 ) -> Iterator[JournalEntries | JournalMarked | Damage]:
     """Yield the records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
 
-    ``failed`` is told of journals that cannot be opened.
+    ``failed`` is called for journals that cannot be opened.
     """
     survey_journals(filesystem, journals, book, wanted)
     marks = MarkFinder(filesystem, mark)
@@ -223,7 +223,7 @@ def verify_journals(
     advance: Advance = nobody,
     failed: Failed = fail,
 ) -> Iterator[FileVerdict]:
-    """One verdict per journal. ``failed`` is told of journals that cannot be opened."""
+    """One verdict per journal. ``failed`` is called for journals that cannot be opened."""
     survey_journals(filesystem, journals, book)
     marks = MarkFinder(filesystem, mark)
     for journal in journals:

@@ -100,8 +100,8 @@ def directories(
 ) -> list[BookieDirectory]:
     """Return the bookie directories that ``paths`` stand for, each once; a file stands for its directory.
 
-    A folder that is removed meanwhile is left out, and noted in ``vanished``. Raises NotFoundError, and
-    UsageError for a path with nothing of a bookie's.
+    A folder that is removed during the search is left out, and noted in ``vanished``.
+    Raises NotFoundError, and UsageError for a path with nothing of a bookie's.
     """
     found: dict[str, BookieDirectory] = {}
     for path in paths:
