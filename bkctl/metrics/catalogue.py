@@ -23,7 +23,7 @@ _FORCE_POOL = {"threadPool": "ForceWriteThread", "thread": "0"}
 
 
 class Type(enum.Enum):
-    """What kind of family a metric is in a scrape."""
+    """The type of a metric in a scrape."""
 
     COUNTER = enum.auto()
     GAUGE = enum.auto()

@@ -14,7 +14,7 @@ from bkctl.server.wire.descriptor_limit import bookie_connections_max, descripto
 
 
 def bookie_settings(config: BookieConfig) -> BookieSettings:
-    """What the engine is told. Raises UsageError for values that do not go together."""
+    """Return the settings of the engine. Raises UsageError for values that do not go together."""
     journals = config.directories.journals
     return BookieSettings(
         journal_directories=journals,
@@ -33,7 +33,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
 
 
 def server_settings(config: BookieConfig) -> NetworkSettings:
-    """What the port is told: the process's limit of descriptors lowers the connections."""
+    """Return the settings of the port; the limit of descriptors lowers its connections."""
     network = config.network
     return replace(
         network,
