@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from bkctl.config.values import GivenValues
 
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
@@ -22,6 +18,7 @@ from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.config.server_keys.security import TlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
+from bkctl.config.values import GivenValues
 
 #: Total of the caches unless ``--memory`` says otherwise; the stand-in for Java's direct memory.
 DEFAULT_MEMORY_BYTES = 256 << 20
