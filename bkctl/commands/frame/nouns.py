@@ -79,13 +79,13 @@ NOUNS: dict[str, Noun] = {
             "autorecovery",
             "bkctl.commands.autorecovery.app",
             "[online] [reads] [writes]",
-            "Show and explain lost replicas, and switch who puts them back.",
+            "Lost replicas: put them back, show, explain, switch.",
         ),
         Noun(
             "maintenance",
             "bkctl.commands.maintenance",
             "[online] [reads] [writes]",
-            "Keep autorecovery from copying while bookies are worked on.",
+            "Keep autorecovery quiet while bookies are worked on.",
         ),
         Noun(
             "ledger",
