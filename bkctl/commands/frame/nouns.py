@@ -91,7 +91,7 @@ NOUNS: dict[str, Noun] = {
             "ledger",
             "bkctl.commands.ledger.app",
             "[online] [reads] [writes]",
-            "List, show, write, read, recover, fence and delete ledgers.",
+            "List, show, write, read, recover, fence, delete ledgers.",
         ),
         Noun(
             "metadata",
@@ -103,7 +103,7 @@ NOUNS: dict[str, Noun] = {
             "top",
             "bkctl.commands.top.app",
             "[online] [reads]",
-            "Watch bookies live: every queue, cache and disk, and the bottleneck.",
+            "Watch bookies live: queues, caches, disks, and the bottleneck.",
             verbs=False,
         ),
         Noun(
@@ -117,7 +117,7 @@ NOUNS: dict[str, Noun] = {
             "pipeline",
             "bkctl.commands.pipeline.app",
             "[offline] [reads] [writes]",
-            "Audit what a fleet of bookies has on disk, here or on Spark.",
+            "Audit what a fleet has on disk, here or on Spark.",
         ),
         Noun("bench", "bkctl.commands.bench", "[online] [reads] [writes]", "Put load on a bookie."),
         Noun(
