@@ -30,6 +30,7 @@ from bkctl.metadata.api import MetadataStore, StoredLedger, VersionConflictError
 from bkctl.replication.fragment_check import BadFragment, FragmentCheckMachine
 from bkctl.replication.fragments import fragments
 from bkctl.types import LedgerState
+from bkctl.vfs import PosixFileSystem
 
 #: Ledgers that are looked at, and changed, at once.
 AT_ONCE = 16
@@ -213,11 +214,13 @@ class UndoFile:
             json.dumps({"ledger": row.ledger, "segments": list(row.segments)}) + "\n" for row in rows
         )
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "ab") as stream:
+            # No link is followed: it may be root who writes, into a folder that others write to as well.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.path, flags, 0o600), "ab") as stream:
                 stream.write(lines.encode())
                 stream.flush()
                 os.fsync(stream.fileno())
+            PosixFileSystem().sync_directory(os.path.dirname(os.path.abspath(self.path)))
         except OSError as error:
             raise StorageError(f"{self.path}: {error.strerror}", path=self.path) from error
 

@@ -114,13 +114,16 @@ def run_slice(part: Part, seconds: int, seed: int) -> Outcome:
     code, said = _run(command, environment, seconds + _SLICE_GRACE_S)
     outcome = _outcome(said, used, time.monotonic() - started)
     outcome.new_inputs = len(list(folder.iterdir())) - known
-    if code:
+    # A process that was cut off and had hardly a processor did not hang: the machine was busy.
+    if code is None and outcome.cpu_s < seconds / 2:
+        outcome.said = f"{part.name}: cut off after {outcome.cpu_s:.0f} s of processor time"
+    elif code != 0:
         outcome.crash = _crash(part, crashes, before, last)
     return outcome
 
 
-def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> tuple[int, str]:
-    """Run a module's process; return its exit code and what it said."""
+def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> tuple[int | None, str]:
+    """Run a module's process; return its exit code, None when it was cut off, and what it said."""
     # libFuzzer ends a process without its last wishes, so files of targets go with this directory.
     shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="bkctl-fuzz-", dir=shared) as scratch:
@@ -135,7 +138,7 @@ def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> t
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            return -1, (error.stdout or b"").decode("utf-8", "replace")
+            return None, (error.stdout or b"").decode("utf-8", "replace")
     return ended.returncode, ended.stdout.decode("utf-8", "replace")
 
 

@@ -84,7 +84,19 @@ _OF_A_LIVE_BOOKIE = "asks bookies over the network; of files it opens the config
 _OF_THE_STORE = "opens only what the operator names: the configuration, the metadata store, a file"
 _BACKED_UP = "makes a backup whose name has the time, as cookie generate makes a cookie"
 EXCLUDED = {
+    "autorecovery auditor": _OF_THE_STORE,
+    "autorecovery delay": _OF_THE_STORE,
+    "autorecovery disable": _OF_THE_STORE,
+    "autorecovery enable": _OF_THE_STORE,
+    "autorecovery list": _OF_A_LIVE_BOOKIE,
+    "autorecovery start": _OF_A_LIVE_BOOKIE,
+    "autorecovery status": _OF_THE_STORE,
+    "autorecovery trigger": _OF_THE_STORE,
+    "maintenance begin": _OF_THE_STORE,
+    "maintenance end": _OF_THE_STORE,
+    "maintenance status": _OF_THE_STORE,
     "bookies list": _OF_THE_STORE,
+    "bookies replace-id": _OF_A_LIVE_BOOKIE + "; its undo file, which may be a default name, follows no link",
     "cookie create": _OF_THE_STORE,
     "cookie update": _BACKED_UP,
     "cookie delete": _BACKED_UP,

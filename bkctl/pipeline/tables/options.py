@@ -159,6 +159,14 @@ def parse_flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
+def _bytes_of(name: str, text: str) -> bytes:
+    """Return the bytes of a secret. Those that are no UTF-8 are surrogates in text. Raises UsageError."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise UsageError(f"option {name}: expected text or bytes of a command line") from None
+
+
 def _parse_paths(name: str, text: str) -> frozenset[str]:
     """A JSON list of paths. Raises UsageError."""
     try:
@@ -185,7 +193,7 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
         elif name == "log_ids":
             values[name] = parse_log_ids(text)
         elif name == "password":
-            values[name] = text.encode()
+            values[name] = _bytes_of(key, text)
         elif name == "without_indexes":
             values[name] = _parse_paths(key, text)
         elif name in ("only_bad", "secrets", "fail_on_data_loss"):

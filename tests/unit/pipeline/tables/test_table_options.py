@@ -105,3 +105,9 @@ def test_small_files_are_packed_and_cores_are_fed() -> None:
     assert [file for group in fed for file in group] == files
     tiny = [SplitFile(f"/{number}", "/", None, number, SPLIT_BYTES_MIN // 10) for number in range(10)]
     assert len(list(packed(tiny, 256 << 20, 8))) == 1
+
+
+def test_a_password_may_have_bytes_that_are_no_utf_8() -> None:
+    assert parse_options({"password": "p\udc8aw"}).password == b"p\x8aw"
+    with pytest.raises(UsageError, match="option password: expected text or bytes of a command line"):
+        parse_options({"password": "\ud800"})
