@@ -9,10 +9,13 @@ Source: ``org.apache.bookkeeper.replication.AuditorPlacementPolicyCheckTask``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from bkctl.client.adherence import Adherence, Adheres
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import CorruptionError
-from bkctl.replication.auditor_office import Office
+from bkctl.replication.auditor_office import LedgerRow, Office
 from bkctl.replication.auditor_status import Gauge
 from bkctl.types import LedgerState
 
@@ -33,12 +36,11 @@ class PlacementCheck:
         async for group in office.ledgers():
             await office.until_enabled()
             failing = []
-            for ledger, stored in group:
-                if isinstance(stored, CorruptionError):
-                    office.note_undecodable(ledger, stored)
-                    continue
-                worst = Adherence.STRICT if stored is None else self._worst(stored.metadata)
-                if worst is Adherence.FAIL:
+            # In a thread: where bookies stand may be asked of a script, or of the metadata store.
+            for ledger, worst in await office.in_thread(partial(self._judged, group)):
+                if isinstance(worst, CorruptionError):
+                    office.note_undecodable(ledger, worst)
+                elif worst is Adherence.FAIL:
                     found[Gauge.NOT_ADHERING] += 1
                     failing.append(ledger)
                 elif worst is Adherence.SOFT:
@@ -47,6 +49,18 @@ class PlacementCheck:
                 await office.mark([(ledger, ()) for ledger in failing])
         office.counts.gauges.update(found)
         office.counts.gauges[Gauge.GRACE_PERIOD_ELAPSED] = elapsed
+
+    def _judged(self, group: Iterable[LedgerRow]) -> list[tuple[int, Adherence | CorruptionError]]:
+        """Return how each ledger's bookies stand, or why its metadata cannot be read; runs in a thread."""
+        judged: list[tuple[int, Adherence | CorruptionError]] = []
+        for ledger, stored in group:
+            if stored is None:
+                judged.append((ledger, Adherence.STRICT))
+            elif isinstance(stored, CorruptionError):
+                judged.append((ledger, stored))
+            else:
+                judged.append((ledger, self._worst(stored.metadata)))
+        return judged
 
     def _worst(self, metadata: LedgerMetadata) -> Adherence:
         if metadata.state is not LedgerState.CLOSED:

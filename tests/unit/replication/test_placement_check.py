@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 from bkctl.client.adherence import Adherence
@@ -20,8 +21,9 @@ SETTINGS = AuditorSettings(placement_check_interval_s=INTERVAL_S, recovery_grace
 
 
 def adheres(ensemble: Sequence[str], write_quorum: int) -> Adherence:
-    """A and B stand in one rack, B and C not far enough from each other."""
+    """A and B stand in one rack, B and C not far enough from each other. Asking may take long."""
     assert write_quorum == 2
+    assert threading.current_thread() is not threading.main_thread()
     return {(A, B): Adherence.FAIL, (B, C): Adherence.SOFT}.get(tuple(ensemble), Adherence.STRICT)
 
 
