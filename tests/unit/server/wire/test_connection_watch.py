@@ -336,7 +336,7 @@ def test_half_a_head_does_not_hold_a_connection_of_the_http_admin(
 
 
 def test_connections_of_the_http_admin_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bkctl.server.http.admin.http_connections_max", lambda _: 3)
+    monkeypatch.setattr("bkctl.server.http.guarded_http.http_connections_max", lambda _: 3)
     with EmbeddedBookie(tmp_path) as bookie:
         assert bookie.http_port is not None
         open_ones = [socket.create_connection(("127.0.0.1", bookie.http_port)) for _ in range(3)]
