@@ -12,8 +12,9 @@ WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
 ARGS ?=
 # What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
-# seeds of the client's simulation. SOAK=fuzz fuzzes for so many minutes of processor time, and goes on where the
-# logs of earlier runs end.
+# seeds of the simulations: of the client and of replication (sim), or of replication alone (SOAK=replication,
+# which takes a quarter of an hour of one processor). SOAK=fuzz fuzzes for so many minutes of processor time, and
+# goes on where the logs of earlier runs end.
 SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
 SOAK_KILLS ?= 50
@@ -67,9 +68,11 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    tests/crash/test_engine_crash.py tests/crash/test_bookie_pressure.py $(ARGS);; \
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
+	  replication) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) \
+	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
 	    --seed $(SEED) $(FUZZ_TARGETS);; \
-	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim nor fuzz" >&2; code=2;; esac; done; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code

@@ -13,7 +13,7 @@ killed. What must hold, beside what holds there:
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 from bkctl.client.distribution import Distribution, segment_of
 from bkctl.client.machine import Instruction, WriteMetadata
@@ -42,6 +42,8 @@ ROOT = "/ledgers"
 LOCKS_HELD_MS = 32_000
 #: After the storm, and again after the last recovery, workers have so long.
 HEAL_S = 400.0
+#: How often workers and the marker look then, at the least.
+CALM_LOOK_S = 10.0
 
 
 class WorldClock:
@@ -78,7 +80,13 @@ def spoilt(body: bytes) -> bytes:
 
 def good_copy(bookie: ModelBookie, entry: int) -> bool:
     body = bookie.entries.get(entry)
-    return body is not None and getattr(ACCESS.checked(body, entry, ""), "payload", None) == payload(entry)
+    return body is not None and is_good(body, entry)
+
+
+@lru_cache(maxsize=4_096)
+def is_good(body: bytes, entry: int) -> bool:
+    """Whether these bytes are what was written as the entry; the same few are asked about over and over."""
+    return getattr(ACCESS.checked(body, entry, ""), "payload", None) == payload(entry)
 
 
 class SimWorker:
@@ -137,7 +145,9 @@ class SimWorker:
             if adopt and taken is None:
                 looked_s, failed = world.now_s, False
             if taken is None:
-                await self.steps.pause(1.0 + world.random.random() * 2.0)
+                # The real one is told of marks; here it looks, more rarely once the trouble is over.
+                least_s = 1.0 if world.now_s < STORM_S else CALM_LOOK_S
+                await self.steps.pause(least_s * (1.0 + 2.0 * world.random.random()))
             elif session == self.sessions_lost:
                 await self._work(taken, session)
 
@@ -344,7 +354,7 @@ class ReplicationScenario(Scenario):
     def _mark(self, _: object) -> None:
         """Look every few seconds."""
         self._look()
-        self.world.after(5.0, self._mark, None)
+        self.world.after(5.0 if self.world.now_s < STORM_S else CALM_LOOK_S, self._mark, None)
 
     def _look(self) -> None:
         """What an auditor does: mark for bookies that are gone and for those that lack copies, each once.
