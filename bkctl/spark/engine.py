@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -166,7 +166,9 @@ def _as_text(password: bytes) -> str:
 
 
 @contextmanager
-def open_spark_engine(master: str, work_dir: str, memory_bytes: int) -> Iterator[SparkEngine]:
+def open_spark_engine(
+    master: str, work_dir: str, memory_bytes: int, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkEngine]:
     """An engine in a session that ends with it, unless it was there before. Raises as ``session`` does.
 
     An error of Spark's is raised as one of ours (:func:`~bkctl.spark.failures.failures`).
@@ -175,7 +177,7 @@ def open_spark_engine(master: str, work_dir: str, memory_bytes: int) -> Iterator
     from bkctl.spark.local_session import session_for_work
 
     with (
-        session_for_work(master, memory_bytes) as spark,
+        session_for_work(master, memory_bytes, settings) as spark,
         failures(),
         SparkEngine(spark, work_dir, here_rows_max=HERE_ROWS_MAX, memory_bytes=memory_bytes) as engine,
     ):

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 #: Off by default in Spark, and then a reader that can take filters fails every query.
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
+#: What every session needs. On a cluster nothing else is set: a setting of the builder would win over those
+#: of ``spark-submit``, of ``spark-defaults.conf`` and of the cluster's manager.
 _SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # How long Spark and a Python worker wait for each other's first words; a busy machine takes its time.
+    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    PUSHDOWN_SETTING: "true",
+}
+_LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.session.timeZone": "UTC",
-    # How long Spark and a Python worker wait for each other's first words; a busy machine takes its time.
-    "spark.python.authenticate.socketTimeout": "120s",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    PUSHDOWN_SETTING: "true",
 }
 #: Process and path of each that a session of this program has.
 _warehouses: list[tuple[int, str]] = []
@@ -65,7 +69,7 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
         register(found)
         return found
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**_local_settings(master), **conf}.items():
+    for name, value in {**session_settings(master), **conf}.items():
         builder = builder.config(name, value)
     with _environment(master):
         found = builder.getOrCreate()
@@ -74,19 +78,22 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
 
 
 @contextmanager
-def session_for_work(master: str, memory_bytes: int) -> Iterator[SparkSession]:
+def session_for_work(
+    master: str, memory_bytes: int, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session that ends with the work; one that was there before stays. Raises as :func:`session` does.
 
     ``memory_bytes`` bounds Java's part of a session on this machine; on a cluster its own settings do.
+    ``settings`` are Spark's own and win.
     """
-    conf = {}
-    if master.startswith("local"):
+    conf: dict[str, str] = {}
+    if on_this_machine(master):
         conf["spark.driver.memory"] = f"{max(memory_bytes >> 20, 512)}m"
         # Spark's own bars, on stderr: nobody else knows how far its tasks are.
         conf["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
     before = _active()
     with failures():
-        found = session(master, **conf)
+        found = session(master, **(conf | dict(settings or {})))
     try:
         yield found
     finally:
@@ -110,10 +117,17 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(BookKeeperSource)
 
 
-def _local_settings(master: str) -> dict[str, str]:
+def on_this_machine(master: str) -> bool:
+    """Return whether driver and executors are processes of this machine."""
+    return master.startswith("local")
+
+
+def session_settings(master: str) -> dict[str, str]:
+    """Return the settings of a session; those of a cluster name no host, no port and no Python."""
     settings = dict(_SETTINGS)
-    settings["spark.pyspark.python"] = sys.executable
-    if master.startswith("local"):
+    if on_this_machine(master):
+        settings |= _LOCAL_SETTINGS
+        settings["spark.pyspark.python"] = sys.executable
         # Not on a cluster: there it has to be found before Spark has brought along what a job needs.
         settings["spark.python.daemon.module"] = "bkctl.spark.worker_daemon"
         settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * (os.cpu_count() or 1)))
@@ -122,7 +136,7 @@ def _local_settings(master: str) -> dict[str, str]:
             # Spark makes the secret up: in a setting everybody would see it on the command line of its Java.
             settings["spark.authenticate"] = "true"
         if _active() is None:
-            settings["spark.sql.warehouse.dir"] = _new_warehouse()
+            settings["spark.sql.warehouse.dir"] = f"file:{_new_warehouse()}"
     return settings
 
 
@@ -148,13 +162,13 @@ def _environment(master: str) -> Iterator[None]:
     package = os.path.dirname(os.path.dirname(os.path.abspath(bkctl.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     wanted = {
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-        "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()),
         "JAVA_HOME": java_home(),
     }
-    if master.startswith("local"):
+    if on_this_machine(master):
+        wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        wanted["SPARK_LOCAL_DIRS"] = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -22,7 +22,7 @@ class SparkQueries:
 
     def __init__(self, spark: SparkSession, steps_dir: str) -> None:
         self._spark = spark
-        self._steps_dir = os.path.abspath(steps_dir)
+        self._steps_dir = steps_dir
         self._names: set[str] = set()
         for function in FUNCTIONS:
             spark.sql(function.for_spark())
@@ -32,7 +32,7 @@ class SparkQueries:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(parquet_schema(folders))
-        self._name(name, self._spark.read.schema(schema).parquet(*map(os.path.abspath, folders)))
+        self._name(name, self._spark.read.schema(schema).parquet(*map(spark_path, folders)))
 
     def view(self, name: str, query: str) -> None:
         self._name(name, self._spark.sql(query))
@@ -63,4 +63,10 @@ class SparkQueries:
 
 def write_parquet(frame: DataFrame, folder: str) -> None:
     """Write into a folder, which may be there and empty: to Spark that is a table to write over."""
-    frame.write.mode("overwrite").option("compression", "zstd").parquet(os.path.abspath(folder))
+    frame.write.mode("overwrite").option("compression", "zstd").parquet(spark_path(folder))
+
+
+def spark_path(path: str) -> str:
+    """Return a path as Spark is to be given it: with its scheme, because a cluster's default file system need
+    not be that of this machine."""
+    return f"file:{os.path.abspath(path)}"

@@ -15,7 +15,7 @@ from bkctl.commands.frame.root import app
 #: two things of one name, a URI only for digests heeds no environment variable, and the password of
 #: `bench` is of no use elsewhere.
 WAYS = {
-    "--conf": 2, "--metadata-uri": 2, "-X": 1, "--ledger-metadata": 1, "--trust-dump": 1,
+    "--conf": 3, "--metadata-uri": 2, "-X": 1, "--ledger-metadata": 1, "--trust-dump": 1,
     "--tls-ca": 1, "--tls-cert": 1, "--tls-key": 1,
     "--password": 2, "--password-file": 1, "--password-hex": 1,
     "--dry-run": 1, "--yes": 1, "--output": 1, "--schema": 1,

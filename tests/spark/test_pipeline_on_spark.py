@@ -132,3 +132,44 @@ def test_executors_without_our_package_are_told_as_such() -> None:
     found = as_ours("[PYTHON_EXCEPTION] x\nModuleNotFoundError: No module named 'bkctl.spark'\n")
     assert isinstance(found, NotFoundError)
     assert "docs/spark.md" in str(found)
+
+
+def test_paths_of_this_machine_are_its_own_whatever_the_default_file_system(
+    shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    """A path without a scheme would be looked for on the cluster's default file system."""
+    from bkctl.pipeline.jobs.catalogue import JOBS
+    from bkctl.pipeline.run import Request, run_job
+    from bkctl.spark.engine import SparkEngine
+    from bkctl.vfs import PosixFileSystem
+
+    shared.conf.set("fs.defaultFS", "hdfs://127.0.0.1:9")
+    try:
+        with SparkEngine(shared, str(tmp_path / "o"), here_rows_max=0) as engine:
+            request = Request(JOBS["orphans"], (str(bookie),), str(tmp_path / "o"), str(DEMO / "zk.json"))
+            outcome = run_job(PosixFileSystem(), engine, request)
+    finally:
+        shared.conf.unset("fs.defaultFS")
+    assert outcome.counts["ledgers"] > 0
+
+
+def test_settings_of_spark_are_taken_from_a_file_and_from_the_command_line(
+    run_cli: Run, shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    from bkctl.commands.pipeline.options import spark_settings
+
+    file = tmp_path / "spark.conf"
+    file.write_text("# ours\nspark.sql.shuffle.partitions  3\nspark.x.y=z w\n\n")
+    assert spark_settings(["spark.x.y=1=2"], str(file)) == {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.x.y": "1=2",
+    }
+    command = ("pipeline", "run", "orphans", bookie, "--metadata", DEMO / "zk.json", "--out", tmp_path / "o")
+    result = run_cli(*command, "--properties-file", file, "--master", "local[2]", "-o", "json")
+    assert result.exit_code in (0, 1), result.stderr
+    assert json.loads(result.stdout)["engine"] == "spark"
+    assert shared.conf.get("spark.sql.shuffle.partitions") == "3"
+    refused = run_cli(*command, "--conf", "partitions=3")
+    assert (refused.exit_code, "--conf" in refused.stderr) == (2, True)
+    refused = run_cli(*command, "--conf", "spark.x=3", "--engine", "local")
+    assert (refused.exit_code, "--engine local" in refused.stderr) == (2, True)

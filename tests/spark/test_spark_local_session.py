@@ -73,3 +73,19 @@ def test_a_warehouse_is_made_anew_and_removed(tmp_path: Path, monkeypatch: pytes
     local_session._warehouses.append((1, str(tmp_path)))  # of the process that this one was forked from
     local_session._remove_warehouses()
     assert list(tmp_path.iterdir()) == [planted]
+
+
+@pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"])
+def test_a_cluster_is_given_no_host_no_port_and_no_python(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of a builder win over the cluster's own: executors would call their driver on themselves."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    before = os.environ.get("SPARK_LOCAL_IP")
+    settings = local_session.session_settings(master)
+    assert not [name for name in settings if "host" in name or "Address" in name or "port" in name]
+    assert "spark.pyspark.python" not in settings
+    with local_session._environment(master):
+        assert "PYSPARK_PYTHON" not in os.environ
+        assert os.environ.get("SPARK_LOCAL_IP") == before
+    assert local_session.session_settings("local[2]")["spark.driver.host"] == "127.0.0.1"

@@ -13,7 +13,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.pipeline.options import Chosen, EngineName, open_engine
+from bkctl.commands.pipeline.options import Chosen, EngineName, SparkOptions, open_engine
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.extras import need
@@ -221,6 +221,7 @@ def run_command(
     bookie: _Bookie = None,
     digest: _Digest = "auto",
     *,
+    spark: SparkOptions,
     password: PasswordOptions,
     jobs: _Jobs = None,
     memory: _Memory = "2GiB",  # type: ignore[assignment] # typer parses the default as well
@@ -254,7 +255,7 @@ def run_command(
     need("bkctl pipeline run", "pyarrow", "duckdb")
     secret = password.read()
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
-    chosen = Chosen(*where, digest, secret, bookie, jobs, memory)
+    chosen = Chosen(*where, digest, secret, bookie, jobs, memory, spark.settings())
     parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
     if name == REBUILD_NAME:
         from bkctl.commands.pipeline.index_rebuild import run_rebuild

@@ -75,7 +75,8 @@ def _on_spark(chosen: Chosen, options: RebuildOptions) -> list[RebuildResult]:
     from bkctl.spark.index_rebuild import rebuild_indexes
     from bkctl.spark.local_session import session_for_work
 
-    with session_for_work(chosen.spark_master, chosen.memory_bytes) as spark, failures():
+    work = session_for_work(chosen.spark_master, chosen.memory_bytes, chosen.spark_settings)
+    with work as spark, failures():
         # Directories are at work side by side: one bar for each would be no progress to look at.
         return rebuild_indexes(
             spark, chosen.paths, replace(options, phase=silent_phase), cores=chosen.jobs or 0

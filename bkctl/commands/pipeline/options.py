@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.pipeline.engine import Engine
     from bkctl.pipeline.survey import Survey
+
+_SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 
 
 class EngineName(enum.StrEnum):
@@ -21,6 +26,24 @@ class EngineName(enum.StrEnum):
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Settings of Spark's own."""
+
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; repeatable."),
+    ] = None
+    properties_file: Annotated[
+        str | None,
+        typer.Option("--properties-file", metavar="FILE", help="Settings as in spark-defaults.conf."),
+    ] = None
+
+    def settings(self) -> dict[str, str]:
+        """Return them by name. Raises UsageError."""
+        return spark_settings(self.conf, self.properties_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,7 @@ class Chosen:
     bookie: str | None
     jobs: int | None
     memory_bytes: int
+    spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         from bkctl.pipeline.local_paths import refuse_urls
@@ -48,6 +72,8 @@ class Chosen:
             raise UsageError("--jobs: at least 1")
         if self.master is not None and self.engine is EngineName.LOCAL:
             raise UsageError("--master is Spark's: leave --engine local away")
+        if self.spark_settings and self.engine is EngineName.LOCAL:
+            raise UsageError("--conf and --properties-file are Spark's: leave --engine local away")
 
     def on_spark(self, bytes_total: int) -> bool:
         """Whether the work goes to Spark."""
@@ -55,12 +81,41 @@ class Chosen:
 
         if self.engine is not EngineName.AUTO:
             return self.engine is EngineName.SPARK
-        return self.master is not None or worth_spark(bytes_total)
+        return self.master is not None or bool(self.spark_settings) or worth_spark(bytes_total)
 
     @property
     def spark_master(self) -> str:
         """The master in effect."""
-        return self.master or f"local[{self.jobs or '*'}]"
+        return self.master or self.spark_settings.get("spark.master") or f"local[{self.jobs or '*'}]"
+
+
+def spark_settings(given: list[str] | None, properties_file: str | None) -> dict[str, str]:
+    """Return the settings of ``--properties-file`` and, over them, those of ``--conf``. Raises UsageError."""
+    found = {} if properties_file is None else _properties(properties_file)
+    for text in given or ():
+        name, mark, value = text.partition("=")
+        if not mark or "." not in name:
+            raise UsageError("--conf: expected NAME=VALUE with the full name of one of Spark's settings")
+        found[name.strip()] = value
+    return found
+
+
+def _properties(path: str) -> dict[str, str]:
+    """Read a file as ``spark-defaults.conf`` is: a name, blanks, ``=`` or ``:``, and a value, a line each."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = [line.strip() for line in stream]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--properties-file {path}: {error}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line or line[0] in "#!":
+            continue
+        parts = _SEPARATOR.split(line, maxsplit=1)
+        if len(parts) < 2 or "." not in parts[0]:
+            raise UsageError(f"--properties-file {path}: line {number} is no setting of Spark's")
+        found[parts[0]] = parts[1]
+    return found
 
 
 @contextmanager
@@ -69,7 +124,8 @@ def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
     if chosen.on_spark(surveyed.bytes):
         from bkctl.spark.engine import open_spark_engine
 
-        with open_spark_engine(chosen.spark_master, chosen.out, chosen.memory_bytes) as spark:
+        settings = chosen.spark_settings
+        with open_spark_engine(chosen.spark_master, chosen.out, chosen.memory_bytes, settings) as spark:
             yield spark
         return
     from bkctl.pipeline.local_engine import LocalEngine

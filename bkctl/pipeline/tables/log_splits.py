@@ -37,8 +37,15 @@ def plan_logs(
     if options.ledgers or (known is not None and len(known)):
         ledgers = {file.path: _mapped(filesystem, file) for file in files}
         files = [file for file in files if _wanted(ledgers[file.path], options)]
-    if pieces and 0 < len(files) < options.cores:
-        files = [piece for file in files for piece in _cut(filesystem, file, options)]
+    if pieces and options.cores > 1:
+        total = sum(file.bytes for file in files)
+        files = [
+            piece
+            for file in files
+            for piece in (
+                _cut(filesystem, file, options) if _is_skewed(file, len(files), total, options) else (file,)
+            )
+        ]
     splits = []
     for group in packed(files, options.split_bytes, options.cores):
         split = Split(group)
@@ -64,6 +71,11 @@ def _mapped(filesystem: FileSystem, file: SplitFile) -> set[int] | None:
 
 def _wanted(ledgers: set[int] | None, options: TableOptions) -> bool:
     return ledgers is None or any(map(options.wants_ledger, ledgers))
+
+
+def _is_skewed(file: SplitFile, files: int, total_bytes: int, options: TableOptions) -> bool:
+    """Whether a log would keep one task busy long after the others, or leaves cores without work."""
+    return files < options.cores or file.bytes * options.cores > 2 * total_bytes
 
 
 def _cut(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[SplitFile]:

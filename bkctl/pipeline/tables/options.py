@@ -43,7 +43,8 @@ class TableOptions:
     stops at a log that went away before it was read. ``secrets`` shows master keys.
 
     Splits: ``split_bytes`` of small files make one; logs above ``large_log_bytes`` are cut into pieces when
-    there are fewer files than ``cores`` (0: never). ``batch_rows`` and ``payload_batch_bytes`` bound a batch.
+    there are fewer files than ``cores``, or one has more than twice a core's share (0: never).
+    ``batch_rows`` and ``payload_batch_bytes`` bound a batch.
     """
 
     ledgers: tuple[Range, ...] = ()
