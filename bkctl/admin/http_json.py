@@ -98,6 +98,7 @@ def call(
     body: dict[str, bool] | None = None,
     *,
     answer_bytes_max: int = _ANSWER_BYTES_MAX,
+    timeout_s: float = TIMEOUT_S,
 ) -> object:
     """The JSON of an answer, or its text.
 
@@ -112,7 +113,7 @@ def call(
             raise UsageError(f"{TOKEN_VARIABLE}: expected one line of ASCII characters")
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+        with _OPENER.open(request, timeout=timeout_s) as answer:
             content = answer.read(answer_bytes_max)
     except urllib.error.HTTPError as error:
         with error:

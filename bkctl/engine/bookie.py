@@ -28,6 +28,7 @@ from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage, LogKeeper
 from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.limbo import LimboExit
 from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.replay import Replay, ReplayReport
@@ -114,6 +115,7 @@ class Bookie:
         )
         self.reads = ReadStage(self._lock, self.table)
         self.fencing = Fencing(self._lock, self.table, clock)
+        self.limbo = LimboExit(self._lock, self.table)
         self.explicit_lacs = ExplicitLacs(
             self._lock, self.table, self.writes, clock, journal=settings.journal.format_version >= 6
         )

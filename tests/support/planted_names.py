@@ -116,6 +116,8 @@ EXCLUDED = {
     "ledger recover": _OF_A_LIVE_BOOKIE,
     "ledger fence": _OF_A_LIVE_BOOKIE,
     "ledger doctor": _OF_A_LIVE_BOOKIE,
+    "ledger compare": _OF_A_LIVE_BOOKIE,
+    "ledger repair": _OF_A_LIVE_BOOKIE + "; its list of losses is a new file",
     "bench add": _OF_A_LIVE_BOOKIE,
     "bench read": _OF_A_LIVE_BOOKIE,
     "top": "asks bookies; a recording is a file that the operator names",

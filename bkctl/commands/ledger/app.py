@@ -13,7 +13,19 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.ledger import create, delete, doctor, fence, read, recover, restore, tail, write
+from bkctl.commands.ledger import (
+    compare,
+    create,
+    delete,
+    doctor,
+    fence,
+    read,
+    recover,
+    repair,
+    restore,
+    tail,
+    write,
+)
 from bkctl.commands.ledger.listing import LedgerListing
 
 if TYPE_CHECKING:
@@ -104,6 +116,8 @@ app.command("write")(write.write_command)
 app.command("read")(read.read_command)
 app.command("tail")(tail.tail_command)
 app.command("recover")(recover.recover_command)
+app.command("compare")(compare.compare_command)
+app.command("repair")(repair.repair_command)
 app.command("fence")(fence.fence_command)
 doctor.register(app)
 app.command("delete")(delete.delete_command)

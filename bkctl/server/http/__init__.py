@@ -33,6 +33,7 @@ autorecovery/lost_bookie_recovery_delay       GET, PUT      ``{"delay_seconds": 
 bkctl/snapshot                                GET           every stage's queue, bound and counters
 bkctl/gc, bkctl/gc/logs,                      GET; PUT      what only this bookie's collection tells
 bkctl/gc/confirm_deletions
+bkctl/ledger/limbo                            GET, DELETE   ``ledger_id``; takes a whole ledger out of limbo
 ============================================= ============= ==================================================
 
 Of Java's paths these are answered with 501 and the way to go instead:

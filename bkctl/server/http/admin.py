@@ -11,6 +11,7 @@ from bkctl.server.http.config_pages import ConfigPages
 from bkctl.server.http.gc_pages import GcAdmin
 from bkctl.server.http.guarded_http import GuardedHttp
 from bkctl.server.http.ledger_pages import LedgerPages
+from bkctl.server.http.limbo_pages import LimboPages
 from bkctl.server.http.replies import as_json, metadata_of, text
 from bkctl.server.http.snapshot import snapshot
 from bkctl.server.prometheus.collector import PrometheusCollector
@@ -52,6 +53,7 @@ class HttpAdmin(GuardedHttp):
         router.add_get("/api/v1/bkctl/snapshot", self._snapshot)
         BookiePages(self._service, self._ledgers.client).add_routes(router)
         self._ledgers.add_routes(router)
+        LimboPages(self._service).add_routes(router)
         ClusterPages(self._service).add_routes(router)
         AutorecoveryPages(lambda: metadata_of(self._service)).add_routes(router)
         ConfigPages(self._service).add_routes(router)

@@ -36,6 +36,7 @@ CHANGES = [
     ("PUT", "/api/v1/bookie/gc/suspend_compaction"),
     ("PUT", "/api/v1/bookie/gc/resume_compaction"),
     ("PUT", "/api/v1/bkctl/gc/confirm_deletions"),
+    ("DELETE", "/api/v1/bkctl/ledger/limbo?ledger_id=1"),
     ("PUT", "/api/v1/config/server_config"),
     ("DELETE", "/api/v1/ledger/delete"),
     ("PUT", "/api/v1/autorecovery/status"),

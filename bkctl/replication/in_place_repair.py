@@ -1,0 +1,278 @@
+"""Making the replicas of a closed ledger whole where they are: no bookie is replaced, no metadata change.
+
+Every entry is read from every bookie that the metadata give it (:mod:`bkctl.replication.replica_survey`).
+What is missing, unknown or corrupt there is copied from a replica that its digest proves, and read back.
+Where a bookie then has all that it should have and has the ledger in limbo, it is asked to leave limbo.
+
+What no replica proves is lost where every bookie of the write set has answered, and not known where one has
+not. Nothing is ever made up for it, the ledger ends where it ended, and its bookies stay in limbo, so that a
+missing entry is still "unknown" to every reader. Replicas that prove themselves and differ are left alone.
+
+It goes on where it was: what is there already is read and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from bkctl.client.errors import ClientError
+from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
+from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import BkctlError, RefusedError, UsageError
+from bkctl.metadata.api import StoredLedger
+from bkctl.replication.entry_copy import CopyCounts
+from bkctl.replication.limbo_probe import LimboAnswer, LimboProbeMachine
+from bkctl.replication.rate import ByteRate
+from bkctl.replication.repair_outcome import BookieOutcome, LedgerOutcome, Limbo
+from bkctl.replication.replica_copies import CopyBounds, FailedCopy, ReplicaCopyMachine, WantedCopies
+from bkctl.replication.replica_reads import (
+    EntryReplicas,
+    ReadBounds,
+    Replica,
+    ReplicaState,
+    WantedReplicas,
+)
+from bkctl.replication.replica_survey import ReplicaSurvey, placed
+from bkctl.replication.steps import Steps
+from bkctl.types import DigestType, LedgerState
+
+#: Copies that a bookie may refuse before it gets no more of a ledger's.
+REFUSED_MAX = 4
+
+#: What takes a ledger out of limbo on a bookie; it raises BkctlError with the reason where it stays.
+LeaveLimbo = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceSettings:
+    """How a repair goes about it.
+
+    ``bookies`` None are all that the metadata name; else only those replicas are looked at and written.
+    ``recovers`` closes a ledger that is open first, which stops its writer. ``digest`` and ``password`` count
+    for ledgers whose metadata tell none.
+    """
+
+    reads: ReadBounds = field(default_factory=ReadBounds)
+    copies: CopyBounds = field(default_factory=CopyBounds)
+    bookies: frozenset[str] | None = None
+    dry_run: bool = False
+    recovers: bool = False
+    digest: DigestType | None = None
+    password: bytes | None = field(default=None, repr=False)
+
+    def access(self, ledger: int, metadata: LedgerMetadata) -> LedgerAccess:
+        """Return the ledger's secrets. Raises UsageError where nothing tells them, AccessDeniedError."""
+        if metadata.digest_type is None:
+            if self.digest is None or self.password is None:
+                raise UsageError(f"ledger {ledger}: its metadata tell neither digest nor password; give both")
+            return LedgerAccess(ledger, self.digest, self.password)
+        return LedgerAccess.of(ledger, metadata, self.password)
+
+
+class InPlaceRepair:
+    """The repair of one ledger."""
+
+    def __init__(
+        self,
+        ledger: int,
+        steps: Steps,
+        rate: ByteRate,
+        settings: InPlaceSettings,
+        leave_limbo: LeaveLimbo,
+        counts: CopyCounts | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self._steps = steps
+        self._rate = rate
+        self._settings = settings
+        self._leave_limbo = leave_limbo
+        self._counts = counts or CopyCounts()
+        self._outcome = LedgerOutcome(ledger)
+        self._writable: frozenset[str] = frozenset()
+        self._up: frozenset[str] = frozenset()
+        self._fenced: set[str] = set()
+
+    async def run(self) -> LedgerOutcome:
+        """Do what can be done, or with ``dry_run`` find out what that would be.
+
+        Errors of the ledger are in the outcome; NoClusterError and lost connections to the store too.
+        """
+        try:
+            await self._repair()
+        except BkctlError as error:
+            self._outcome.error = error
+        return self._outcome
+
+    async def _repair(self) -> None:
+        stored = await self._steps.stored(self.ledger)
+        registered = await self._steps.registered()
+        self._up, self._writable = frozenset(registered.everyone), frozenset(registered.writable)
+        require_quorum_fields(stored.metadata, self.ledger)
+        access = self._settings.access(self.ledger, stored.metadata)
+        stored = await self._closed(stored, access)
+        self._outcome.last_entry = stored.metadata.last_entry
+        survey = ReplicaSurvey(access, self._steps, self._up, self._settings.reads)
+        async for window in survey.windows(self._looked_at(stored.metadata)):
+            await self._mend(access, await self._with_others(stored.metadata, survey, window))
+        await self._end_limbo(access, stored)
+
+    async def _closed(self, stored: StoredLedger, access: LedgerAccess) -> StoredLedger:
+        """Return the ledger closed. Raises RefusedError for one that is not and is not to be recovered."""
+        metadata = stored.metadata
+        if metadata.state is LedgerState.CLOSED:
+            return stored
+        if not self._settings.recovers or self._settings.dry_run:
+            raise RefusedError(
+                f"ledger {self.ledger} is {metadata.state.value}: only what is closed has an end; --recover "
+                "closes it first, which stops its writer"
+            )
+        settings = RecoverySettings(avoid=self._steps.slow_bookies())
+        await self._steps.run(RecoveryMachine(access, metadata, stored.version, settings))
+        self._outcome.recovered = True
+        return await self._steps.stored(self.ledger)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def _looked_at(self, metadata: LedgerMetadata) -> Iterator[WantedReplicas]:
+        wanted = self._settings.bookies
+        for one in placed(metadata, metadata.last_entry):
+            if wanted is None:
+                yield one
+            elif chosen := tuple([bookie for bookie in one.bookies if bookie in wanted]):
+                yield WantedReplicas(one.entry, chosen)
+
+    async def _with_others(
+        self, metadata: LedgerMetadata, survey: ReplicaSurvey, window: Sequence[EntryReplicas]
+    ) -> list[EntryReplicas]:
+        """Return the window with all replicas of what is not whole, where only some bookies are looked at."""
+        if self._settings.bookies is None:
+            return list(window)
+        bad = {one.entry for one in window if not one.are_equal}
+        if not bad:
+            return list(window)
+        again = [
+            one for one in placed(metadata, metadata.last_entry, (min(bad), max(bad))) if one.entry in bad
+        ]
+        whole = {one.entry: one for one in await survey.look(again)}
+        return [whole.get(one.entry, one) for one in window]
+
+    # --- copying --------------------------------------------------------------------------------------------
+
+    async def _mend(self, access: LedgerAccess, window: Sequence[EntryReplicas]) -> None:
+        """Count what is there, copy what is not."""
+        wanted: list[WantedCopies] = []
+        for one in window:
+            targets = self._targets(one)
+            if one.are_in_conflict:
+                self._outcome.conflicts.add(one.entry)
+                self._leave_all(targets, "replicas of it prove themselves and differ")
+            elif targets and not one.proved:
+                self._note_without_source(one)
+                self._leave_all(targets, "no replica proves it")
+            else:
+                takers = tuple([each.bookie for each in targets if self._takes_copies(each)])
+                if takers:
+                    wanted.append(WantedCopies(one.entry, one.proved, takers))
+        if not wanted:
+            return
+        if self._settings.dry_run:
+            for each in wanted:
+                for target in each.targets:
+                    self._of(target).copied += 1
+            return
+        await self._fence(access, {target for each in wanted for target in each.targets})
+        machine = ReplicaCopyMachine(access, wanted, self._rate, self._settings.copies, self._counts)
+        self._note_copies(wanted, cast("tuple[FailedCopy, ...]", await self._steps.run(machine)))
+
+    def _note_without_source(self, replicas: EntryReplicas) -> None:
+        outcome = self._outcome
+        if any(one.state is ReplicaState.NO_ANSWER for one in replicas.replicas):
+            outcome.not_known.add(replicas.entry)
+            return
+        outcome.lost.add(replicas.entry)
+        if not outcome.cause:
+            told = ", ".join(f"{one.bookie}: {one.state.value}" for one in replicas.replicas)
+            outcome.cause = f"no replica proves entry {replicas.entry} ({told})"
+
+    def _leave_all(self, targets: Sequence[Replica], reason: str) -> None:
+        for one in targets:
+            self._of(one.bookie).leave(one.entry, reason)
+
+    def _targets(self, replicas: EntryReplicas) -> list[Replica]:
+        """Count the replicas of an entry; return those that are not whole."""
+        targets = []
+        for one in replicas.replicas:
+            if self._settings.bookies is not None and one.bookie not in self._settings.bookies:
+                continue
+            self._of(one.bookie).count(one)
+            if one.state is not ReplicaState.PRESENT:
+                targets.append(one)
+        return targets
+
+    def _takes_copies(self, replica: Replica) -> bool:
+        """Whether a copy can be sent; if not, say why."""
+        outcome = self._of(replica.bookie)
+        if replica.state is ReplicaState.NO_ANSWER:
+            reason = replica.detail
+        elif replica.bookie not in self._writable:
+            reason = "the bookie is read-only"
+        elif outcome.refused >= REFUSED_MAX:
+            return outcome.leave(replica.entry)
+        else:
+            return True
+        return outcome.leave(replica.entry, reason)
+
+    async def _fence(self, access: LedgerAccess, bookies: set[str]) -> None:
+        """Fence the ledger where copies go: a bookie that lost entries may have lost the fence."""
+        for bookie in sorted(bookies - self._fenced):
+            self._fenced.add(bookie)
+            await self._steps.run(LimboProbeMachine(access, bookie, fence=True))
+
+    def _note_copies(self, wanted: Sequence[WantedCopies], failed: Sequence[FailedCopy]) -> None:
+        errors = {(one.entry, one.target): one.error for one in failed}
+        for each in wanted:
+            for target in each.targets:
+                outcome = self._of(target)
+                error: ClientError | None = errors.get((each.entry, target)) or errors.get((each.entry, ""))
+                if error is None:
+                    outcome.copied += 1
+                    outcome.refused = 0
+                else:
+                    outcome.refused += 1
+                    outcome.leave(each.entry, error.message)
+
+    # --- limbo ----------------------------------------------------------------------------------------------
+
+    async def _end_limbo(self, access: LedgerAccess, stored: StoredLedger) -> None:
+        """Take the ledger out of limbo where everything is there now."""
+        for outcome in self._outcome.bookies.values():
+            if outcome.bookie not in self._up:
+                continue
+            answer = await self._steps.run(LimboProbeMachine(access, outcome.bookie))
+            if answer is not LimboAnswer.LIMBO:
+                outcome.limbo = Limbo.NO if answer is LimboAnswer.COMPLETE else Limbo.NOT_KNOWN
+                continue
+            outcome.limbo = Limbo.STAYS
+            if not outcome.is_whole:
+                outcome.limbo_reason = "it does not have every entry"
+            elif (await self._steps.stored(self.ledger)).metadata != stored.metadata:
+                outcome.limbo_reason = "the metadata changed meanwhile: run it again"
+            elif self._settings.dry_run:
+                outcome.limbo = Limbo.WOULD_LEAVE
+            else:
+                await self._leave(access, outcome)
+
+    async def _leave(self, access: LedgerAccess, outcome: BookieOutcome) -> None:
+        await self._fence(access, {outcome.bookie})
+        try:
+            await self._steps.call(lambda: self._leave_limbo(outcome.bookie, self.ledger))
+        except BkctlError as error:
+            outcome.limbo_reason = str(error)
+        else:
+            outcome.limbo = Limbo.LEFT
+
+    def _of(self, bookie: str) -> BookieOutcome:
+        return self._outcome.bookies.setdefault(bookie, BookieOutcome(self.ledger, bookie))
