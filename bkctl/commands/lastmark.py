@@ -118,8 +118,7 @@ def set_command(
     """[offline] [writes] Set the last mark of a journal, from which the next start replays.
 
     Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
-    directory, because of all of them the highest counts. The old ones are kept beside, as
-    lastMark.TIME.bak.
+    directory, because of all of them the highest counts. 'bkctl repair undo' goes back to the old ones.
 
     Backwards it may be set at any time: a start only replays more. Forwards, only with --accept-loss, the
     records in between are never replayed: their entries are listed, and their ledgers are put into limbo
@@ -138,11 +137,13 @@ def set_command(
     from bkctl.admin.journals.limbo_rows import rocks_databases
     from bkctl.admin.journals.mark_change import plan_mark, set_mark
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
+    from bkctl.admin.repairs.repair_undo import settle_before
     from bkctl.clock import SystemClock
     from bkctl.directories.holders import DirectoryLock
 
     filesystem, databases = PosixFileSystem(), rocks_databases()
     mark = LastMark(journal, offset)
+    settle_before(filesystem, paths, dry_run=dry_run)
     bookie = find_stopped_bookie(filesystem, paths)
     kept: list[str] = []
     if dry_run:

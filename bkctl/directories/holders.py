@@ -29,7 +29,7 @@ from bkctl.kvstore.lock_holder import (
     shares_mounts,
 )
 from bkctl.kvstore.planted import refuse_planted_link
-from bkctl.scan.directory import DIRTY_NAME
+from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, REPAIRS_NAME
 from bkctl.scan.directory import REBUILD_SUFFIX as WORK_SUFFIX
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
@@ -69,14 +69,16 @@ def is_dirty(directory: str) -> bool:
 class DirectoryLock:
     """Holds ``directories`` for one writing command; a context manager.
 
-    Entering raises RefusedError naming the process when a bookie uses one of them or another bkctl command
+    Entering raises RefusedError where an undo of a repair was cut off (unless the caller ``may_settle`` it),
+    and naming the process when a bookie uses one of them or another bkctl command
     writes there, NotFoundError when there is no such directory, and StorageError when the system fails.
     A bookie that starts later is kept out only by the LOCK of databases that are opened for writing:
     :meth:`recheck` right before a step that cannot be undone.
     """
 
-    def __init__(self, *directories: str) -> None:
+    def __init__(self, *directories: str, may_settle: bool = False) -> None:
         self._directories = directories
+        self._may_settle = may_settle
         self._descriptors: list[int] = []
         #: Processes of other users whose open files could not be looked at.
         self.unseen = 0
@@ -91,6 +93,8 @@ class DirectoryLock:
             # In one order, so that two commands cannot hold one directory each and wait for the other's.
             for directory in sorted(self._directories, key=os.path.realpath):
                 self._descriptors.append(_lock(directory))
+                if not self._may_settle:
+                    _refuse_half_undone(directory)
             self.recheck()
         except BaseException:
             self._release()
@@ -151,6 +155,17 @@ def _lock(directory: str) -> int:
         os.close(descriptor)
         raise StorageError(f"{directory}: locking: {error.strerror}", path=directory) from error
     return descriptor
+
+
+def _refuse_half_undone(directory: str) -> None:
+    """Refuse a directory whose cookie an undo keeps beside its record until everything is back."""
+    folder = os.path.join(directory, REPAIRS_NAME)
+    try:
+        numbers = os.listdir(folder)
+    except OSError:
+        return
+    if any(os.path.lexists(os.path.join(folder, number, COOKIE_NAME)) for number in numbers):
+        raise RefusedError(f"{directory}: an undo of a repair was cut off; run it again: bkctl repair undo")
 
 
 def _holders(directory: str) -> tuple[list[Holder], int]:

@@ -41,6 +41,10 @@ REBUILD_SUFFIX = ".bkctl-rebuild"
 #: Copies of a compaction by way of another disk: below a scratch directory, in one directory for each ledger
 #: directory, whose logs link to them.
 SCRATCH_NAME = "compaction-scratch"
+#: In a directory of files: the records of repairs, and what they keep of the old state.
+REPAIRS_NAME = "bkctl-repairs"
+#: In a ledger directory's files: logs that nobody reads for now, each with a manifest.
+QUARANTINE_NAME = "bkctl-quarantine"
 CURRENT = "current"
 LAST_MARK_NAME = re.compile(r"lastMark(\.[0-9]+)?")
 _KEY_VALUE_NAMES = ("locations", "ledgers", "metadata-cache")

@@ -146,6 +146,12 @@ class WritableFileSystem(FileSystem, Protocol):
     def make_directories(self, path: str) -> None:
         """Make a directory and its missing parents, durably; one that exists is fine. Raises StorageError."""
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory. Not durable before ``sync_directory`` of the one it stands in.
+
+        Raises NotFoundError, StorageError, also when something is in it or when it is none.
+        """
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable ("" is the current one). Raises StorageError, SyncError."""
 

@@ -282,6 +282,10 @@ class FaultyFileSystem:
         self.enter("remove", path, doing="removing")
         self._inner.remove(path)
 
+    def remove_directory(self, path: str) -> None:
+        self.enter("remove", path, doing="removing the directory")
+        self._inner.remove_directory(path)
+
     def make_directories(self, path: str) -> None:
         self.enter("make_directories", path, doing="making the directory")
         self._inner.make_directories(path)

@@ -166,6 +166,9 @@ class MemoryFileSystem:
             left._directories = set(self._directories)
             left._names = {path: remains[id(content)] for path, content in names.items()}
             left._durable_names = dict(left._names)
+            for path in names:
+                # Files that come back are in a directory that was removed, but not durably.
+                left._add_directories(posixpath.dirname(path))
             return left
 
     def free_bytes(self, path: str = "/") -> int:
@@ -268,6 +271,17 @@ class MemoryFileSystem:
         with self.lock:
             self._content(path, follow=False)
             self._change({_plain(path): None})
+
+    def remove_directory(self, path: str) -> None:
+        directory = _plain(path)
+        with self.lock:
+            if directory not in self._directories:
+                if directory in self._names:
+                    raise _failure(errno.ENOTDIR, path)
+                raise NotFoundError(f"{path}: no such directory")
+            if self.names(path):
+                raise _failure(errno.ENOTEMPTY, path, "removing the directory")
+            self._directories.discard(directory)
 
     def make_directories(self, path: str) -> None:
         with self.lock:

@@ -227,6 +227,14 @@ class PosixFileSystem:
         except OSError as error:
             raise storage_error(error, path, "removing") from error
 
+    def remove_directory(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            raise NotFoundError(f"{path}: no such directory") from None
+        except OSError as error:
+            raise storage_error(error, path, "removing the directory") from error
+
     def make_directories(self, path: str) -> None:
         missing = []
         here = path.rstrip("/") or ("/" if path else ".")

@@ -77,7 +77,8 @@ def test_backwards_every_directory_says_the_same_and_the_old_marks_are_kept(
     assert [row for row in rows(done) if row["kind"] != "kept"] == rows(dry)
     assert marks(bookie) == {oldest}
     for path, content in before.items():
-        assert [copy.read_bytes() for copy in path.parent.glob("lastMark.*.bak")] == [content]
+        (copy,) = path.parent.glob("bkctl-repairs/*/[0-9]")
+        assert copy.read_bytes() == content
     replayed = next(row["records"] for row in rows(done) if row["kind"] == "replayed")
     assert replayed > len(bookie.truth.journaled)
     if bookie.storage == "db":

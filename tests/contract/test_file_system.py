@@ -299,6 +299,25 @@ def test_a_rename_that_cannot_be(place: Place) -> None:
     assert place.system.names(place.root) == ["a", "d"]
 
 
+def test_remove_directory(place: Place) -> None:
+    system = place.system
+    system.make_directories(place.at("d/below"))
+    with pytest.raises(StorageError):
+        system.remove_directory(place.at("d"))
+    system.remove_directory(place.at("d/below"))
+    place.write("d/f", b"1")
+    with pytest.raises(StorageError):
+        system.remove_directory(place.at("d"))
+    with pytest.raises(StorageError):
+        system.remove_directory(place.at("d/f"))
+    system.remove(place.at("d/f"))
+    system.remove_directory(place.at("d"))
+    system.sync_directory(place.root)
+    assert system.status(place.at("d")) is None
+    with pytest.raises(NotFoundError):
+        system.remove_directory(place.at("d"))
+
+
 def test_remove(place: Place) -> None:
     place.write("a", b"content")
     held = place.system.open(place.at("a"))

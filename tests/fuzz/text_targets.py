@@ -29,6 +29,7 @@ from bkctl.admin.top.sample_json import decode_sample, encode_sample
 from bkctl.admin.top.scrape import parse_scrape
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint
 from bkctl.codec.losses import KIND, decode_losses, encode_losses
+from bkctl.codec.repair_record import decode_repair_record, encode_repair_record
 from bkctl.commands.frame.ledger_options import parse_duration_ms, parse_ledger_id
 from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id
 from bkctl.config.byte_size import parse_byte_size
@@ -54,6 +55,31 @@ def losses(data: bytes) -> None:
     """A list of losses comes back from its own encoding; anything else is corrupt."""
     decodes(data, decode_losses, encode_losses)
 
+
+def repair_record(data: bytes) -> None:
+    """A record of a repair comes back from its own encoding; anything else is corrupt."""
+    decodes(data, decode_repair_record, encode_repair_record)
+
+
+_REPAIR = {
+    "kind": "bkctl repair",
+    "version": 1,
+    "number": "20261123T051500Z",
+    "made_by": "lastmark set",
+    "state": "done",
+    "time_ms": 1795411200000,
+    "detail": "",
+    "directories": [".", "../../j/current"],
+    "changes": [
+        {"what": "file", "path": "lastMark", "kept": "bkctl-repairs/20261123T051500Z/0"},
+        {"what": "file", "path": "1f.log", "kept": None},
+        {"what": "moved", "path": "1c.log", "to": "bkctl-quarantine/1c.log"},
+        {"what": "database", "path": "ledgers", "kept": "bkctl-repairs/20261123T051500Z/1"},
+        {"what": "directory", "path": "bkctl-quarantine"},
+    ],
+    "before": {".": {"lastMark": "16 8f434346648f6b96", "1c.log": "4711"}},
+    "after": {".": {"1f.log": "12"}},
+}
 
 _LOSSES = {
     "kind": KIND,
@@ -431,6 +457,7 @@ def _request_seeds() -> list[bytes]:
 
 
 TARGETS = [
+    Target("repair-record", repair_record, lambda: json_seeds(_REPAIR), (b'"state": "', b'"kept": null')),
     Target("losses", losses, lambda: json_seeds(_LOSSES), (b'"maybe_more": ', b'"entries": ')),
     Target(
         "properties",

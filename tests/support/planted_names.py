@@ -74,6 +74,9 @@ cookie diff {_CONF}
 cookie generate {_CONF} --out {{R}}/out/VERSION
 lastmark show {{R}}
 lastmark set {{R}} --journal 0 --offset 0 --yes
+repair log {{R}}
+repair undo {{R}} --yes
+repair forget {{R}} --yes
 pipeline run index-audit {{R}} --out {{R}}/out/audit --jobs 1 --engine local --report {{R}}/out/report.html
 pipeline run index-rebuild {{R}} --out {{R}}/out/rebuild --jobs 1 --engine local --yes
 """.strip().splitlines()
@@ -130,6 +133,7 @@ EXCLUDED = {
 PREPARED = (
     f"ledger delete 1 {_CONF} --yes --undo-file {{R}}/undo".split(),
     f"cookie generate {_CONF} --out {{R}}/cookie".split(),
+    ["lastmark", "set", "{R}", "--journal", "0", "--offset", "0", "--yes"],
 )
 #: Files that an operator names, as bytes of his own: a pipe is fine there, and so is a link.
 HANDED_OVER = {"bk_server.conf", "metadata.db", "cookie", "undo", "out", "scratch"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from posixpath import join
+from posixpath import basename, join
 
 from bkctl.admin.index.repair import collapsed
 from bkctl.admin.journals.skipped_records import LedgerRecords
@@ -28,29 +28,31 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Delete, KeyValueReader, KeyValueStore, Operation, Put
 from bkctl.scan.directory import is_key_value_store
-from bkctl.scan.index import LEDGERS
+from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.vfs import FileSystem
 
 Serves = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerDatabases:
-    """How the ``ledgers`` databases are opened: to look, and to write."""
+class IndexDatabases:
+    """How the databases ``ledgers`` and ``locations`` are opened: to look, and to write."""
 
     read: Callable[[str], KeyValueReader]
     write: Callable[[str], KeyValueStore]
 
 
-def rocks_databases() -> LedgerDatabases:
+def rocks_databases() -> IndexDatabases:
     """Return the databases on disk."""
     from bkctl.kvstore import rocksdb_store
-    from bkctl.kvstore.profile import LEDGERS_PROFILE
+    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
     from bkctl.scan.index import open_store
 
-    return LedgerDatabases(
-        open_store, lambda path: rocksdb_store.open_store(path, LEDGERS_PROFILE, create=False)
-    )
+    def to_write(path: str) -> KeyValueStore:
+        profile = LOCATIONS_PROFILE if basename(path) == LOCATIONS else LEDGERS_PROFILE
+        return rocksdb_store.open_store(path, profile, create=False)
+
+    return IndexDatabases(open_store, to_write)
 
 
 def known_ledgers(store: KeyValueReader, serves: Serves) -> Iterator[int]:

@@ -4,19 +4,17 @@ Backwards a start replays more, and nothing can be lost: an entry that is in a l
 second time. Forwards it replays less: what stands between the two marks may be nowhere else. It is listed,
 and its ledgers are put into limbo, before the mark moves.
 
-The steps: rows in limbo (one synced batch for each database), the old marks kept beside under another name,
-the new marks (each file replaced as a whole). Of all marks the highest counts, so a run that is killed in
+The steps: the old state kept (``admin.repairs``), rows in limbo (one synced batch for each database), the new
+marks (each file replaced as a whole). Of all marks the highest counts, so a run that is killed in
 between leaves the old mark or the new one in force; forwards every row is in limbo before either.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass
 from posixpath import join
 
-from bkctl.admin.journals.limbo_rows import LedgerDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
 from bkctl.admin.journals.skipped_records import (
     END,
     JournalRecords,
@@ -25,12 +23,12 @@ from bkctl.admin.journals.skipped_records import (
     records_between,
 )
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie, read_mark
+from bkctl.admin.repairs.repair_journal import begin_repair, changes_database, changes_file
 from bkctl.clock import Clock
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses
-from bkctl.errors import NotFoundError, RefusedError, UsageError
-from bkctl.scan.directory import read_small
+from bkctl.errors import UsageError
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 MADE_BY = "lastmark set"
@@ -39,11 +37,10 @@ _CAUSE = "in a journal in front of the last mark that was set"
 
 @dataclass(frozen=True, slots=True)
 class MarkFile:
-    """One file of a mark: what it says now (None: nothing that counts), and whether it is there to keep."""
+    """One file of a mark, and what it says now (None: nothing that counts)."""
 
     path: str
     before: LastMark | None
-    is_there: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +64,7 @@ class MarkChange:
         return self.after > self.before
 
 
-def plan_mark(
-    fs: FileSystem, bookie: StoppedBookie, mark: LastMark, databases: LedgerDatabases
-) -> MarkChange:
+def plan_mark(fs: FileSystem, bookie: StoppedBookie, mark: LastMark, databases: IndexDatabases) -> MarkChange:
     """Return what setting the mark does; nothing is written.
 
     Raises NotFoundError when there is no such journal, UsageError when no record begins or ends at the
@@ -78,7 +73,10 @@ def plan_mark(
     place = bookie.place_of(mark.journal_id)
     _check_offset(fs, place, mark)
     before = bookie.mark(fs, place)
-    files = tuple(_mark_file(fs, join(path, place.mark_name)) for path in bookie.mark_dirs)
+    files = tuple(
+        MarkFile(path, read_mark(fs, path))
+        for path in (join(directory, place.mark_name) for directory in bookie.mark_dirs)
+    )
     skipped = records_between(fs, place, before, mark) if mark > before else JournalRecords()
     losses = _losses(fs, bookie, place, skipped, databases)
     replayed = records_between(fs, place, mark, END)
@@ -91,15 +89,26 @@ def set_mark(
     fs: WritableFileSystem,
     bookie: StoppedBookie,
     change: MarkChange,
-    databases: LedgerDatabases,
+    databases: IndexDatabases,
     clock: Clock,
 ) -> list[str]:
     """Do what was planned, in directories that a ``DirectoryLock`` holds; the files that keep the old marks.
 
-    Raises StorageError; a second run goes on from whatever was reached.
+    Raises StorageError; ``settle_unfinished`` takes back what was reached.
     """
     limbo = {loss.ledger for loss in change.losses.losses}
     rows = dict.fromkeys(limbo, LedgerRecords()) | change.skipped.ledgers
+    repair = begin_repair(
+        fs,
+        clock,
+        (*bookie.mark_dirs, *bookie.every_dir),
+        MADE_BY,
+        f"journal {change.after.journal_id}, offset {change.after.offset}",
+        [
+            *(changes_database(database_of(fs, space)) for space in bookie.spaces if rows),
+            *(changes_file(file.path) for file in change.files),
+        ],
+    )
     for space in bookie.spaces if rows else ():
         here = {ledger: records for ledger, records in rows.items() if not space.is_elsewhere(ledger)}
         store = databases.write(database_of(fs, space))
@@ -109,11 +118,11 @@ def set_mark(
                 store.write(operations, sync=True)
         finally:
             store.close()
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(clock.time_ms() / 1000))
-    kept = [_keep(fs, file.path, stamp) for file in change.files if file.is_there]
     for file in change.files:
         fs.replace(file.path, encode_last_mark(change.after))
-    return kept
+    repair.finish()
+    kept = (repair.kept(file.path) for file in change.files)
+    return [path for path in kept if path is not None]
 
 
 def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:
@@ -135,18 +144,12 @@ def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:
     raise UsageError(f"{path}: no record begins or ends at offset {mark.offset}; {where}")
 
 
-def _mark_file(fs: FileSystem, path: str) -> MarkFile:
-    # A link is replaced, and what it leads to is not this bookie's to copy.
-    is_there = fs.status(path) is not None and fs.link_target(path) is None
-    return MarkFile(path, read_mark(fs, path), is_there)
-
-
 def _losses(
     fs: FileSystem,
     bookie: StoppedBookie,
     place: JournalPlace,
     skipped: JournalRecords,
-    databases: LedgerDatabases,
+    databases: IndexDatabases,
 ) -> list[Loss]:
     """The ledgers with skipped entries; all of the journal's where it is not known what is skipped."""
     if not skipped.ledgers and skipped.is_whole:
@@ -166,18 +169,3 @@ def _losses(
     return [
         Loss(ledger, entries, more, _CAUSE) for ledger, entries in sorted(ledgers.items()) if entries or more
     ]
-
-
-def _keep(fs: WritableFileSystem, path: str, stamp: str) -> str:
-    """Copy a mark to a name that no bookie reads; a copy of the same content is kept once."""
-    content = read_small(fs, path)
-    for number in range(1, 1000):
-        copy = f"{path}.{stamp}{f'-{number}' if number > 1 else ''}.bak"
-        try:
-            if read_small(fs, copy) == content:
-                fs.sync_directory(os.path.dirname(path))
-                return copy
-        except NotFoundError:
-            fs.replace(copy, content)
-            return copy
-    raise RefusedError(f"{path}: too many copies of old marks beside it")

@@ -20,9 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from posixpath import join
 
-from bkctl.admin.journals.limbo_rows import LedgerDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
 from bkctl.admin.journals.skipped_records import END, LedgerRecords, records_between
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
+from bkctl.admin.repairs.repair_journal import (
+    begin_repair,
+    changes_database,
+    changes_file,
+    makes_directory,
+)
+from bkctl.clock import Clock
 from bkctl.codec.entry import EntryBatch, frame
 from bkctl.codec.journal import (
     PADDED_FROM,
@@ -73,7 +80,7 @@ class Salvage:
 
 
 def plan_salvage(
-    fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, book: DigestBook, databases: LedgerDatabases
+    fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, book: DigestBook, databases: IndexDatabases
 ) -> Salvage:
     """Return what a salvage keeps and what is lost; nothing is written.
 
@@ -112,7 +119,43 @@ def plan_salvage(
     )
 
 
-def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: LedgerDatabases) -> None:
+def salvage_journals(
+    fs: WritableFileSystem,
+    bookie: StoppedBookie,
+    salvage: Salvage,
+    databases: IndexDatabases,
+    home: str,
+    clock: Clock,
+) -> str:
+    """Do what was planned, in directories that a ``DirectoryLock`` holds; ``current`` of the copy.
+
+    Raises RefusedError where ``home`` is there already, CorruptionError when what was written is not what was
+    meant, StorageError; ``settle_unfinished`` takes back what was reached.
+    """
+    if fs.status(home) is not None:
+        raise RefusedError(f"{home}: is there already; name a new directory")
+    directory = current(home)
+    names = [journal_name(each.journal.journal_id) for each in salvage.journals]
+    repair = begin_repair(
+        fs,
+        clock,
+        (*bookie.mark_dirs, *bookie.every_dir),
+        MADE_BY,
+        f"{salvage.place.directory.path} to {home}",
+        [
+            *(changes_database(database_of(fs, space)) for space in bookie.spaces if salvage.rows),
+            makes_directory(home),
+            makes_directory(directory),
+            *(changes_file(join(directory, name)) for name in (*names, COOKIE_NAME)),
+        ],
+    )
+    put_in_limbo(fs, bookie, salvage, databases)
+    copy_journals(fs, salvage, home)
+    repair.finish()
+    return directory
+
+
+def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: IndexDatabases) -> None:
     """Put what lost something into limbo, a synced batch for each database. Raises StorageError."""
     for space in bookie.spaces if salvage.rows else ():
         here = {ledger: records for ledger, records in salvage.rows.items() if not space.is_elsewhere(ledger)}
@@ -160,7 +203,7 @@ def _add_known(
     bookie: StoppedBookie,
     place: JournalPlace,
     rows: dict[int, LedgerRecords],
-    databases: LedgerDatabases,
+    databases: IndexDatabases,
     *,
     is_certain: bool,
 ) -> None:

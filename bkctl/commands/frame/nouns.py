@@ -133,6 +133,12 @@ NOUNS: dict[str, Noun] = {
             "Show and set the journals' last mark.",
         ),
         Noun(
+            "repair",
+            "bkctl.commands.repair.app",
+            "[offline] [reads] [writes]",
+            "Show and undo what repairs did to a bookie's directories.",
+        ),
+        Noun(
             "explain",
             "bkctl.commands.explain",
             "[offline] [reads]",

@@ -71,6 +71,8 @@ def salvage_command(
     place for limbo: with such a loss it is refused there. Of several journal directories --journal chooses
     one, by any of its journals.
 
+    'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
+
     Exit code 1 when something is lost, 4 while a bookie uses a directory, or when one is missing.
 
     Examples:
@@ -80,9 +82,11 @@ def salvage_command(
       bkctl journal salvage /data/bookie --out /data/bookie/journal.new --losses losses.json --yes
     """
     from bkctl.admin.journals.limbo_rows import rocks_databases
-    from bkctl.admin.journals.salvage import copy_journals, plan_salvage, put_in_limbo
+    from bkctl.admin.journals.salvage import plan_salvage, salvage_journals
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.admin.logs.digests import digest_book
+    from bkctl.admin.repairs.repair_undo import settle_before
+    from bkctl.clock import SystemClock
     from bkctl.directories.holders import DirectoryLock
 
     filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
@@ -92,6 +96,7 @@ def salvage_command(
         book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
         return plan_salvage(filesystem, bookie, place, book, databases)
 
+    settle_before(filesystem, paths, also=[out], dry_run=dry_run)
     bookie = find_stopped_bookie(filesystem, paths)
     if dry_run:
         salvage = plan()
@@ -105,8 +110,7 @@ def salvage_command(
             )
             write_losses(losses, salvage.losses)
             lock.recheck()
-            put_in_limbo(filesystem, bookie, salvage, databases)
-            copy_journals(filesystem, salvage, out)
+            salvage_journals(filesystem, bookie, salvage, databases, out, SystemClock())
     write_rows(_rows(salvage), SCHEMA, output)
     raise typer.Exit(int(bool(salvage.losses.losses)))
 

@@ -1,0 +1,1 @@
+"""What repairs did, and the way back: their records, and ``repair undo``."""

@@ -1,0 +1,77 @@
+"""The files of directories as one can compare them later: names, lengths, and digests of small files.
+
+Whoever works on a bookie's directory leaves a trace in it: a bookie that starts begins a journal, and an open
+database a new MANIFEST. So the names and lengths tell, and for small files, which may change without either,
+the digest. Times of change do not count: a copy of a directory is as good as the directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from posixpath import join
+
+from bkctl.codec.repair_record import State
+from bkctl.errors import NotFoundError, StorageError
+from bkctl.scan.directory import REPAIRS_NAME, first_bytes
+from bkctl.vfs.base import FileSystem
+
+#: A file of more bytes has no digest.
+_DIGEST_BYTES_MAX = 64 << 10
+_DIGEST_CHARACTERS = 16
+#: Records are only added, so that the length tells; there may be very many such files.
+_BY_LENGTH = (".log", ".txn", ".idx", ".sst")
+
+
+def state_of(fs: FileSystem, directories: Sequence[str], names: Sequence[str]) -> State:
+    """Return the files of each directory and of the folders in it; ``names`` are what they are called there.
+
+    The folder of records is left out, and so is what lies deeper. Raises StorageError, NotFoundError for a
+    directory that is not there.
+    """
+    return {
+        name: dict(_files(fs, directory, "", 1)) for directory, name in zip(directories, names, strict=True)
+    }
+
+
+def _files(fs: FileSystem, directory: str, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
+    for name in fs.names(directory):
+        path = join(directory, name)
+        if name == REPAIRS_NAME:
+            continue
+        shown = prefix + (name if name.isprintable() else ascii(name))
+        if fs.link_target(path) is not None:
+            yield shown, "link"
+            continue
+        status = fs.status(path)
+        if status is None:
+            continue
+        if not status.is_dir:
+            yield shown, _facts(fs, path, name, status.size_bytes)
+        elif depth:
+            yield from _files(fs, path, f"{name}/", depth - 1)
+
+
+def _facts(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
+    if size_bytes > _DIGEST_BYTES_MAX or name.endswith(_BY_LENGTH):
+        return str(size_bytes)
+    try:
+        content = first_bytes(fs, path, _DIGEST_BYTES_MAX)
+    except (NotFoundError, StorageError):
+        return str(size_bytes)
+    return f"{size_bytes} {hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]}"
+
+
+def differences(old: State, new: State) -> list[tuple[str, str, str]]:
+    """Return what differs: directory, name, and whether it is ``new``, ``gone`` or ``changed``."""
+    found = []
+    for directory in sorted({*old, *new}):
+        before, after = old.get(directory, {}), new.get(directory, {})
+        for name in sorted({*before, *after}):
+            if name not in before:
+                found.append((directory, name, "new"))
+            elif name not in after:
+                found.append((directory, name, "gone"))
+            elif before[name] != after[name]:
+                found.append((directory, name, "changed"))
+    return found

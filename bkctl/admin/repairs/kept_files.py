@@ -1,0 +1,132 @@
+"""Copies of what a repair is going to change, and how they are put back.
+
+A table file of a database never changes, and is kept as a second name of itself; everything else is copied,
+so that no program that writes in place can reach the copy.
+"""
+
+from __future__ import annotations
+
+from posixpath import dirname, join
+
+from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.vfs.base import FileSystem, WritableFileSystem
+
+_COPY_BYTES = 1 << 20
+_TABLE = ".sst"
+_HALF = ".bkctl-undo.tmp"
+
+
+def keep_file(fs: WritableFileSystem, path: str, kept: str) -> None:
+    """Copy a file, or a symbolic link as such. Its name is not durable yet. Raises StorageError."""
+    target = fs.link_target(path)
+    if target is not None:
+        fs.link_to(target, kept)
+        return
+    source = fs.open(path)
+    try:
+        copy = fs.create(kept)
+        try:
+            position = 0
+            while block := source.read_at(position, _COPY_BYTES):
+                copy.write_at(position, block)
+                position += len(block)
+            copy.sync()
+        finally:
+            copy.close()
+    finally:
+        source.close()
+
+
+def keep_database(fs: WritableFileSystem, path: str, kept: str) -> None:
+    """Keep every file of a database; all is durable then. Raises RefusedError for a link, StorageError."""
+    fs.make_directories(kept)
+    for name in fs.names(path):
+        refuse_link(fs, join(path, name))
+        status = fs.status(join(path, name))
+        if status is None or status.is_dir:
+            continue
+        if not (name.endswith(_TABLE) and _linked(fs, join(path, name), join(kept, name))):
+            keep_file(fs, join(path, name), join(kept, name))
+    fs.sync_directory(kept)
+
+
+def put_back_file(fs: WritableFileSystem, path: str, kept: str) -> None:
+    """Give a file its old content, in one step; it may have it already. Raises StorageError."""
+    target = fs.link_target(kept)
+    half = path + _HALF
+    remove_file(fs, half)
+    if target is not None:
+        fs.link_to(target, half)
+    elif not _linked(fs, kept, half):
+        keep_file(fs, kept, half)
+    fs.rename(half, path)
+    # A rename to another name of the same file does nothing.
+    remove_file(fs, half)
+    fs.sync_directory(dirname(path))
+
+
+def put_back_database(fs: WritableFileSystem, path: str, kept: str) -> None:
+    """Give a database exactly the files that were kept.
+
+    In between it is no database: nobody may open it meanwhile. Raises StorageError.
+    """
+    fs.make_directories(path)
+    wanted = set(fs.names(kept))
+    for name in fs.names(path):
+        refuse_link(fs, join(path, name))
+        status = fs.status(join(path, name))
+        if status is None or status.is_dir:
+            continue
+        is_kept = name.endswith(_TABLE) and name in wanted and fs.status(join(kept, name)) == status
+        if not is_kept:
+            fs.remove(join(path, name))
+    there = set(fs.names(path))
+    for name in sorted(wanted - there):
+        refuse_link(fs, join(kept, name))
+        if not _linked(fs, join(kept, name), join(path, name)):
+            keep_file(fs, join(kept, name), join(path, name))
+    fs.sync_directory(path)
+
+
+def remove_file(fs: WritableFileSystem, path: str) -> None:
+    """Remove a file that may be gone already. Raises StorageError."""
+    try:
+        fs.remove(path)
+    except NotFoundError:
+        return
+
+
+def remove_folder(fs: WritableFileSystem, path: str, depth: int = 3) -> None:
+    """Remove a folder of ours with all that is in it; it may be gone already. Raises StorageError."""
+    if fs.link_target(path) is not None or fs.status(path) is None:
+        return
+    for name in fs.names(path):
+        below = join(path, name)
+        status = fs.status(below)
+        if depth and fs.link_target(below) is None and status is not None and status.is_dir:
+            remove_folder(fs, below, depth - 1)
+        else:
+            fs.remove(below)
+    fs.sync_directory(path)
+    fs.remove_directory(path)
+    fs.sync_directory(dirname(path))
+
+
+def refuse_link(fs: FileSystem, path: str) -> None:
+    """Raise RefusedError for a symbolic link, which leads to what is not this bookie's."""
+    target = fs.link_target(path)
+    if target is not None:
+        raise RefusedError(f"{path}: a link to {target}, where a file or directory of the bookie is expected")
+
+
+def _linked(fs: WritableFileSystem, old: str, new: str) -> bool:
+    """Give a file a second name; False where the file system has none."""
+    try:
+        fs.link(old, new)
+    except NotFoundError:
+        raise
+    except StorageError:
+        if fs.status(new) is not None:
+            raise
+        return False
+    return True

@@ -1,0 +1,262 @@
+"""The journal of repairs: what was there before a repairing verb, what it changes, and what it left.
+
+A verb that changes a stopped bookie's directories uses it like this, with all of them locked
+(``directories.holders.DirectoryLock``)::
+
+    settle_unfinished(fs, directories)  # a run that was killed is taken back first
+    plan = ...  # what --dry-run shows as well
+    repair = begin_repair(
+        fs,
+        clock,
+        directories,
+        "entrylog salvage",
+        "log 1c",
+        [
+            changes_file(join(current, "lastId")),  # a file that is replaced, made or removed
+            changes_database(join(current, "ledgers")),
+            makes_directory(join(current, "bkctl-quarantine")),
+            moves_file(log, join(current, "bkctl-quarantine", "1c.log")),
+        ],
+    )
+    ...  # the changes themselves, in the order that is safe
+    repair.finish()  # every database is closed by now
+
+``directories`` are all directories of files (``current``) in which the verb changes something or in which a
+bookie that starts would leave a trace; the record lies in the first one. Changes are declared before the
+first of them is made, in their order: :func:`begin_repair` keeps the old state durably and returns only then.
+A verb declares everything that it may change, and it changes nothing in the middle of which a bookie could
+not start, as for any kill.
+
+``repair undo`` (:mod:`bkctl.admin.repairs.repair_undo`) goes back as long as the directories are as
+``finish`` found them. What is kept lies in the folder ``bkctl-repairs`` of each directory: tables of
+databases as second names, everything else as copies. ``repair forget`` removes it.
+
+What is not of a stopped bookie's files (metadata, entries written over the network) has no place here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from posixpath import abspath, dirname, join, normpath, relpath
+
+from bkctl.admin.repairs.directory_state import state_of
+from bkctl.admin.repairs.kept_files import keep_database, keep_file, refuse_link
+from bkctl.clock import Clock
+from bkctl.codec.repair_record import (
+    ChangeKind,
+    RepairChange,
+    RepairRecord,
+    RepairState,
+    decode_repair_record,
+    encode_repair_record,
+)
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.scan.directory import REPAIRS_NAME
+from bkctl.vfs.base import FileSystem, WritableFileSystem
+
+RECORD_NAME = "repair.json"
+_RECORD_BYTES_MAX = 64 << 20
+_SAME_SECOND_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One thing that a verb is going to change."""
+
+    what: ChangeKind
+    path: str
+    to: str | None = None
+
+
+def changes_file(path: str) -> Intent:
+    """Return the intent to replace, make or remove a file; what is there is copied."""
+    return Intent(ChangeKind.FILE, path)
+
+
+def changes_database(path: str) -> Intent:
+    """Return the intent to write into a database."""
+    return Intent(ChangeKind.DATABASE, path)
+
+
+def moves_file(path: str, to: str) -> Intent:
+    """Return the intent to give a file another name on the same disk; it is not copied."""
+    return Intent(ChangeKind.MOVED, path, to)
+
+
+def makes_directory(path: str) -> Intent:
+    """Return the intent to make a directory, if it is not there."""
+    return Intent(ChangeKind.DIRECTORY, path)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRepair:
+    """A record and the directory that it lies in, to which its paths are relative."""
+
+    home: str
+    record: RepairRecord
+
+    @property
+    def folder(self) -> str:
+        """The folder of the record."""
+        return join(self.home, REPAIRS_NAME, self.record.number)
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The directories that it was about."""
+        return tuple(self.path(name) for name in self.record.directories)
+
+    def path(self, name: str) -> str:
+        """Return the path of a name in the record."""
+        return normpath(join(self.home, name))
+
+
+class Repair:
+    """A repair that has begun; made by :func:`begin_repair`."""
+
+    def __init__(self, fs: WritableFileSystem, found: FoundRepair) -> None:
+        self._fs = fs
+        self.found = found
+
+    def kept(self, path: str) -> str | None:
+        """Return where the old content of a path is kept, None where there was none."""
+        name = relpath(path, self.found.home)
+        changes = (change for change in self.found.record.changes if change.path == name)
+        kept = next(changes).kept
+        return None if kept is None else self.found.path(kept)
+
+    def finish(self) -> None:
+        """Note that everything is done, and what the directories hold now. Raises StorageError."""
+        record = self.found.record
+        made = [
+            change.path
+            for change in record.changes
+            if change.what is ChangeKind.DIRECTORY and change.path not in record.directories
+        ]
+        names = [*record.directories, *(name for name in made if self._is_there(name))]
+        after = state_of(self._fs, [self.found.path(name) for name in names], names)
+        self.found = write_record(self._fs, self.found, replace(record, state=RepairState.DONE, after=after))
+
+    def _is_there(self, name: str) -> bool:
+        status = self._fs.status(self.found.path(name))
+        return status is not None and status.is_dir
+
+
+def begin_repair(
+    fs: WritableFileSystem,
+    clock: Clock,
+    directories: Sequence[str],
+    made_by: str,
+    detail: str,
+    intents: Sequence[Intent],
+) -> Repair:
+    """Keep what is going to be changed, durably, and note that the repair has begun.
+
+    Raises RefusedError where a link stands in the way, StorageError; nothing was changed then.
+    """
+    places = tuple(dict.fromkeys(abspath(path) for path in directories))
+    home = places[0]
+    names = tuple(relpath(path, home) for path in places)
+    number = _new_number(fs, clock, places)
+    changes = tuple(
+        _planned(fs, intent, places, home, number, position)
+        for position, intent in enumerate(intents)
+        if intent.what is not ChangeKind.DIRECTORY or fs.status(intent.path) is None
+    )
+    time_ms = clock.time_ms()
+    before = state_of(fs, places, names)
+    record = RepairRecord(number, made_by, RepairState.KEEPING, time_ms, detail, names, changes, before)
+    found = FoundRepair(home, record)
+    fs.make_directories(found.folder)
+    # From here on what is kept is known to be of no use, should it never be said to be whole.
+    found = write_record(fs, found, record)
+    for change in changes:
+        if change.kept is None:
+            continue
+        path, kept = found.path(change.path), found.path(change.kept)
+        fs.make_directories(dirname(kept))
+        if change.what is ChangeKind.DATABASE:
+            keep_database(fs, path, kept)
+        else:
+            keep_file(fs, path, kept)
+        fs.sync_directory(dirname(kept))
+    return Repair(fs, write_record(fs, found, replace(record, state=RepairState.BEGUN)))
+
+
+def _planned(
+    fs: FileSystem, intent: Intent, places: Sequence[str], home: str, number: str, position: int
+) -> RepairChange:
+    path = abspath(intent.path)
+    name = relpath(path, home)
+    if intent.what is ChangeKind.MOVED:
+        assert intent.to is not None, "a move goes somewhere"
+        return RepairChange(intent.what, name, to=relpath(abspath(intent.to), home))
+    is_there = fs.status(path) is not None or fs.link_target(path) is not None
+    if not is_there and intent.what is ChangeKind.DATABASE:
+        raise NotFoundError(f"{path}: no such directory")
+    if not is_there:
+        return RepairChange(intent.what, name)
+    around = [place for place in places if path.startswith(f"{place}/")]
+    if not around:
+        raise RefusedError(f"{path}: is there already, and in no directory of the bookie")
+    folder = join(max(around, key=len), REPAIRS_NAME)
+    refuse_link(fs, folder)
+    return RepairChange(intent.what, name, kept=relpath(join(folder, number, str(position)), home))
+
+
+def _new_number(fs: FileSystem, clock: Clock, places: Sequence[str]) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.time_ms() / 1000))
+    for position in range(1, _SAME_SECOND_MAX):
+        number = stamp if position == 1 else f"{stamp}{position}"
+        if all(fs.status(join(place, REPAIRS_NAME, number)) is None for place in places):
+            for place in places:
+                refuse_link(fs, join(place, REPAIRS_NAME))
+            return number
+    raise RefusedError(f"{join(places[0], REPAIRS_NAME)}: too many repairs of one second")
+
+
+def write_record(fs: WritableFileSystem, found: FoundRepair, record: RepairRecord) -> FoundRepair:
+    """Replace the record of a repair, durably. Raises StorageError."""
+    fs.replace(join(found.folder, RECORD_NAME), encode_repair_record(record))
+    return FoundRepair(found.home, record)
+
+
+def find_repairs(fs: FileSystem, directories: Sequence[str]) -> list[FoundRepair]:
+    """Return the records in some directories, the oldest first.
+
+    A folder without a record is none: a run was killed that had changed nothing. Raises CorruptionError for
+    one that is no record, RefusedError for a link, StorageError.
+    """
+    found: list[FoundRepair] = []
+    for home in dict.fromkeys(abspath(path) for path in directories):
+        folder = join(home, REPAIRS_NAME)
+        refuse_link(fs, folder)
+        if fs.status(folder) is None:
+            continue
+        for number in fs.names(folder):
+            record = _read_record(fs, join(folder, number))
+            if record is not None:
+                found.append(FoundRepair(home, record))
+    return sorted(found, key=lambda repair: (repair.record.time_ms, repair.record.number))
+
+
+def _read_record(fs: FileSystem, folder: str) -> RepairRecord | None:
+    path = join(folder, RECORD_NAME)
+    refuse_link(fs, folder)
+    refuse_link(fs, path)
+    try:
+        file = fs.open(path)
+    except NotFoundError:
+        return None
+    try:
+        if file.size_bytes > _RECORD_BYTES_MAX:
+            raise StorageError(f"{path}: {file.size_bytes} bytes are no record of a repair", path=path)
+        record = decode_repair_record(file.read_at(0, file.size_bytes))
+    except CorruptionError as error:
+        raise error.located(path) from None
+    finally:
+        file.close()
+    if join(dirname(folder), record.number) != folder:
+        raise CorruptionError("record of a repair", expected=folder, found=record.number, path=path)
+    return record

@@ -1,0 +1,205 @@
+"""The record of one repair: what it changes, where the old state is kept, and what it left, as JSON.
+
+::
+
+    {
+        "kind": "bkctl repair",
+        "version": 1,
+        "number": "20261123T051500Z",
+        "made_by": "lastmark set",
+        "state": "done",
+        "time_ms": 1795411200000,
+        "detail": "journal 28, offset 512",
+        "directories": [".", "../../journal/current"],
+        "changes": [
+            {"what": "file", "path": "lastMark", "kept": "bkctl-repairs/20261123T051500Z/0"},
+            {"what": "file", "path": "1f.log", "kept": null},
+            {"what": "moved", "path": "1c.log", "to": "bkctl-quarantine/1c.log"},
+            {"what": "database", "path": "ledgers", "kept": "bkctl-repairs/20261123T051500Z/1"},
+            {"what": "directory", "path": "bkctl-quarantine"},
+        ],
+        "before": {".": {"lastMark": "16 8f434346648f6b96", "1c.log": "4711"}},
+        "after": null,
+    }
+
+All paths are relative to the directory that the record belongs to. ``changes`` are in the order in which they
+are made. Of a file ``kept`` is its old content, null where there was none; ``moved`` keeps its bytes at
+``to``; a ``directory`` was not there before. ``before`` and ``after`` have the files of each directory: the
+length, and for small files a digest. ``after`` is null until the repair has come to its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bkctl.errors import CorruptionError
+
+KIND = "bkctl repair"
+VERSION = 1
+
+#: The files of directories: directory, name, and the length with perhaps a digest.
+State = Mapping[str, Mapping[str, str]]
+
+
+class RepairState(StrEnum):
+    """How far a repair is.
+
+    ``keeping``: nothing is changed yet. ``begun``: it may be changed in part. ``done``. ``undoing``: it is
+    being taken back. ``undone``: it was, only the record and what it kept are left.
+    """
+
+    KEEPING = "keeping"
+    BEGUN = "begun"
+    DONE = "done"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+
+
+class ChangeKind(StrEnum):
+    """The kinds of things that a repair changes."""
+
+    FILE = "file"
+    MOVED = "moved"
+    DATABASE = "database"
+    DIRECTORY = "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairChange:
+    """One thing that a repair changes; ``kept`` is None for what was not there, ``to`` for all but a move."""
+
+    what: ChangeKind
+    path: str
+    kept: str | None = None
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRecord:
+    """One repair; see the module."""
+
+    number: str
+    made_by: str
+    state: RepairState
+    time_ms: int
+    detail: str
+    directories: tuple[str, ...]
+    changes: tuple[RepairChange, ...]
+    before: State
+    after: State | None = None
+
+
+def encode_repair_record(record: RepairRecord) -> bytes:
+    """Return the record as a JSON document."""
+    document = {
+        "kind": KIND,
+        "version": VERSION,
+        "number": record.number,
+        "made_by": record.made_by,
+        "state": record.state.value,
+        "time_ms": record.time_ms,
+        "detail": record.detail,
+        "directories": list(record.directories),
+        "changes": [_change_object(change) for change in record.changes],
+        "before": record.before,
+        "after": record.after,
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def _change_object(change: RepairChange) -> dict[str, str | None]:
+    found: dict[str, str | None] = {"what": change.what.value, "path": change.path}
+    if change.what is ChangeKind.MOVED:
+        found["to"] = change.to
+    elif change.what is not ChangeKind.DIRECTORY:
+        found["kept"] = change.kept
+    return found
+
+
+def decode_repair_record(data: bytes) -> RepairRecord:
+    """Return the record in a document.
+
+    Raises CorruptionError for anything that :func:`encode_repair_record` never writes; fields of later
+    versions are left out.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt("a JSON document", str(error)[:80]) from None
+    _expect(isinstance(document, dict), "a JSON object", document)
+    _expect(document.get("kind") == KIND, f'kind "{KIND}"', document.get("kind"))
+    version = document.get("version")
+    _expect(type(version) is int and version == VERSION, f"version {VERSION}", version)
+    state, time_ms, changes = (document.get(name) for name in ("state", "time_ms", "changes"))
+    _expect(state in list(RepairState), "a state", state)
+    _expect(type(time_ms) is int and 0 <= time_ms < 2**63, "a time", time_ms)
+    _expect(isinstance(changes, list), "a list of changes", changes)
+    directories = document.get("directories")
+    _expect(isinstance(directories, list), "a list of directories", directories)
+    after = document.get("after")
+    return RepairRecord(
+        _name(document.get("number")),
+        _text(document.get("made_by")),
+        RepairState(state),
+        time_ms,
+        _text(document.get("detail")),
+        tuple(map(_path, directories)),
+        tuple(map(_change, changes)),
+        _state(document.get("before")),
+        None if after is None else _state(after),
+    )
+
+
+def _change(row: Any) -> RepairChange:
+    _expect(isinstance(row, dict), "an object for each change", row)
+    _expect(row.get("what") in list(ChangeKind), "what is changed", row.get("what"))
+    what, path = ChangeKind(row["what"]), _path(row.get("path"))
+    if what is ChangeKind.MOVED:
+        return RepairChange(what, path, to=_path(row.get("to")))
+    if what is ChangeKind.DIRECTORY:
+        return RepairChange(what, path)
+    kept = row.get("kept")
+    _expect(kept is not None or what is ChangeKind.FILE, "where a database is kept", kept)
+    return RepairChange(what, path, None if kept is None else _path(kept))
+
+
+def _state(value: Any) -> State:
+    _expect(isinstance(value, dict), "the files of directories", value)
+    for directory, files in value.items():
+        _path(directory)
+        _expect(isinstance(files, dict), "the files of a directory", files)
+        for name, facts in files.items():
+            _text(name)
+            _text(facts)
+    found: State = value
+    return found
+
+
+def _name(value: Any) -> str:
+    _expect(isinstance(value, str) and value.isascii() and value.isalnum(), "a number", value)
+    return str(value)
+
+
+def _path(value: Any) -> str:
+    # A lone surrogate, or a NUL, is in no path.
+    is_path = isinstance(value, str) and bool(value) and not value.startswith("/") and value.isprintable()
+    _expect(is_path, "a relative path", value)
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    _expect(isinstance(value, str) and value.isprintable(), "a text", value)
+    return str(value)
+
+
+def _expect(holds: bool, expected: str, found: Any) -> None:
+    if not holds:
+        raise _corrupt(expected, repr(found)[:80])
+
+
+def _corrupt(expected: str, found: str) -> CorruptionError:
+    return CorruptionError("record of a repair", offset=0, expected=expected, found=found)

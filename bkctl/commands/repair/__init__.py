@@ -1,0 +1,1 @@
+"""``bkctl repair``: what repairs did, and the way back."""

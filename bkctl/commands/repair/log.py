@@ -1,0 +1,58 @@
+"""``bkctl repair log``: the repairs on record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.repairs.repair_journal import FoundRepair
+
+LOG_SCHEMA: Schema = (
+    Key("number", "string", "the repair's name, which begins with its time, UTC"),
+    Key("made_by", "string", "the command that made it"),
+    Key("detail", "string", "what it was about"),
+    Key("state", "string", "done; keeping or begun (it was killed); undoing or undone (its undo was killed)"),
+    Key("time_ms", "int", "when it began, ms since 1970"),
+    Key("dir", "string", "the directory that has the record"),
+    Key("changes", "int", "files and databases that it changed"),
+    Key("why_not", "string or null", "why it cannot be undone any more; null where it can"),
+)
+
+
+@takes(LOG_SCHEMA)
+def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
+    """[offline] [reads] List the repairs on record in a bookie's directories, the oldest first.
+
+    The last one can be undone as long as nothing else has worked on its directories: why_not says what has.
+
+    Examples:
+
+      bkctl repair log /data/bookie
+    """
+    from bkctl.admin.repairs.repair_journal import find_repairs
+    from bkctl.scan.files.paths import directories
+
+    filesystem = PosixFileSystem()
+    found = find_repairs(filesystem, [each.path for each in directories(filesystem, paths)])
+    write_rows((_row(filesystem, repair) for repair in found), LOG_SCHEMA, output)
+
+
+def _row(filesystem: PosixFileSystem, repair: FoundRepair) -> dict[str, Any]:
+    from bkctl.admin.repairs.repair_undo import why_not
+
+    record = repair.record
+    return {
+        "number": record.number,
+        "made_by": record.made_by,
+        "detail": record.detail,
+        "state": record.state.value,
+        "time_ms": record.time_ms,
+        "dir": repair.home,
+        "changes": len(record.changes),
+        "why_not": why_not(filesystem, repair),
+    }

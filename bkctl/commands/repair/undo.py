@@ -1,0 +1,67 @@
+"""``bkctl repair undo``: the directories as they were before the last repair."""
+
+from __future__ import annotations
+
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PathsArgument
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.vfs import PosixFileSystem
+
+UNDO_SCHEMA: Schema = (
+    Key("number", "string", "the repair that is undone"),
+    Key("made_by", "string", "the command that had made it"),
+    Key("action", "string", "restored, moved_back, removed; unchanged where the repair had changed nothing"),
+    Key("path", "string", "the file, the database or the directory"),
+    Key("detail", "string", "where it was, or on what condition"),
+)
+
+
+@takes(UNDO_SCHEMA)
+def undo_command(
+    paths: PathsArgument, dry_run: DryRunOption = False, yes: YesOption = False, output: OutputOption = None
+) -> None:
+    """[offline] [writes] Undo the last repair: the directories are byte for byte as before it.
+
+    Name the directories that the repair was about, or the folder that holds them. It is refused (4) when a
+    bookie uses one of them, and when anything has worked there since: a bookie that was started, another
+    command. The files say so: names, lengths, and the content of small ones. 'bkctl repair log' tells of each
+    repair whether it can be undone.
+
+    After a repair that was killed this goes back to the state before it. While it works the cookies
+    (VERSION) are away, so that no bookie starts; when it was killed itself, run it again.
+
+    Examples:
+
+      bkctl repair undo /data/bookie --dry-run
+
+      bkctl repair undo /data/bookie --yes
+    """
+    from bkctl.admin.repairs.repair_undo import check_paths, last_repair, plan_undo, shown, undo
+    from bkctl.directories.holders import DirectoryLock
+    from bkctl.scan.files.paths import directories
+
+    filesystem = PosixFileSystem()
+    places = [each.path for each in directories(filesystem, paths)]
+    found = last_repair(filesystem, places)
+    check_paths(filesystem, found, [*paths, *places])
+    steps = plan_undo(filesystem, found)
+    if not dry_run:
+        with DirectoryLock(*found.directories, may_settle=True) as lock:
+            found = last_repair(filesystem, places)
+            steps = plan_undo(filesystem, found)
+            ask(f"undo {shown(found)}", yes=yes)
+            lock.recheck()
+            undo(filesystem, found)
+    record = found.record
+    rows = (
+        {
+            "number": record.number,
+            "made_by": record.made_by,
+            "action": step.action,
+            "path": step.path,
+            "detail": step.detail,
+        }
+        for step in steps
+    )
+    write_rows(rows, UNDO_SCHEMA, output)
