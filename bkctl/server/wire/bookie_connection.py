@@ -34,10 +34,12 @@ from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
 from bkctl.server.wire.add_answers import PendingAdds
 from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.client_socket import keep_alive, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
 from bkctl.server.wire.read_turns import ReadTurns
+from bkctl.server.wire.untaken_answers import UntakenAnswers
 from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
@@ -64,10 +66,8 @@ class BookieConnection(asyncio.Protocol):
         self._secured = False
         #: Whether the connection is to be closed in a turn of the loop that comes soon.
         self._ending = False
-        #: The largest piece that was handed to the transport.
-        self._largest_bytes = 0
-        #: Since when, as far as anybody looked, the client has left answers untaken.
-        self.unread_since_s: float | None = None
+        self._socket: socket.socket | None = None
+        self._untaken = UntakenAnswers()
         #: Whether the client is to send the rest of a frame, as it is from the start.
         self._owes = True
         self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
@@ -94,15 +94,19 @@ class BookieConnection(asyncio.Protocol):
         )
 
     @property
-    def unread_bytes(self) -> int:
-        """At most so many bytes are in answers that the client has not taken, and in reads for more."""
+    def unread_since_s(self) -> float | None:
+        """Since when, as far as anybody looked, the client has left answers untaken."""
+        return self._untaken.since_s
+
+    def count_unread(self, now_s: float) -> int:
+        """Return at most how many bytes are in answers that were not taken, and in reads for more."""
         if self._transport is None or self._ending:
             return 0
-        waiting_bytes = self._transport.get_write_buffer_size()
-        if waiting_bytes:
-            # Of the first piece some may be on its way; it is kept until all of it is.
-            waiting_bytes += self._largest_bytes
-        return waiting_bytes + self.turns.requests * READ_BYTES
+        untaken_bytes = 0
+        if not self._untaken.none_since_look:
+            transport_bytes = self._transport.get_write_buffer_size()
+            untaken_bytes = self._untaken.count(transport_bytes, unsent_bytes(self._socket), now_s)
+        return untaken_bytes + self.turns.requests * READ_BYTES
 
     @property
     def gone(self) -> bool:
@@ -113,7 +117,8 @@ class BookieConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._peer = str(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(self._port.write_high_bytes, self._port.write_low_bytes)
-        keep_alive(transport.get_extra_info("socket"))
+        self._socket = transport.get_extra_info("socket")
+        keep_alive(self._socket)
         self._port.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,10 +156,8 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as nobody waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
-            if self.unread_since_s is not None and not self._transport.get_write_buffer_size():
-                self.unread_since_s = None
             size_bytes = len(data)
-            self._largest_bytes = max(self._largest_bytes, size_bytes)
+            self._untaken.handed(size_bytes)
             started_s = self._port.now_s()
             self._transport.write(data)
             self._port.channel_writes.add(self._port.now_s() - started_s)
@@ -207,8 +210,7 @@ class BookieConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        if self.unread_since_s is None:
-            self.unread_since_s = self._port.now_s()
+        self._untaken.begin(self._port.now_s())
         self._set_reading()
         if self._port.slow_reader_timeout_s is not None:
             loop = self._port.loop
@@ -216,7 +218,7 @@ class BookieConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        self.unread_since_s = None
+        self._untaken.end()
         self._cancel_slow_timer()
         self.turns.go_on()
         self._set_reading()
@@ -384,17 +386,6 @@ class BookieConnection(asyncio.Protocol):
         self._port.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
-
-
-def keep_alive(connected: socket.socket | None) -> None:
-    """Have the system notice that a client's machine is gone, within some minutes."""
-    if connected is None:
-        return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8)):
-        # Other systems than Linux have other names, and keep their own times.
-        if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _slice(run: AddRun, start: int, stop: int) -> AddRun:

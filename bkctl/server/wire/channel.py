@@ -11,8 +11,6 @@ from bkctl.server.wire.read_turns import ReadTurns
 class Channel(Protocol):
     """One connection; everything is used on the event loop's thread only."""
 
-    #: Since when, as far as anybody looked, the client has left answers untaken.
-    unread_since_s: float | None
     #: Whether the transport's write buffer is above its high-water mark.
     write_paused: bool
     #: The reads of the connection that wait for their turn.
@@ -31,7 +29,10 @@ class Channel(Protocol):
         """Return whether nobody gets an answer here any more."""
 
     @property
-    def unread_bytes(self) -> int:
+    def unread_since_s(self) -> float | None:
+        """Return since when, as far as anybody looked, the client has left answers untaken."""
+
+    def count_unread(self, now_s: float) -> int:
         """Return an upper bound of the bytes in answers that the client has not taken."""
 
     def write(self, data: bytes) -> None:

@@ -17,8 +17,10 @@ An add that was accepted is never dropped for its memory, and a wait that was le
 is what does not go on. BookKeeper's clients know all of this: they wait for a bookie that does not read,
 take too-many-requests for a bookie to be replaced or asked again, and connect anew after a close.
 
-Not in it, with bounds of their own: the write caches, the journals' queues, the read cache, and what the
-system buffers for each socket.
+Answers count from the moment at which they are written until the client has acknowledged them, in the
+system's buffers too: all sockets of a machine share a bound there, at which each of its connections waits.
+
+Not in it, with bounds of their own: the write caches, the journals' queues and the read cache.
 """
 
 from __future__ import annotations

@@ -166,15 +166,20 @@ class ConnectionWatch:
             self._end_all(late)
 
     def _make_room(self) -> None:
-        """Close connections until a quarter of what partial frames and answers held is free again."""
+        """Close connections until a quarter of what partial frames and answers may hold is free again."""
         now_s = self._now_s()
         if now_s < self._no_look_until_s:
             return
         unread = self._count_answers(now_s)
         if self._memory.free_bytes >= 0:
             return
-        wanted_bytes = (self._held_bytes + self._answer_bytes) // 4
-        slow = deque(sorted(unread, key=lambda each: each.unread_since_s or now_s))
+        held_bytes = self._held_bytes + self._answer_bytes
+        # Far more than the budget may be found at once, in the buffers of the system.
+        others_bytes = self._memory.held_bytes - held_bytes
+        wanted_bytes = max(0, min(held_bytes, self._memory.bytes_max - others_bytes)) // 4
+        slow = deque(
+            sorted(unread, key=lambda each: now_s if each.unread_since_s is None else each.unread_since_s)
+        )
         large = deque(sorted(self._held, key=self._held.__getitem__, reverse=True))
         victims: dict[Channel, None] = {}
         while self._memory.free_bytes < wanted_bytes and (slow or large):
@@ -202,11 +207,9 @@ class ConnectionWatch:
         """Count what connections hold of answers, instead of the upper bound."""
         unread: dict[Channel, int] = {}
         for connection in self._connections:
-            size_bytes = connection.unread_bytes
+            size_bytes = connection.count_unread(now_s)
             if size_bytes:
                 unread[connection] = size_bytes
-                if connection.unread_since_s is None:
-                    connection.unread_since_s = now_s
         self._forget_answers(self._answer_bytes - sum(unread.values()))
         return unread
 

@@ -15,9 +15,11 @@ from bkctl.protocol.connection import ClientConnection
 from bkctl.protocol.messages import ReadRequest, StartTlsRequest, Wire
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.server.wire import bookie_connection
+from bkctl.server.wire.client_socket import unsent_bytes
 from bkctl.server.wire.connection_memory import POLL_BYTES, READ_BYTES, ConnectionMemory
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.read_turns import REQUESTS_MAX, ReadTurns
+from bkctl.server.wire.untaken_answers import ON_ITS_WAY_S, UntakenAnswers
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
 from tests.support.engine_rig import EngineRig, small_settings
@@ -120,6 +122,64 @@ def test_answers_of_many_that_do_not_read_share_the_budget(monkeypatch: pytest.M
         served.until(lambda: held_bytes() <= 8 * MIB, "answers take more than the budget")
         assert served.server.connections > 5
         assert not [each for each in list(served.server._connections) if each.write_paused]
+
+
+def test_answers_that_lie_in_the_system_share_the_budget_when_nobody_takes_them() -> None:
+    """The transport has handed over all of them, and the client has acknowledged none."""
+    size_bytes, clients = 100_000, 200
+    rig = EngineRig(small_settings(write_cache_bytes=32 * MIB))
+    rig.start()
+    for number in range(4):
+        rig.add(5, number, payload=bytes(size_bytes))
+    with (
+        ServedEngine(rig, NetworkSettings(connection_memory_bytes_max=8 * MIB)) as served,
+        ExitStack() as stack,
+    ):
+        other = stack.enter_context(WireClient(served.port))
+        for _ in range(clients):
+            slow = stack.enter_context(WireClient(served.port, Wire.V2, receive_bytes=4096))
+            slow.send([(ReadRequest(5, number, wire=Wire.V2, version=2), None) for number in range(2)])
+
+        def unsent() -> int:
+            return sum(unsent_bytes(each._socket) for each in list(served.server._connections))
+
+        served.until(lambda: served.server.watch.evicted + unsent() > 8 * MIB, "nothing waits in the system")
+
+        def the_others_are_closed() -> bool:
+            # Somebody has to read, or nothing asks for room.
+            assert other.read(5, 0).code is ResultCode.OK
+            return unsent() <= 8 * MIB + 2 * clients * 1024
+
+        served.until(the_others_are_closed, "the system holds more than the budget")
+        assert served.server.watch.evicted > 0
+        assert not [each for each in list(served.server._connections) if each.write_paused]
+
+
+def test_who_reads_begins_anew_and_who_takes_a_byte_now_and_then_does_not() -> None:
+    reader, trickle = UntakenAnswers(), UntakenAnswers()
+    trickle.handed(1_000_000)
+    for second in range(10):
+        reader.handed(1_000_000)
+        assert reader.count(0, 400_000, now_s=second) == 0
+        assert reader.since_s == second
+        held_bytes = 1_000_000 - second
+        assert trickle.count(0, held_bytes, now_s=second) == (held_bytes if second >= ON_ITS_WAY_S else 0)
+        assert trickle.since_s == 0
+    assert reader.count(0, 0, now_s=10) == 0
+    assert reader.none_since_look
+    assert reader.since_s is None
+
+
+def test_a_full_transport_counts_at_once() -> None:
+    answers = UntakenAnswers()
+    answers.handed(300)
+    answers.handed(200)
+    answers.begin(1.0)
+    assert answers.count(400, 100, now_s=1.5) == 400 + 300
+    assert answers.count(400, 100, now_s=2.0) == 400 + 300 + 100
+    assert answers.since_s == 1.0
+    answers.end()
+    assert answers.since_s is None
 
 
 def test_a_handshake_that_fails_leaves_no_connection(tmp_path: Path) -> None:
