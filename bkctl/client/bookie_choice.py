@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -83,3 +83,24 @@ class PolicyChoice:
             self.failing += 1
             places = ", ".join(f"{bookie} at {placement.location(bookie)}" for bookie in ensemble)
             _log.warning("an ensemble does not keep to the placement policy: %s", places)
+
+
+class ChoiceAmong:
+    """Chooses as another choice does, but only among ``allowed`` bookies."""
+
+    def __init__(
+        self,
+        choice: Callable[[ChooseBookies], Sequence[str]],
+        registration: RegistrationManager,
+        allowed: Collection[str],
+    ) -> None:
+        self._choice = choice
+        self._registration = registration
+        self._allowed = frozenset(allowed)
+
+    def choose(self, request: ChooseBookies) -> tuple[str, ...]:
+        """See :class:`bkctl.client.driver.BookieChoice`."""
+        others = frozenset(self._registration.bookies().writable) - self._allowed
+        chosen = tuple(self._choice(replace(request, exclude=request.exclude | others)))
+        # One that has come in between is none of them.
+        return chosen if self._allowed.issuperset(chosen) else ()

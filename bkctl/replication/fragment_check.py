@@ -32,9 +32,13 @@ from bkctl.types import ResultCode
 
 
 class Defect(enum.Enum):
-    """Why an index of a fragment is bad; the value is the JSON form."""
+    """Why an index of a fragment is bad; the value is the JSON form.
+
+    No check finds ``LEAVING``: its bookie may have everything, and is taken out of service.
+    """
 
     NOT_REGISTERED = "not_registered"
+    LEAVING = "leaving"
     MISSING = "missing"
     CORRUPT = "corrupt"
     UNKNOWN = "unknown"

@@ -15,7 +15,7 @@ every new bookie and does not read them back.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -82,7 +82,8 @@ class CopySettings:
     way; a copy begins with one and takes one more with each that is done, so that the size of entries is
     known before many are asked for. ``avoid`` are slow bookies: asked last, and chosen only where no other
     is there. ``exclude`` are never chosen. A bad bookie in ``refillable``, which is up and writable, is
-    written to again where no other can be chosen.
+    written to again where no other can be chosen. ``given_up`` are entries that somebody has accepted as
+    lost: they are not copied, and do not keep the others' bookie from being named.
     """
 
     entries_max: int = 32
@@ -91,6 +92,7 @@ class CopySettings:
     avoid: frozenset[str] = field(default_factory=frozenset)
     exclude: frozenset[str] = field(default_factory=frozenset)
     refillable: frozenset[str] = field(default_factory=frozenset)
+    given_up: Container[int] = ()
 
     def __post_init__(self) -> None:
         if self.entries_max < 1 or self.bytes_max < 1:
@@ -208,9 +210,9 @@ class FragmentCopyMachine(OperationMachine):
         return tuple([i for i, target in self._targets.items() if target == self._fragment.bookies[i]])
 
     def _entries_to_copy(self) -> Iterator[int]:
-        holds = self._distribution.holds
+        holds, given_up = self._distribution.holds, self._settings.given_up
         for entry in self._fragment.entries:
-            if any(holds(index, entry) for index in self._targets):
+            if entry not in given_up and any(holds(index, entry) for index in self._targets):
                 yield entry
 
     def _copy_on(self) -> None:

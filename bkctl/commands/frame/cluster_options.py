@@ -178,6 +178,11 @@ def open_client(
         yield client
 
 
+def cluster_values(options: ConfigurationOptions) -> GivenValues:
+    """What ``-X`` and the file say, for settings that are no client's. Raises UsageError."""
+    return _values(options.conf, given_keys(options.override), {})
+
+
 def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[str, ...]]) -> GivenValues:
     from bkctl.config.properties import Properties, load_properties, read_bytes
     from bkctl.config.values import GivenValues, gather

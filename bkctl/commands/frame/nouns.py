@@ -71,9 +71,9 @@ NOUNS: dict[str, Noun] = {
         ),
         Noun(
             "bookies",
-            "bkctl.commands.bookies",
+            "bkctl.commands.bookies.app",
             "[online] [reads] [writes]",
-            "List, ask and probe a cluster's bookies; make a cluster.",
+            "List, ask, probe and drain bookies; make a cluster.",
         ),
         Noun(
             "autorecovery",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.bookies import drain, recover
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.ledger_options import parse_duration_ms
@@ -21,7 +22,9 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 if TYPE_CHECKING:
     from bkctl.client.bookies import DiskSpace, KnownBookie, Probe
 
-app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, probe them; make a cluster.")
+app = noun_app(
+    "[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain them; make a cluster."
+)
 
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
@@ -85,7 +88,7 @@ TimeoutOption = Annotated[
 
 @app.callback()
 def noun() -> None:
-    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe them; make a cluster."""
+    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain them; make a cluster."""
 
 
 @app.command("list")
@@ -303,3 +306,7 @@ def replace_id_command(
         write_rows(rows(), REPLACE_ID_SCHEMA, output)
     if kept:
         raise typer.Exit(3)
+
+
+recover.register(app)
+drain.register(app)

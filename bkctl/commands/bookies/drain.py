@@ -1,0 +1,284 @@
+"""``bkctl bookies drain``: a bookie is taken out of service, its cookie last."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.bookies.removal_options import (
+    AcceptLossesOption,
+    EveryEntryOption,
+    RecoverOpenOption,
+    ToOption,
+    ledger_row,
+    removal,
+)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_cluster
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.maintenance_warning import known_maintenance
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.admin.bookie_removal import BookieRemoval
+    from bkctl.metadata.api import MetadataStore
+    from bkctl.replication.bookie_drain import DrainProgress, DrainResult
+    from bkctl.replication.drain_plan import DrainPlan
+
+DRAIN_SCHEMA: Schema = (
+    Key("bookie", "string", "the bookie"),
+    Key("outcome", "string", "done, done_with_losses, partly or blocked; with --dry-run, what it would be"),
+    Key("reason", "string or null", "why it is not done"),
+    Key("mode", "string or null", "rw, ro, or null when it is down, before anything was changed"),
+    Key("ledgers", "int", "ledgers that named it"),
+    Key("open_ledgers", "int", "those of them that were not closed, whose size is not known"),
+    Key("entries", "int", "entries to be copied"),
+    Key("bytes", "int", "bytes of them, about"),
+    Key("targets", "array of objects", "bookies that may take them: bookie, free_bytes (null: did not tell)"),
+    Key("obstacles", "array", "what the plan found in the way"),
+    Key("moved", "int", "ledgers that were moved; with --dry-run, would be"),
+    Key("entries_written", "int", "entries that were copied"),
+    Key("bytes_written", "int", "bytes of them"),
+    Key("left", "int", "ledgers that still name it; with --dry-run, would"),
+    Key("not_moved", "array of objects", "the first 1000 of them, as the rows of 'bookies recover'"),
+    Key("losses", "array of objects", "ledgers whose loss was accepted, as these rows"),
+    Key("off_policy", "int", "segments that do not keep to the placement policy with their new bookies"),
+    Key("cookie_deleted", "bool", "whether its cookie was deleted"),
+    Key("took_s", "number", "how long it took"),
+    Key("dry_run", "bool", "whether nothing was changed"),
+)
+
+_UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="The bookie's HTTP admin. Default: the one that it registered."
+    ),
+]
+_WaitOption = Annotated[
+    int,
+    typer.Option(
+        "--wait",
+        metavar="TIME",
+        parser=parse_duration_ms,
+        help="How long writers and workers are waited for when nothing else is left to do.",
+    ),
+]
+_PartlyOption = Annotated[
+    bool,
+    typer.Option("--partly", help="Begin although the plan shows that not everything can be moved."),
+]
+
+#: Where stderr is no terminal, a line is written so often.
+_LINE_EVERY_S = 30.0
+
+#: Ledgers that are named on stderr.
+_NAMED_MAX = 10
+
+_OUTCOMES = {0: "done", 1: "done_with_losses", 3: "partly", 4: "blocked"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command("drain")(drain_command)
+
+
+@takes(DRAIN_SCHEMA)
+def drain_command(
+    bookie: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The bookie.")],
+    to: ToOption = None,
+    url: _UrlOption = None,
+    recover_open: RecoverOpenOption = False,
+    accept_losses: AcceptLossesOption = None,
+    wait: _WaitOption = "1m",  # type: ignore[assignment]
+    partly: _PartlyOption = False,
+    every_entry: EveryEntryOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    *,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
+    output: OutputOption = None,
+) -> None:
+    """[online] [writes] Take a bookie out of service: plan, make it read-only, move its ledgers, verify.
+
+    Its cookie is deleted last, when no ledger names it. No writer fails: those at work change to other
+    bookies when this one refuses their next entry; what idle ones keep open stays without --recover-open.
+    It copies by itself, with or without replication workers. A run that was cut short is made again and goes
+    on. Exit code 0 done, 1 done with accepted losses, 3 partly done, 4 blocked with nothing moved, 6 no such
+    bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in BKCTL_HTTP_TOKEN_HOSTS.
+
+    Examples:
+
+      bkctl bookies drain bookie-3:3181 --dry-run
+
+      bkctl bookies drain bookie-3:3181 --yes -X replicationRateByBytes=50000000
+    """
+    if every_entry and not dry_run:
+        raise UsageError("--every-entry goes with --dry-run: a real run reads every entry")
+    began_s = time.monotonic()
+    with (
+        open_cluster(cluster) as store,
+        removal(
+            store,
+            [bookie],
+            cluster,
+            tls,
+            targets=to,
+            recover_open=recover_open,
+            accepted=accept_losses,
+            every_entry=every_entry,
+        ) as work,
+    ):
+        known_maintenance(store)
+        work.refuse_unknown()
+        plan = work.plan()
+        _tell_plan(plan)
+        if dry_run:
+            row, code = _rehearsed(work, plan)
+        elif plan.obstacles and not partly:
+            row, code = _refused(plan), 4
+            row["reason"] += "; --partly begins all the same"
+        else:
+            ask(f"move {plan.ledgers} ledgers off bookie {bookie} and delete its cookie", yes=yes)
+            row, code = _drained(store, work, plan, url, wait, frozenset(accept_losses or ()))
+    row |= {"bookie": bookie, "outcome": _OUTCOMES[code], "dry_run": dry_run}
+    row["took_s"] = round(time.monotonic() - began_s, 3)
+    _tell_not_moved(row)
+    if chosen_format(output, one=True) is Format.TABLE:
+        row = {key: value for key, value in row.items() if key not in ("not_moved", "losses")}
+    write_one(row, DRAIN_SCHEMA, output)
+    if code:
+        raise typer.Exit(code)
+
+
+def _drained(
+    store: MetadataStore,
+    work: BookieRemoval,
+    plan: DrainPlan,
+    url: str | None,
+    wait_ms: int,
+    accepted: frozenset[int],
+) -> tuple[dict[str, Any], int]:
+    """Do it; return the row and the exit code."""
+    from bkctl.admin.bookie_removal import make_read_only
+    from bkctl.replication.bookie_drain import DrainSettings
+
+    if make_read_only(store, work.leaving[0], url):
+        sys.stderr.write(f"bkctl: bookie {work.leaving[0]} is read-only now\n")
+    with _Progress(plan) as shown:
+        result = work.drain(DrainSettings(wait_ms=wait_ms, accepted=accepted), plan.bytes, shown.tell)
+    return _row(plan, result), result.exit_code
+
+
+def _rehearsed(work: BookieRemoval, plan: DrainPlan) -> tuple[dict[str, Any], int]:
+    """Look at every ledger and write nothing; return the row and the exit code."""
+    from bkctl.replication.bookie_drain import DrainTally
+
+    tally = DrainTally(work.accepted)
+    for one in work.moved(rehearse=True):
+        tally.add(one)
+    result = tally.result()
+    row = _row(plan, result)
+    code = result.exit_code
+    if plan.obstacles and not code:
+        code = 3
+        row["reason"] = "; ".join(plan.obstacles)
+    return row, code
+
+
+def _refused(plan: DrainPlan) -> dict[str, Any]:
+    from bkctl.replication.bookie_drain import DrainTally
+
+    row = _row(plan, DrainTally().result())
+    row["left"] = plan.ledgers
+    row["reason"] = "; ".join(plan.obstacles)
+    row["not_moved"] = [ledger_row(one) for one in plan.rows]
+    return row
+
+
+def _row(plan: DrainPlan, result: DrainResult) -> dict[str, Any]:
+    first = f"ledger {result.rows[0].ledger}: {result.rows[0].reason}" if result.rows else None
+    return {
+        "reason": result.reason or first,
+        "mode": None if plan.mode is None else plan.mode.value,
+        "ledgers": plan.ledgers,
+        "open_ledgers": plan.open_ledgers,
+        "entries": plan.entries,
+        "bytes": plan.bytes,
+        "targets": [{"bookie": one.bookie, "free_bytes": one.free_bytes} for one in plan.targets],
+        "obstacles": list(plan.obstacles),
+        "moved": result.moved,
+        "entries_written": result.entries,
+        "bytes_written": result.bytes,
+        "left": result.left,
+        "not_moved": [ledger_row(one) for one in result.rows],
+        "losses": [ledger_row(one) for one in result.accepted],
+        "off_policy": result.off_policy,
+        "cookie_deleted": result.cookie_deleted,
+    }
+
+
+def _tell_plan(plan: DrainPlan) -> None:
+    free = "unknown room" if plan.free_bytes is None else f"{_size(plan.free_bytes)} of room"
+    sys.stderr.write(
+        f"bkctl: plan: {plan.ledgers} ledgers ({plan.open_ledgers} open), {plan.entries} entries of about "
+        f"{_size(plan.bytes)}, to {len(plan.targets)} bookies with {free}\n"
+    )
+    for obstacle in plan.obstacles:
+        sys.stderr.write(f"bkctl: plan: {obstacle}\n")
+
+
+def _tell_not_moved(row: dict[str, Any]) -> None:
+    for what in ("not_moved", "losses"):
+        for one in row[what][:_NAMED_MAX]:
+            lost = f" ({one['lost_count']} entries lost, from {one['lost'][0]} on)" if one["lost"] else ""
+            why = f": {one['reason']}" if one["reason"] else ""
+            sys.stderr.write(f"bkctl: ledger {one['ledger']}: {one['outcome']}{lost}{why}\n")
+    if row["left"] > _NAMED_MAX:
+        sys.stderr.write(f"bkctl: {row['left']} ledgers stay; -o json names them\n")
+
+
+class _Progress:
+    """Rate and time left: a line that changes on a terminal, else one now and then."""
+
+    def __init__(self, plan: DrainPlan) -> None:
+        self._plan = plan
+        self._line_s = time.monotonic()
+        self._is_terminal = sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal:
+            sys.stderr.write("\r\x1b[K")
+
+    def tell(self, at: DrainProgress) -> None:
+        """Show it, if its time has come."""
+        pause_s = 0.2 if self._is_terminal else _LINE_EVERY_S
+        if time.monotonic() - self._line_s < pause_s:
+            return
+        self._line_s = time.monotonic()
+        rate = "" if at.rate_bytes_per_s is None else f", {_size(int(at.rate_bytes_per_s))}/s"
+        left = "" if at.left_s is None else f", {int(at.left_s)} s left"
+        text = (
+            f"{at.phase.value}: {at.moved} of {self._plan.ledgers} ledgers, {_size(at.bytes)} of about "
+            f"{_size(self._plan.bytes)}{rate}{left}"
+        )
+        sys.stderr.write(f"\r\x1b[K{text}" if self._is_terminal else f"bkctl: {text}\n")
+        sys.stderr.flush()
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

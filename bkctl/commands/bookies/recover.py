@@ -1,0 +1,141 @@
+"""``bkctl bookies recover``: the replicas of some bookies are copied to others, ledger by ledger."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.bookies.removal_options import (
+    LEDGER_SCHEMA,
+    AcceptLossesOption,
+    EveryEntryOption,
+    RecoverOpenOption,
+    ToOption,
+    ledger_row,
+    removal,
+)
+from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_cluster
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.ledger_options import parse_ledger_id
+from bkctl.commands.frame.maintenance_warning import known_maintenance
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkctl.replication.ledger_move import MovedLedger
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command("recover")(recover_command)
+
+
+@takes(LEDGER_SCHEMA)
+def recover_command(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC...", show_default=False, help="Bookies whose replicas are copied."),
+    ],
+    to: ToOption = None,
+    ledgers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--ledger", metavar="ID", parser=parse_ledger_id, help="Only this ledger; may be repeated."
+        ),
+    ] = None,
+    recover_open: RecoverOpenOption = False,
+    accept_losses: AcceptLossesOption = None,
+    every_entry: EveryEntryOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    *,
+    cluster: ClusterOptions,
+    tls: TlsOptions,
+    output: OutputOption = None,
+) -> None:
+    """[online] [writes] Copy what bookies should have of ledgers to other bookies, which take their places.
+
+    Up or down, neither the bookies nor their cookies are changed. Works without a replication worker, and
+    leaves alone what one is at. Exit code 0 when no ledger names them any more, 1 when that took accepted
+    losses, 3 when some ledgers stay, 4 when some are blocked and nothing was moved, 6 for an unknown bookie.
+    --dry-run asks bookies for entries and chooses targets as the real run does, and ends with its exit code.
+
+    Examples:
+
+      bkctl bookies recover bookie-3:3181 --dry-run
+
+      bkctl bookies recover bookie-3:3181 --to bookie-7:3181 -X replicationRateByBytes=50000000
+    """
+    if every_entry and not dry_run:
+        raise UsageError("--every-entry goes with --dry-run: a real run reads every entry")
+    counts = _Counts()
+    with (
+        open_cluster(cluster) as store,
+        removal(
+            store,
+            sources,
+            cluster,
+            tls,
+            targets=to,
+            recover_open=recover_open,
+            accepted=accept_losses,
+            every_entry=every_entry,
+        ) as work,
+        progress("recovering", counts="ledgers", streams_rows=True) as advance,
+    ):
+        known_maintenance(store)
+        work.refuse_unknown()
+        if not dry_run:
+            ask(f"copy the replicas of {', '.join(sources)} to other bookies", yes=yes)
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for one in work.moved(ledgers, rehearse=dry_run):
+                counts.add(one)
+                advance(1)
+                yield ledger_row(one)
+
+        write_rows(rows(), LEDGER_SCHEMA, output)
+    sys.stderr.write(f"bkctl: {counts.sentence(dry_run=dry_run)}\n")
+    if counts.exit_code:
+        raise typer.Exit(counts.exit_code)
+
+
+class _Counts:
+    """What the rows add up to."""
+
+    def __init__(self) -> None:
+        self.moved = self.left = self.blocked = self.accepted = self.entries = self.bytes = 0
+
+    def add(self, one: MovedLedger) -> None:
+        """Count a row."""
+        from bkctl.replication.ledger_move import MoveOutcome
+
+        if one.outcome in (MoveOutcome.NOT_NAMED, MoveOutcome.LEDGER_GONE):
+            return
+        self.entries += one.entries
+        self.bytes += one.bytes
+        self.accepted += one.accepted
+        if one.outcome in (MoveOutcome.MOVED, MoveOutcome.MOVABLE):
+            self.moved += 1
+        else:
+            self.left += 1
+            self.blocked += not one.outcome.may_pass
+
+    @property
+    def exit_code(self) -> int:
+        """As the help says."""
+        if self.left:
+            return 4 if self.blocked and not self.moved else 3
+        return 1 if self.accepted else 0
+
+    def sentence(self, *, dry_run: bool) -> str:
+        """The sum, for people."""
+        did = "would move" if dry_run else "moved"
+        text = f"{did} {self.moved} ledgers, {self.entries} entries of {self.bytes} bytes"
+        return text + (f"; {self.left} stay, {self.blocked} of them blocked" if self.left else "")

@@ -1,0 +1,163 @@
+"""Moving all ledgers that name some bookies: one pass over the metadata of the cluster.
+
+What is at work is bounded: a group of ledgers with their metadata, and a few that are moved at once. A ledger
+that is marked is moved under its lock, so that no replication worker copies the same; one whose lock somebody
+else has is left to him. When a mark names nobody but the bookies that have left, it goes with them, by the
+version that was read under the lock; what was marked meanwhile stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from random import Random
+
+from bkctl.client.adherence import Adheres
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.clock import Clock, SystemClock
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import BkctlError, CorruptionError
+from bkctl.metadata.api import MetadataStore, NoClusterError, Taken
+from bkctl.replication.auditor_office import LedgerRow
+from bkctl.replication.bookie_check import named_bookies
+from bkctl.replication.ledger_move import LedgerMove, MovedLedger, MoveOutcome, MoveSettings
+from bkctl.replication.rate import ByteRate
+from bkctl.replication.steps import ClientSteps
+
+#: Ledgers whose metadata are held at once.
+GROUP = 256
+
+
+class BookieMove:
+    """Moves ledgers off bookies, on the running event loop.
+
+    ``store`` and ``client`` belong to the caller. ``at_once`` ledgers are moved at a time, with no more than
+    ``rate_bytes_per_s`` copied. ``adheres`` says which placements are counted as off the policy. ``host`` is
+    what locks tell others.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        client: BookKeeper,
+        leaving: Iterable[str],
+        settings: MoveSettings | None = None,
+        *,
+        rate_bytes_per_s: int | None = None,
+        at_once: int = 4,
+        adheres: Adheres | None = None,
+        host: str | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.leaving = frozenset(leaving)
+        self._store = store
+        self._client = client
+        self._settings = settings or MoveSettings()
+        self._steps = ClientSteps(client)
+        self._rate = ByteRate(rate_bytes_per_s, clock or SystemClock())
+        self._at_once = at_once
+        self._adheres = adheres
+        self._host = host
+        self._random = random or Random()  # noqa: S311 - chooses entries to look at, keeps no secret
+        self._at_work: set[LedgerMove] = set()
+        self._entries_written = self._bytes_written = 0
+
+    @property
+    def entries_written(self) -> int:
+        """Entries that were copied so far, those of ledgers at work included."""
+        return self._entries_written + sum(one.counts.entries_written for one in self._at_work)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of them."""
+        return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
+
+    async def groups(self, only: Sequence[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
+        """Yield the ledgers that name the bookies, or of which nobody can tell, some at a time.
+
+        What ends without an error was complete.
+        """
+        ledgers, in_thread = self._store.ledgers, self._client.in_thread
+        rows = iter(
+            await in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers() if only is None else sorted(only)))
+        )
+        while group := await in_thread(lambda: list(islice(rows, GROUP))):
+            yield [row for row in group if self._concerns(row)]
+
+    def _concerns(self, row: LedgerRow) -> bool:
+        stored = row[1]
+        return isinstance(stored, CorruptionError) or (stored is not None and self.names(stored.metadata))
+
+    def names(self, metadata: LedgerMetadata) -> bool:
+        """Return whether a ledger's metadata name one of the bookies."""
+        return not self.leaving.isdisjoint(named_bookies(metadata))
+
+    async def moved(
+        self, only: Sequence[int] | None = None, *, rehearse: bool = False
+    ) -> AsyncGenerator[MovedLedger]:
+        """Move every ledger, or find out what that would be; yield each as soon as it is done.
+
+        Raises NoClusterError and the store's errors where the list of ledgers cannot be read.
+        """
+        running: set[asyncio.Task[MovedLedger]] = set()
+        try:
+            async for group in self.groups(only):
+                for row in group:
+                    running.add(asyncio.create_task(self._one(row, rehearse=rehearse)))
+                    if len(running) >= self._at_once:
+                        ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        for task in ended:
+                            yield task.result()
+            while running:
+                ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger:
+        ledger, stored = row
+        if isinstance(stored, CorruptionError):
+            reason = f"its metadata cannot be read: {stored}"
+            return MovedLedger(ledger, MoveOutcome.BLOCKED_METADATA, reason)
+        move = LedgerMove(
+            ledger, self.leaving, self._steps, self._rate, self._random, self._settings, self._adheres
+        )
+        if rehearse:
+            return await move.run(rehearse=True)
+        self._at_work.add(move)
+        try:
+            return await self._under_lock(ledger, move)
+        except NoClusterError:
+            raise
+        except BkctlError as error:
+            return MovedLedger(ledger, MoveOutcome.FAILED, f"try again: {error}")
+        finally:
+            self._at_work.discard(move)
+            self._entries_written += move.counts.entries_written
+            self._bytes_written += move.counts.bytes_written
+
+    async def _under_lock(self, ledger: int, move: LedgerMove) -> MovedLedger:
+        marks, in_thread = self._store.underreplication, self._client.in_thread
+        taken: Taken | None = None
+        if await in_thread(partial(marks.mark_of, ledger)) is not None:
+            taken = await in_thread(partial(marks.acquire_ledger, ledger, host=self._host))
+        if taken is None:
+            holder = await in_thread(partial(marks.replicator_of, ledger))
+            if holder is not None:
+                reason = f"a replication worker of {holder} is at work on it"
+                return MovedLedger(ledger, MoveOutcome.BUSY, reason)
+            return await move.run()
+        try:
+            row = await move.run()
+            named = taken.mark.replicas
+            if row.outcome.is_done and named and self.leaving.issuperset(named):
+                await in_thread(partial(marks.finish, taken))
+            return row
+        finally:
+            await in_thread(partial(marks.release, taken))

@@ -1,0 +1,402 @@
+"""Taking bookies out of one ledger: what they have of it is copied to others, which then take their places.
+
+The bookies that leave may be up: then they are asked like any other replica, so that a ledger with one
+replica can be moved as well. What nobody writes to any more is moved, fragment by fragment, by the copy of
+the replication worker: read by digest, written, read back, then one compare-and-set. A fragment that is
+still written to waits for its writer, which changes to other bookies as soon as one that is read-only
+refuses an entry. Only who asks for it has the ledger closed, and so its writer stopped.
+
+A ledger that has been moved does not name the bookies: nothing else has to be remembered for going on later.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import cast
+
+from bkctl.client.adherence import Adherence, Adheres
+from bkctl.client.distribution import Distribution
+from bkctl.client.errors import ClientError, NoSuchLedgerError
+from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
+from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import BkctlError, CorruptionError, UsageError
+from bkctl.metadata.api import NoClusterError, StoredLedger
+from bkctl.replication.entry_copy import CopyCounts
+from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
+from bkctl.replication.fragment_copy import (
+    CopyFailure,
+    CopyResult,
+    CopySettings,
+    FailedIndex,
+    FragmentCopyMachine,
+)
+from bkctl.replication.fragments import Fragment, StoredEntries, fragments
+from bkctl.replication.ledger_look import read_lac
+from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.rate import ByteRate
+from bkctl.replication.source_probe import UNPROVED_MAX, SourceProbeMachine, UnprovedEntry
+from bkctl.replication.steps import Steps
+from bkctl.replication.target_choice import TargetChoiceMachine
+
+#: Every entry is read, not only the first and the last.
+_EVERY_ENTRY = 100
+
+
+class MoveOutcome(enum.Enum):
+    """What became of a ledger; the value is the JSON form.
+
+    ``MOVABLE`` is what a rehearsal says of one that can be moved. ``BUSY``: a replication worker is at it.
+    ``FAILED`` may succeed when it is tried again.
+    """
+
+    MOVED = "moved"
+    MOVABLE = "movable"
+    NOT_NAMED = "not_named"
+    LEDGER_GONE = "ledger_gone"
+    WAITING_FOR_WRITER = "waiting_for_writer"
+    BUSY = "busy"
+    FAILED = "failed"
+    BLOCKED_NO_TARGET = "blocked_no_target"
+    BLOCKED_RECOVERY = "blocked_recovery"
+    BLOCKED_METADATA = "blocked_metadata"
+    LOST_NO_SOURCE = "lost_no_source"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self in (MoveOutcome.MOVED, MoveOutcome.NOT_NAMED, MoveOutcome.LEDGER_GONE)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether time alone may change it."""
+        return self in (MoveOutcome.WAITING_FOR_WRITER, MoveOutcome.BUSY, MoveOutcome.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedLedger:
+    """One ledger: what became of it, or would.
+
+    ``bookies`` are those that left it and ``targets`` those that came, as far as that is done; in a
+    rehearsal, those that would. ``entries`` and ``bytes`` were written, in a rehearsal an estimate.
+    ``lost`` are entries without any source, the first :data:`LOST_SHOWN`, of ``lost_count``; ``accepted``
+    says that they were given up. ``off_policy`` segments do not keep to the placement policy any more.
+    """
+
+    ledger: int
+    outcome: MoveOutcome
+    reason: str = ""
+    bookies: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    entries: int = 0
+    bytes: int = 0
+    lost: tuple[int, ...] = ()
+    lost_count: int = 0
+    accepted: bool = False
+    off_policy: int = 0
+
+
+#: Entries without a source that a row names.
+LOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSettings:
+    """How ledgers are moved.
+
+    ``repair`` has the bounds of copies, the grace period of writers, and the percentage of entries that a
+    rehearsal reads. ``recover_open`` closes ledgers whose writers have not changed to other bookies within
+    the grace period. ``accepted`` are ledgers whose entries without a source are given up: the others are
+    moved without them.
+    """
+
+    repair: RepairSettings = field(default_factory=RepairSettings)
+    recover_open: bool = False
+    accepted: Container[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A ledger as it is now, with its fragments that name bookies which leave."""
+
+    stored: StoredLedger
+    access: LedgerAccess
+    named: tuple[BadFragment, ...]
+
+    @property
+    def closed(self) -> tuple[BadFragment, ...]:
+        return tuple([one for one in self.named if one.fragment.is_closed])
+
+    @property
+    def is_written_to(self) -> bool:
+        return len(self.closed) < len(self.named)
+
+
+class LedgerMove:
+    """The work on one ledger. Raises NoClusterError; every other trouble is in the outcome."""
+
+    def __init__(
+        self,
+        ledger: int,
+        leaving: frozenset[str],
+        steps: Steps,
+        rate: ByteRate,
+        random: Random,
+        settings: MoveSettings | None = None,
+        adheres: Adheres | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self._leaving = leaving
+        self._steps = steps
+        self._rate = rate
+        self._random = random
+        self._settings = settings or MoveSettings()
+        self._adheres = adheres
+        self.counts = CopyCounts()
+        self._left: set[str] = set()
+        self._came: set[str] = set()
+        self._off_policy = 0
+        self._lost: set[int] = set()
+        #: Bookies that did not take copies, by the first entry of the fragment.
+        self._refused: dict[int, set[str]] = {}
+
+    async def run(self, *, rehearse: bool = False) -> MovedLedger:
+        """Move what can be moved, or find out what that would be: all the same, but for writing."""
+        try:
+            return await (self._rehearse() if rehearse else self._move())
+        except NoClusterError:
+            raise
+        except NoSuchLedgerError:
+            return self._row(MoveOutcome.LEDGER_GONE, "the ledger was deleted")
+        except (CorruptionError, UsageError) as error:
+            return self._row(MoveOutcome.BLOCKED_METADATA, f"its metadata cannot be used: {error}")
+        except BkctlError as error:
+            return self._row(MoveOutcome.FAILED, f"try again: {error}")
+
+    async def _look(self) -> _View:
+        stored = await self._steps.stored(self.ledger)
+        metadata = stored.metadata
+        require_quorum_fields(metadata, self.ledger)
+        access = self._settings.repair.access(self.ledger, metadata)
+        named = tuple(named_fragments(metadata, metadata.last_entry, self._leaving))
+        if any(not one.fragment.is_closed for one in named):
+            lac = await read_lac(access, metadata, self._steps)
+            named = tuple(named_fragments(metadata, lac, self._leaving))
+        return _View(stored, access, named)
+
+    async def _move(self) -> MovedLedger:
+        for _ in range(self._settings.repair.looks_max):
+            view = await self._look()
+            if not view.named:
+                return self._row(MoveOutcome.MOVED if self._left else MoveOutcome.NOT_NAMED)
+            failed = await self._copy(view)
+            if any(one.failure is CopyFailure.TARGET_FAILED for one in failed):
+                continue
+            if failed:
+                return await self._failure(view, failed)
+            if not view.is_written_to:
+                continue
+            if not self._settings.recover_open:
+                return self._waiting()
+            error = await self._recover_after_grace()
+            if error is not None:
+                reason = f"it is open and cannot be closed: {error.message}"
+                return self._row(MoveOutcome.BLOCKED_RECOVERY, reason)
+        return self._row(MoveOutcome.FAILED, "it changed under every look, or no bookie took the copies")
+
+    # --- copies ---------------------------------------------------------------------------------------------
+
+    async def _copy(self, view: _View) -> list[FailedIndex]:
+        """Move what is closed, fragment by fragment; return the indices that could not be."""
+        failed: list[FailedIndex] = []
+        stored = view.stored
+        for bad in view.closed:
+            result = await self._copy_fragment(view, stored, bad)
+            failed += result.failed
+            stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
+        return failed
+
+    async def _copy_fragment(self, view: _View, stored: StoredLedger, bad: BadFragment) -> CopyResult:
+        repair = self._settings.repair
+        given_up: frozenset[int] = frozenset()
+        if self.ledger in self._settings.accepted:
+            unproved = await self._probe(view, bad, _EVERY_ENTRY)
+            given_up = frozenset(one.entry for one in unproved if one.is_lost)
+            if len(unproved) >= UNPROVED_MAX:
+                raise ClientError(f"more than {UNPROVED_MAX} entries have no source", ledger=self.ledger)
+        settings = CopySettings(
+            repair.entries_max,
+            repair.bytes_max,
+            repair.speculation,
+            avoid=self._steps.slow_bookies(),
+            exclude=self._excluded(bad.fragment),
+            given_up=given_up,
+        )
+        machine = FragmentCopyMachine(
+            view.access, stored.metadata, stored.version, bad, self._rate, settings, counts=self.counts
+        )
+        result = cast("CopyResult", await self._steps.run(machine))
+        if result.replaced:
+            self._left.update(bad.fragment.bookies[index] for index in result.replaced)
+            self._came.update(result.replaced.values())
+            self._lost |= given_up
+            self._note_placement(result.metadata, bad.fragment.position)
+        for one in result.failed:
+            if one.failure is CopyFailure.TARGET_FAILED:
+                self._refused.setdefault(bad.fragment.first_entry, set()).add(one.target)
+        return result
+
+    def _excluded(self, fragment: Fragment) -> frozenset[str]:
+        return self._leaving | self._refused.get(fragment.first_entry, set())
+
+    def _note_placement(self, metadata: LedgerMetadata, position: int) -> None:
+        bookies = metadata.segments[position].bookies
+        if self._adheres is not None and self._adheres(bookies, metadata.write_quorum) is Adherence.FAIL:
+            self._off_policy += 1
+
+    async def _probe(
+        self, view: _View, bad: BadFragment, percentage: int = 0, only: Sequence[int] | None = None
+    ) -> tuple[UnprovedEntry, ...]:
+        registered = await self._steps.registered()
+        machine = SourceProbeMachine(
+            view.access,
+            view.stored.metadata,
+            bad.fragment,
+            [one.index for one in bad.bad],
+            registered.everyone,
+            self._random,
+            percentage=percentage,
+            only=only,
+            reads_max=self._settings.repair.check.reads_max,
+        )
+        return cast("tuple[UnprovedEntry, ...]", await self._steps.run(machine))
+
+    # --- a ledger that is open ------------------------------------------------------------------------------
+
+    def _waiting(self) -> MovedLedger:
+        reason = (
+            "it is open: its writer goes on to other bookies when it next writes, and an idle one does not; "
+            "recovering the ledger stops its writer"
+        )
+        return self._row(MoveOutcome.WAITING_FOR_WRITER, reason)
+
+    async def _recover_after_grace(self) -> ClientError | None:
+        """Give the writer its time; close the ledger if it still writes to a bookie that leaves."""
+        await self._steps.pause(self._settings.repair.grace_ms / 1000)
+        view = await self._look()
+        if not view.is_written_to:
+            return None
+        settings = RecoverySettings(avoid=self._steps.slow_bookies())
+        stored = view.stored
+        try:
+            await self._steps.run(RecoveryMachine(view.access, stored.metadata, stored.version, settings))
+        except NoSuchLedgerError:
+            raise
+        except ClientError as error:
+            return error
+        return None
+
+    # --- a rehearsal ----------------------------------------------------------------------------------------
+
+    async def _rehearse(self) -> MovedLedger:
+        view = await self._look()
+        if not view.named:
+            return self._row(MoveOutcome.NOT_NAMED)
+        metadata = view.stored.metadata
+        is_accepted = self.ledger in self._settings.accepted
+        percentage = _EVERY_ENTRY if is_accepted else self._settings.repair.check.percentage
+        unproved: list[UnprovedEntry] = []
+        for bad in view.closed:
+            unproved += await self._probe(view, bad, percentage)
+            indices = [one.index for one in bad.bad]
+            choice = TargetChoiceMachine(
+                bad.fragment, indices, self._excluded(bad.fragment), metadata.write_quorum
+            )
+            targets = cast("tuple[str, ...]", await self._steps.run(choice))
+            if len(targets) < len(indices):
+                return self._no_target([one.bookie for one in bad.bad])
+            self._note_planned(metadata, bad, dict(zip(indices, targets, strict=True)))
+        if any(not one.is_lost or not is_accepted for one in unproved):
+            return self._unproved(unproved)
+        self._lost.update(one.entry for one in unproved)
+        if view.is_written_to and not self._settings.recover_open:
+            return self._waiting()
+        return self._row(MoveOutcome.MOVABLE)
+
+    def _note_planned(self, metadata: LedgerMetadata, bad: BadFragment, targets: dict[int, str]) -> None:
+        self._left.update(one.bookie for one in bad.bad)
+        self._came.update(targets.values())
+        entries, size = replica_size(metadata, bad)
+        self.counts.entries_written += entries
+        self.counts.bytes_written += size
+        ensemble = [targets.get(index, bookie) for index, bookie in enumerate(bad.fragment.bookies)]
+        if self._adheres is not None and self._adheres(ensemble, metadata.write_quorum) is Adherence.FAIL:
+            self._off_policy += 1
+
+    # --- rows -----------------------------------------------------------------------------------------------
+
+    async def _failure(self, view: _View, failed: list[FailedIndex]) -> MovedLedger:
+        """Return the row of a ledger of which some indices stay; what is lost decides first."""
+        entries = [one.entry for one in failed if one.failure is CopyFailure.NO_SOURCE]
+        if not entries:
+            return self._no_target([one.bookie for one in failed])
+        for bad in view.closed:
+            if min(entries) in bad.fragment.entries:
+                unproved = await self._probe(view, bad, only=[min(entries)])
+                if unproved:
+                    return self._unproved(unproved)
+        return self._row(MoveOutcome.FAILED, f"try again: entry {min(entries)} could not be read before")
+
+    def _unproved(self, unproved: Sequence[UnprovedEntry]) -> MovedLedger:
+        """Return the row of a ledger with entries that no replica proves now."""
+        worst = min(unproved, key=lambda one: (one.is_lost, one.entry))
+        reason = f"entry {worst.entry} is on no replica that proves it: {worst.detail}"
+        if not worst.is_lost:
+            return self._row(MoveOutcome.FAILED, reason)
+        self._lost.update(one.entry for one in unproved)
+        return self._row(MoveOutcome.LOST_NO_SOURCE, reason)
+
+    def _no_target(self, bookies: list[str]) -> MovedLedger:
+        names = ", ".join(sorted(set(bookies)))
+        reason = f"no writable bookie outside of its ensemble is there to take the place of {names}"
+        return self._row(MoveOutcome.BLOCKED_NO_TARGET, reason)
+
+    def _row(self, outcome: MoveOutcome, reason: str = "") -> MovedLedger:
+        return MovedLedger(
+            self.ledger,
+            outcome,
+            reason,
+            tuple(sorted(self._left)),
+            tuple(sorted(self._came)),
+            self.counts.entries_written,
+            self.counts.bytes_written,
+            tuple(sorted(self._lost)[:LOST_SHOWN]),
+            len(self._lost),
+            bool(self._lost) and outcome in (MoveOutcome.MOVED, MoveOutcome.MOVABLE),
+            self._off_policy,
+        )
+
+
+def named_fragments(metadata: LedgerMetadata, lac: int, leaving: frozenset[str]) -> Iterator[BadFragment]:
+    """Yield the fragments that name bookies which leave, with their indices."""
+    for fragment in fragments(metadata, lac):
+        bad = tuple(
+            [
+                BadIndex(index, bookie, Defect.LEAVING)
+                for index, bookie in enumerate(fragment.bookies)
+                if bookie in leaving
+            ]
+        )
+        if bad:
+            yield BadFragment(fragment, bad)
+
+
+def replica_size(metadata: LedgerMetadata, bad: BadFragment) -> tuple[int, int]:
+    """Return how many entries the indices of a fragment hold, and of about how many bytes."""
+    distribution = Distribution.of(metadata)
+    count = sum(StoredEntries(distribution, bad.fragment, one.index).count for one in bad.bad)
+    entries = metadata.last_entry + 1
+    return count, metadata.length * count // entries if entries > 0 else 0
