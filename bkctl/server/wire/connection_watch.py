@@ -33,8 +33,8 @@ from bkctl.server.wire.connection_memory import ConnectionMemory
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
-#: Connections that are closed in one turn of the event loop: less than a millisecond.
-_CLOSED_PER_TURN = 16
+#: Connections that are closed in one turn of the event loop: a fraction of a millisecond.
+_CLOSED_PER_TURN = 6
 #: A connection that owes a frame for less than this is not closed for a new one: its first is on its way.
 _OWING_LEAST_S = 1.0
 #: After a look that could not make room there is none for so long.

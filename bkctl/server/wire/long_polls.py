@@ -44,8 +44,8 @@ class Client(Protocol):
 #: A client that asks for more waits this long.
 TIMEOUT_MS_MAX = 600_000
 
-#: Waits that end in one turn of the event loop: about a millisecond.
-_ENDS_PER_TURN = 64
+#: Waits that end in one turn of the event loop: less than half a millisecond. An add takes several turns.
+_ENDS_PER_TURN = 24
 
 
 class LongPolls:
