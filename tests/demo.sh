@@ -23,7 +23,7 @@ begin() {
 # With the metadata of its ledgers every digest can be checked, MAC and DUMMY too.
 set --
 if [ -f "$directory/zk.json" ]; then
-  set -- --ledger-metadata "$directory/zk.json"
+  set -- --metadata "$directory/zk.json"
 fi
 
 show bkctl inspect "$directory" -o table

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.frame.durations import parse_duration_or_seconds_ms
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one
@@ -41,8 +42,22 @@ WindowOption = Annotated[
     int, typer.Option("--window", metavar="N", help="Requests outstanding on each connection.")
 ]
 LedgersOption = Annotated[int, typer.Option("--ledgers", metavar="N", help="Ledgers of each connection.")]
-SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="Measured time.")]
-WarmupOption = Annotated[float, typer.Option("--warmup", metavar="S", help="Time before that.")]
+DurationOption = Annotated[
+    int,
+    typer.Option(
+        "--duration",
+        "--seconds",
+        metavar="TIME",
+        parser=parse_duration_or_seconds_ms,
+        help="Measured time.",
+    ),
+]
+WarmupOption = Annotated[
+    int,
+    typer.Option(
+        "--warmup", metavar="TIME", parser=parse_duration_or_seconds_ms, help="Time before it is measured."
+    ),
+]
 RateOption = Annotated[
     float | None,
     typer.Option(
@@ -74,8 +89,8 @@ def add_command(
         int, typer.Option("--size", metavar="SIZE", parser=parse_byte_size, help="Payload of an entry.")
     ] = "1K",  # type: ignore[assignment]
     ledgers: LedgersOption = 1,
-    seconds: SecondsOption = 5.0,
-    warmup: WarmupOption = 1.0,
+    duration: DurationOption = "5s",  # type: ignore[assignment] # typer parses the default as well
+    warmup: WarmupOption = "1s",  # type: ignore[assignment]
     rate: RateOption = None,
     first_ledger: FirstLedgerOption = None,
     password: PasswordOption = "",
@@ -101,8 +116,8 @@ def add_command(
         window=window,
         payload_bytes=size,
         ledgers=ledgers,
-        seconds=seconds,
-        warmup_s=warmup,
+        seconds=duration / 1000,
+        warmup_s=warmup / 1000,
         rate_per_s=rate,
         first_ledger=first_ledger,
         password=password,
@@ -121,8 +136,8 @@ def read_command(
     window: WindowOption = 32,
     ledgers: LedgersOption = 1,
     random: Annotated[bool, typer.Option("--random", help="In random order instead of one by one.")] = False,
-    seconds: SecondsOption = 5.0,
-    warmup: WarmupOption = 1.0,
+    duration: DurationOption = "5s",  # type: ignore[assignment] # typer parses the default as well
+    warmup: WarmupOption = "1s",  # type: ignore[assignment]
     rate: RateOption = None,
     first_ledger: FirstLedgerOption = None,
     output: OutputOption = None,
@@ -143,8 +158,8 @@ def read_command(
         entries=entries,
         ledgers=ledgers,
         random=random,
-        seconds=seconds,
-        warmup_s=warmup,
+        seconds=duration / 1000,
+        warmup_s=warmup / 1000,
         rate_per_s=rate,
         first_ledger=first_ledger,
     )

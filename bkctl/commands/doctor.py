@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.bookie_options import ConfigurationOptions, MemoryOption, given_keys
+from bkctl.commands.frame.metadata_options import DumpOrConfigurationOptions, OldDumpOption, dump_and_store
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, noun_app
+from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app, url_unless
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.frame.targets import paths_or_default
+from bkctl.commands.frame.targets import default_paths
 from bkctl.errors import BkctlError, CorruptionError, MissingPackageError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -76,9 +78,34 @@ def _list_checks(ctx: typer.Context, wanted: bool) -> None:
     raise typer.Exit
 
 
+@dataclass(frozen=True, slots=True)
+class _CheckOptions:
+    """Which checks are made."""
+
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="CHECK[,...]",
+            help="Only these checks.",
+            autocompletion=value_completion.checks,
+        ),
+    ] = None
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip",
+            metavar="CHECK[,...]",
+            help="Not these checks.",
+            autocompletion=value_completion.checks,
+        ),
+    ] = None
+
+
 @app.command("doctor")
 @takes(SCHEMA)
 def doctor_command(
+    context: typer.Context,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -88,22 +115,17 @@ def doctor_command(
         ),
     ] = None,
     *,
-    configuration: ConfigurationOptions,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="HTTP admin of a live bookie, ours or Java's.")
-    ] = None,
-    ledger_metadata: LedgerMetadataOption = None,
+    configuration: DumpOrConfigurationOptions,
+    url: UrlOption = None,
+    ledger_metadata: OldDumpOption = None,
     memory: MemoryOption = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Check the digest of every entry in the logs.")
     ] = False,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK[,...]", help="Only these checks.")
-    ] = None,
-    skip: Annotated[
-        list[str] | None, typer.Option("--skip", metavar="CHECK[,...]", help="Not these checks.")
-    ] = None,
-    notes: Annotated[bool, typer.Option("--notes", help="Also show notes, which need nobody.")] = False,
+    checks: _CheckOptions,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Also show notes (informational, no action needed).")
+    ] = False,
     list_checks: Annotated[
         bool, typer.Option("--list-checks", help="List the checks and exit.", callback=_list_checks)
     ] = False,
@@ -113,14 +135,14 @@ def doctor_command(
 
     With --conf everything is looked at: configuration, cookies against it and the metadata store, directories
     and disks, marks, journals, entry logs and the index. With PATH what the files tell by themselves. With
-    --url the live bookie is asked; --metadata-uri adds what the metadata store knows of it. Nothing is
+    --url the live bookie is asked; --metadata adds what the metadata store knows of it. Nothing is
     written, no lock taken.
 
     Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
     command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none; 3,
     also beside them, when the digests of some entries could not be checked. The digests of the entries in
     journals are always looked at, those of the entries in logs with --deep; their types come from the
-    metadata store or --ledger-metadata, or else from the entries.
+    metadata (--metadata), or else from the entries.
 
     Examples:
 
@@ -128,15 +150,18 @@ def doctor_command(
 
       bkctl doctor /data/bookie --skip index,journals
 
-      bkctl doctor --url http://bookie-3:8080 --metadata-uri zk://host:2181/ledgers -o json
+      bkctl doctor --url http://bookie-3:8080 --metadata zk://host:2181/ledgers -o json
     """
+    url = url_unless(url, context, given=paths or configuration.conf)
+    ledger_metadata, uri = dump_and_store(configuration.metadata_uri, ledger_metadata)
+    configuration = replace(configuration, metadata_uri=uri)
     if configuration.override and configuration.conf is None:
         raise UsageError("-X goes with --conf")
     if not paths and configuration.conf is None and url is None:
-        paths = paths_or_default([])
+        paths = default_paths(", or --conf, or --url")
         uri = configuration.metadata_uri or _default_metadata(paths[0])
         configuration = replace(configuration, metadata_uri=uri)
-    options = _Options(configuration, memory, deep, ledger_metadata, _chosen(only, skip))
+    options = _Options(configuration, memory, deep, ledger_metadata, _chosen(checks.only, checks.skip))
     report = _Report()
     rows = report.watch(_everything(paths or [], url, options, report), notes=notes)
     if chosen_format(output) is Format.TABLE:

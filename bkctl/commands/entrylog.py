@@ -9,7 +9,6 @@ import typer
 
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.digests import digest_book
-from bkctl.commands.frame.cluster_options import finder_at
 from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
 from bkctl.commands.frame.findings import (
@@ -21,11 +20,10 @@ from bkctl.commands.frame.findings import (
     tell_unchecked,
     write_verdicts,
 )
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
-    DigestsUriOption,
     EntryOption,
-    LedgerMetadataOption,
     LedgerOption,
     LogOption,
     OutputOption,
@@ -183,8 +181,8 @@ def scan_command(
     entry: EntryOption = None,
     payload: PayloadOption = Payload.NONE,
     digest: DigestOption = Digest.AUTO,
-    ledger_metadata: LedgerMetadataOption = None,
     *,
+    metadata: LedgerMetadataOptions,
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
@@ -202,10 +200,13 @@ def scan_command(
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
     secret = password.read()
-    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     found = _Findings()
     unopened = Unopened()
-    with progress("scanning", sum(log.size_bytes for log in logs), streams_rows=True) as advance:
+    with (
+        metadata.opened() as (dump, find),
+        progress("scanning", sum(log.size_bytes for log in logs), streams_rows=True) as advance,
+    ):
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         items = found.watch(
             entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance, unopened.add)
         )
@@ -258,9 +259,8 @@ def verify_command(
     paths: PathsArgument,
     log: LogOption = None,
     digest: DigestOption = Digest.AUTO,
-    ledger_metadata: LedgerMetadataOption = None,
-    metadata_uri: DigestsUriOption = None,
     *,
+    metadata: LedgerMetadataOptions,
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
@@ -277,19 +277,17 @@ def verify_command(
 
       bkctl entrylog verify /data/bookie/ledgers
 
-      bkctl entrylog verify /data/bookie/ledgers/current/1c.log --ledger-metadata zk.json -o json
+      bkctl entrylog verify /data/bookie/ledgers/current/1c.log --metadata zk.json -o json
     """
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
     secret = password.read()
     unopened = Unopened()
     with (
-        finder_at(metadata_uri) as find,
+        metadata.opened() as (dump, find),
         progress("verifying", sum(log.size_bytes for log in logs)) as advance,
     ):
-        book = digest_book(
-            filesystem, mode=digest.value, metadata_file=ledger_metadata, find=find, password=secret
-        )
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance, unopened.add))
     write_verdicts(verdicts, file_steps.of_log, output)
     tell_unchecked(verdicts, book)

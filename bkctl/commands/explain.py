@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
@@ -29,7 +30,12 @@ SCHEMA: Schema = (
 @takes(SCHEMA)
 def explain_command(
     codes: Annotated[
-        list[str] | None, typer.Argument(metavar="CODE", help="Numbers or names. Without: all of them.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[CODE...]",
+            help="Numbers or names. Without: all of them.",
+            autocompletion=value_completion.codes,
+        ),
     ] = None,
     output: OutputOption = None,
 ) -> None:

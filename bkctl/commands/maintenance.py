@@ -10,7 +10,7 @@ import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import maintenance_text
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app

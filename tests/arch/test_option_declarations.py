@@ -12,10 +12,11 @@ from typer.main import get_command
 from bkctl.commands.frame.root import app
 
 #: Options of groups, and in how many ways they are declared. A bookie's configuration and a cluster's are
-#: two things of one name, a URI only for digests heeds no environment variable, and the password of
+#: two things of one name. Metadata are those of a live cluster, or of a dump as well; for digests alone, and
+#: for a pipeline, the line names them and no variable does. `top` looks at several URLs. The password of
 #: `bench` is of no use elsewhere.
 WAYS = {
-    "--conf": 3, "--metadata-uri": 2, "-X": 1, "--ledger-metadata": 1, "--trust-dump": 1,
+    "--conf": 3, "--metadata": 4, "-X": 1, "--url": 3, "--trust-dump": 1,
     "--tls-ca": 1, "--tls-cert": 1, "--tls-key": 1,
     "--password": 2, "--password-file": 1, "--password-hex": 1,
     "--dry-run": 1, "--yes": 1, "--output": 1, "--schema": 1,

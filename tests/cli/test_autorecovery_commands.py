@@ -54,7 +54,7 @@ def test_status_tells_switch_auditor_delay_and_marks(run_cli: Run, uri: str, sto
     known.set_lost_bookie_recovery_delay(90)
     known.set_checked_at(CheckKind.ALL_LEDGERS, 5_000)
     elect(store, "b:1")
-    row = one(run_cli("autorecovery", "status", "--metadata-uri", uri))
+    row = one(run_cli("autorecovery", "status", "--metadata", uri))
     assert row == {
         "enabled": True,
         "auditor": "b:1",
@@ -68,66 +68,66 @@ def test_status_tells_switch_auditor_delay_and_marks(run_cli: Run, uri: str, sto
 
 
 def test_the_switch_is_turned(run_cli: Run, uri: str, store: MetadataStore) -> None:
-    assert one(run_cli("autorecovery", "disable", "--metadata-uri", uri)) == {"enabled": False}
+    assert one(run_cli("autorecovery", "disable", "--metadata", uri)) == {"enabled": False}
     assert not store.underreplication.enabled()
-    assert one(run_cli("autorecovery", "enable", "--metadata-uri", uri)) == {"enabled": True}
+    assert one(run_cli("autorecovery", "enable", "--metadata", uri)) == {"enabled": True}
     assert store.underreplication.enabled()
 
 
 def test_the_delay_is_shown_and_set(run_cli: Run, uri: str, store: MetadataStore) -> None:
-    assert run_cli("autorecovery", "delay", "--metadata-uri", uri).exit_code == 6
-    row = one(run_cli("autorecovery", "delay", "30m", "--metadata-uri", uri))
+    assert run_cli("autorecovery", "delay", "--metadata", uri).exit_code == 6
+    row = one(run_cli("autorecovery", "delay", "30m", "--metadata", uri))
     assert row == {"lost_bookie_recovery_delay_s": 1800, "changed": True}
-    row = one(run_cli("autorecovery", "delay", "--metadata-uri", uri))
+    row = one(run_cli("autorecovery", "delay", "--metadata", uri))
     assert row == {"lost_bookie_recovery_delay_s": 1800, "changed": False}
 
 
 def test_trigger_writes_what_an_auditor_watches(run_cli: Run, uri: str, store: MetadataStore) -> None:
     known = store.underreplication
-    assert run_cli("autorecovery", "trigger", "--metadata-uri", uri).exit_code == 6
-    assert run_cli("autorecovery", "auditor", "--metadata-uri", uri).exit_code == 6
+    assert run_cli("autorecovery", "trigger", "--metadata", uri).exit_code == 6
+    assert run_cli("autorecovery", "auditor", "--metadata", uri).exit_code == 6
     elect(store, "b:1")
     known.set_lost_bookie_recovery_delay(90)
     before = known.lost_bookie_recovery_delay_written()
     assert before is not None
-    row = one(run_cli("autorecovery", "trigger", "--metadata-uri", uri))
+    row = one(run_cli("autorecovery", "trigger", "--metadata", uri))
     assert row == {"auditor": "b:1", "checks": ["bookies"]}
     assert known.lost_bookie_recovery_delay_written() == (90, before[1] + 1)
     known.set_checked_at(CheckKind.PLACEMENT, 5_000)
-    row = one(run_cli("autorecovery", "trigger", "--check", "placement", "--metadata-uri", uri))
+    row = one(run_cli("autorecovery", "trigger", "--check", "placement", "--metadata", uri))
     assert row["checks"] == ["placement"]
     assert known.checked_at(CheckKind.PLACEMENT) == 0
     assert known.lost_bookie_recovery_delay_written() == (90, before[1] + 1)
-    assert one(run_cli("autorecovery", "auditor", "--metadata-uri", uri)) == {"auditor": "b:1"}
+    assert one(run_cli("autorecovery", "auditor", "--metadata", uri)) == {"auditor": "b:1"}
 
 
 def test_list_tells_age_and_the_lock(run_cli: Run, uri: str, store: MetadataStore) -> None:
-    assert run_cli("autorecovery", "list", "--metadata-uri", uri).exit_code == 0
+    assert run_cli("autorecovery", "list", "--metadata", uri).exit_code == 0
     known = store.underreplication
     known.prepare()
     known.mark(7, ["a:1"], 1_000)
     known.mark(8, ["b:1"], None)
     taken = known.acquire_ledger(7, host="worker-host")
     assert taken is not None
-    result = run_cli("autorecovery", "list", "--metadata-uri", uri)
+    result = run_cli("autorecovery", "list", "--metadata", uri)
     assert result.exit_code == 1
     seven, eight = from_ndjson(result.stdout)
     assert seven["age_s"] > 1_000_000
     assert (seven["missing_on"], seven["back"], seven["worker"]) == (["a:1"], [], "worker-host")
     assert seven["locked_s"] >= 0
     assert (eight["age_s"], eight["worker"], eight["verdict"]) == (None, None, None)
-    only = run_cli("autorecovery", "list", "--missing", "b:1", "--metadata-uri", uri)
+    only = run_cli("autorecovery", "list", "--missing", "b:1", "--metadata", uri)
     assert [row["ledger"] for row in from_ndjson(only.stdout)] == [8]
-    assert run_cli("autorecovery", "list", "--dry-run", "--metadata-uri", uri).exit_code == 2
+    assert run_cli("autorecovery", "list", "--dry-run", "--metadata", uri).exit_code == 2
 
 
 def test_a_maintenance_is_begun_warned_of_and_ended(run_cli: Run, uri: str, store: MetadataStore) -> None:
     known = store.underreplication
     known.set_lost_bookie_recovery_delay(60)
-    assert run_cli("maintenance", "status", "--metadata-uri", uri).exit_code == 0
-    planned = one(run_cli("maintenance", "begin", "--dry-run", "--metadata-uri", uri))
+    assert run_cli("maintenance", "status", "--metadata", uri).exit_code == 0
+    planned = one(run_cli("maintenance", "begin", "--dry-run", "--metadata", uri))
     assert (planned["on"], planned["enabled"], known.enabled()) == (False, True, True)
-    begin = ("maintenance", "begin", "--by", "ops@here", "--reason", "kernels", "--metadata-uri", uri)
+    begin = ("maintenance", "begin", "--by", "ops@here", "--reason", "kernels", "--metadata", uri)
     row = one(run_cli(*begin))
     assert (row["on"], row["by"], row["delay_before_s"], row["enabled_before"]) == (
         True,
@@ -139,25 +139,25 @@ def test_a_maintenance_is_begun_warned_of_and_ended(run_cli: Run, uri: str, stor
     refused = run_cli(*begin)
     assert refused.exit_code == 4
     assert "ops@here (kernels)" in refused.stderr
-    assert run_cli("maintenance", "status", "--metadata-uri", uri).exit_code == 1
+    assert run_cli("maintenance", "status", "--metadata", uri).exit_code == 1
     for words in (("autorecovery", "status"), ("autorecovery", "list"), ("bookies", "list")):
-        assert "begun by ops@here" in run_cli(*words, "--metadata-uri", uri).stderr
+        assert "begun by ops@here" in run_cli(*words, "--metadata", uri).stderr
     store.cookies.create_cookie("gone:3181", b"5\n")
-    asked = run_cli("maintenance", "end", "--metadata-uri", uri)
+    asked = run_cli("maintenance", "end", "--metadata", uri)
     assert asked.exit_code == 4
     assert "gone:3181" in asked.stderr
-    row = one(run_cli("maintenance", "end", "--yes", "--metadata-uri", uri))
+    row = one(run_cli("maintenance", "end", "--yes", "--metadata", uri))
     assert (row["on"], row["kept"], row["down"]) == (False, [], ["gone:3181"])
     assert (known.enabled(), known.lost_bookie_recovery_delay_s()) == (True, 60)
-    assert run_cli("maintenance", "end", "--metadata-uri", uri).exit_code == 6
+    assert run_cli("maintenance", "end", "--metadata", uri).exit_code == 6
 
 
 def test_the_end_keeps_what_somebody_has_set_since(run_cli: Run, uri: str, store: MetadataStore) -> None:
     known = store.underreplication
     known.set_lost_bookie_recovery_delay(60)
-    run_cli("maintenance", "begin", "--metadata-uri", uri)
+    run_cli("maintenance", "begin", "--metadata", uri)
     known.set_lost_bookie_recovery_delay(600)
-    row = one(run_cli("maintenance", "end", "--metadata-uri", uri))
+    row = one(run_cli("maintenance", "end", "--metadata", uri))
     assert (row["enabled"], row["lost_bookie_recovery_delay_s"]) == (True, 600)
     assert "600 s" in row["kept"][0]
     assert known.lost_bookie_recovery_delay_s() == 600
@@ -167,9 +167,9 @@ def test_what_was_off_and_longer_before_stays_so(run_cli: Run, uri: str, store: 
     known = store.underreplication
     known.set_lost_bookie_recovery_delay(7200)
     known.set_enabled(False)
-    run_cli("maintenance", "begin", "--metadata-uri", uri)
+    run_cli("maintenance", "begin", "--metadata", uri)
     assert known.lost_bookie_recovery_delay_s() == 7200
-    row = one(run_cli("maintenance", "end", "--metadata-uri", uri))
+    row = one(run_cli("maintenance", "end", "--metadata", uri))
     assert (row["enabled"], row["lost_bookie_recovery_delay_s"]) == (False, 7200)
 
 
@@ -199,14 +199,14 @@ def test_verdicts_and_marks_that_say_nothing(run_cli: Run, tmp_path: Path) -> No
                     whole = handle.ledger
             known.mark(whole, [member], 1_000)
             down.stop()
-            listed = run_cli("autorecovery", "list", "--explain", "--metadata-uri", uri)
+            listed = run_cli("autorecovery", "list", "--explain", "--metadata", uri)
             assert listed.exit_code == 1, listed.stderr
             verdicts = {row["ledger"]: row for row in from_ndjson(listed.stdout)}
             assert verdicts[broken]["verdict"] == "repairable"
             assert member in verdicts[broken]["waits_for"]
             assert verdicts[whole]["verdict"] == "whole"
             assert verdicts[4711]["verdict"] == "ledger_gone"
-            clear = ("autorecovery", "list", "--clear-whole", "--metadata-uri", uri)
+            clear = ("autorecovery", "list", "--clear-whole", "--metadata", uri)
             assert run_cli(*clear).exit_code == 4
             planned = {row["ledger"]: row for row in from_ndjson(run_cli(*clear, "--dry-run").stdout)}
             assert {ledger for ledger, row in planned.items() if row["cleared"]} >= {whole, 4711}

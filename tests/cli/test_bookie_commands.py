@@ -120,9 +120,7 @@ def test_status_of_a_bookie_of_ours(run_cli: Run, here: Path) -> None:
             f"ledgerDirectories={here}/b/ledgers",
         )
         chosen = ("-X", "bookiePort=0", "-X", "allowEphemeralPorts=true")
-        by_registration = run_cli(
-            "bookie", "status", "--metadata-uri", uri, *directories, *chosen, "-o", "json"
-        )
+        by_registration = run_cli("bookie", "status", "--metadata", uri, *directories, *chosen, "-o", "json")
     assert found.exit_code == 0
     assert json.loads(found.stdout).keys() == row.keys()
     assert (row["url"], row["bookie"]) == (url, bookie.bookie_id)
@@ -201,7 +199,7 @@ def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
             "-X bookiePrt: 'bookiePrt' is not a known key; did you mean book",
         ),
         (("init", "-X", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"), 2, "convert"),
-        (("init", "--metadata-uri", "http://x"), 2, "unknown backend 'http'"),
+        (("init", "--metadata", "http://x"), 2, "unknown backend 'http'"),
         (("init", "-X", "bookiePort=0", "-X", "allowEphemeralPorts=true"), 4, "bookiePort=0"),
         (("start", "--log-format", "xml"), 2, "expected text or json"),
         (("start", "--memory", "much"), 2, "not a size"),

@@ -43,7 +43,7 @@ def test_list_names_bookies_with_their_addresses(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str], dead_bookie: str
 ) -> None:
     uri = cluster.metadata_uri
-    rows = same_in_every_format(run_cli, "bookies", "list", "--metadata-uri", uri)
+    rows = same_in_every_format(run_cli, "bookies", "list", "--metadata", uri)
     modes = {bookie.bookie_id: "rw" for bookie in cluster.bookies}
     assert {row["bookie"]: row["mode"] for row in rows} == {**modes, dead_bookie: "ro"}
     first = next(row for row in rows if row["bookie"] == cluster.bookies[0].bookie_id)
@@ -124,8 +124,8 @@ def test_a_uri_that_is_none_is_named_as_it_was_given(run_cli: Run, tmp_path: Pat
     conf.write_text("metadataServiceUri=host:2181\n")
     nothing = {"BKCTL_METADATA_URI": None}
     for arguments, env, where in (
-        (("--metadata-uri", "host:2181"), nothing, "--metadata-uri (BKCTL_METADATA_URI)"),
-        ((), {"BKCTL_METADATA_URI": "host:2181"}, "--metadata-uri (BKCTL_METADATA_URI)"),
+        (("--metadata", "host:2181"), nothing, "--metadata (BKCTL_METADATA_URI)"),
+        ((), {"BKCTL_METADATA_URI": "host:2181"}, "--metadata (BKCTL_METADATA_URI)"),
         (("-X", "metadataServiceUri=host:2181"), nothing, "-X metadataServiceUri"),
         (("--conf", conf), nothing, f"{conf}:1: metadataServiceUri"),
     ):
@@ -155,5 +155,5 @@ def test_without_a_cluster_to_ask_the_usage_is_wrong(
 
 
 def test_a_root_that_is_no_cluster_is_not_an_empty_list(run_cli: Run, tmp_path: Path) -> None:
-    result = run_cli("bookies", "list", "--metadata-uri", f"embedded://{tmp_path}/nothing.db")
+    result = run_cli("bookies", "list", "--metadata", f"embedded://{tmp_path}/nothing.db")
     assert (result.exit_code, result.stdout) == (6, "")

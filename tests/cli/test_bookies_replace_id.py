@@ -48,7 +48,7 @@ def test_the_id_is_replaced_where_the_bookie_has_the_entries_and_back(run_cli: R
         pretend_old_name(store, good, new, "old:3181")
         # Of this one the new id has no entry, unless it is another member.
         pretend_old_name(store, claimed, members(claimed)[1], "gone:3181")
-        uri = ("--metadata-uri", cluster.metadata_uri)
+        uri = ("--metadata", cluster.metadata_uri)
         command = ("bookies", "replace-id", "old:3181", new, *uri)
         assert run_cli(*command).exit_code == 4
         planned = run_cli(*command, "--dry-run")
@@ -92,7 +92,7 @@ def test_an_undo_file_names_the_only_places_to_change(run_cli: Run, tmp_path: Pa
             pretend_old_name(store, ledger, new, "old:3181")
         file = tmp_path / "undo"
         file.write_text(f'{{"ledger": {ledgers[0]}, "segments": [0]}}\n')
-        uri = ("--metadata-uri", cluster.metadata_uri)
+        uri = ("--metadata", cluster.metadata_uri)
         command = ("bookies", "replace-id", "old:3181", new, "--yes", *uri)
         done = run_cli(*command, "--undo", file, "--undo-file", tmp_path / "second")
         assert [row["ledger"] for row in from_ndjson(done.stdout)] == ledgers[:1]

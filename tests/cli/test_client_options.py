@@ -221,7 +221,7 @@ def test_a_key_that_is_typed_wrongly_is_refused_by_every_command(
     """The wrong cluster or a default would be taken without a word."""
     env = {"BKCTL_METADATA_URI": None}
     uri = f"metadataServiceURI=embedded://{tmp_path}/m.db"
-    result = run_cli(*words, "-X", uri, "--metadata-uri", f"embedded://{tmp_path}/other.db", env=env)
+    result = run_cli(*words, "-X", uri, "--metadata", f"embedded://{tmp_path}/other.db", env=env)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'metadataServiceURI' is not a known key; did you mean metadataServiceUri?" in result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -50,11 +50,11 @@ def written(tmp_path: Path, bookie: DoctoredBookie, **fields: str) -> Path:
 
 
 def test_get_from_the_store(run_cli: Run, bookie: DoctoredBookie) -> None:
-    (row,) = from_ndjson(run_cli("cookie", "get", BOOKIE, "--metadata-uri", bookie.uri).stdout)
+    (row,) = from_ndjson(run_cli("cookie", "get", BOOKIE, "--metadata", bookie.uri).stdout)
     assert (row["path"], row["source"]) == (f"/ledgers/cookies/{BOOKIE}", "znode")
     assert row["ledger_dirs"] == [str(bookie.root / "ledgers")]
     assert [row] == from_ndjson(run_cli("cookie", "get", "--conf", bookie.conf).stdout)
-    result = run_cli("cookie", "get", "bookie-9", "--metadata-uri", bookie.uri)
+    result = run_cli("cookie", "get", "bookie-9", "--metadata", bookie.uri)
     assert (result.exit_code, "bookie bookie-9 has no cookie" in result.stderr) == (6, True)
     both = from_ndjson(run_cli("cookie", "get", bookie.root, BOOKIE, "--conf", bookie.conf).stdout)
     assert [row["source"] for row in both] == ["file", "file", "znode"]
@@ -82,7 +82,7 @@ def test_diff_of_what_agrees(run_cli: Run, bookie: DoctoredBookie) -> None:
         ("--conf", bookie.conf),
         ("--conf", bookie.conf, "--no-metadata"),
         (bookie.journal, bookie.ledgers),
-        (BOOKIE, bookie.root, "--metadata-uri", bookie.uri),
+        (BOOKIE, bookie.root, "--metadata", bookie.uri),
     ):
         result = run_cli("cookie", "diff", *words)
         assert (result.exit_code, result.stdout) == (0, ""), words
@@ -129,7 +129,7 @@ def test_generate_of_a_configuration_and_of_options(run_cli: Run, bookie: Doctor
     result = run_cli("cookie", "generate", "--conf", bookie.conf)
     assert (result.exit_code, result.stdout) == (0, expected)
     dirs = ("--journal-dir", bookie.root / "journal", "--ledger-dir", bookie.root / "ledgers")
-    result = run_cli("cookie", "generate", BOOKIE, *dirs, "--metadata-uri", bookie.uri)
+    result = run_cli("cookie", "generate", BOOKIE, *dirs, "--metadata", bookie.uri)
     assert result.stdout == expected
     result = run_cli("cookie", "generate", "my.bookie-7", *dirs, "--instance-id", "abc")
     cookie = decode_cookie(result.stdout.encode())

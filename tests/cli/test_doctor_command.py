@@ -51,10 +51,10 @@ def test_a_sound_bookie_is_silent(run_cli: Run, bookie: DoctoredBookie) -> None:
     for words in (
         ("--conf", bookie.conf),
         ("--conf", bookie.conf, "--deep"),
-        (bookie.root, "--ledger-metadata", ZK),
-        (bookie.root, "--metadata-uri", bookie.uri),
-        (bookie.root, "--metadata-uri", bookie.uri, "--deep"),
-        (bookie.ledgers, "--ledger-metadata", ZK),
+        (bookie.root, "--metadata", ZK),
+        (bookie.root, "--metadata", bookie.uri),
+        (bookie.root, "--metadata", bookie.uri, "--deep"),
+        (bookie.ledgers, "--metadata", ZK),
     ):
         result = run_cli("doctor", *words, env={"BKCTL_METADATA_URI": None})
         assert (result.exit_code, result.stdout) == (0, ""), words
@@ -72,7 +72,7 @@ def test_entries_that_could_not_be_checked_are_reported(run_cli: Run, bookie: Do
         ("entry_logs", "unchecked", 266),
     ]
     assert rows[1]["found"] == "266 of 665 entries could not be checked (ledgers 2, 3)"
-    assert "give --metadata-uri URI or --ledger-metadata FILE" in rows[1]["instead"]
+    assert "give --metadata FILE|URI" in rows[1]["instead"]
     assert rows[1]["next"] == f"bkctl entrylog verify {bookie.ledgers}"
     assert "nothing found in what could be checked; 2 with unchecked entries" in said
 
@@ -84,15 +84,13 @@ def test_a_corrupt_entry_is_never_under_a_clean_bill(run_cli: Run, bookie: Docto
     overwrite(Path(place["path"]), place["offset"] + place["size"] - 2, b"\xaa\x55")
     code, rows, _ = examined(run_cli, bookie.root, "--deep", "--only", "entry_logs")
     assert (code, [row["severity"] for row in rows]) == (3, ["unchecked"])
-    code, rows, _ = examined(
-        run_cli, bookie.root, "--deep", "--only", "entry_logs", "--metadata-uri", bookie.uri
-    )
+    code, rows, _ = examined(run_cli, bookie.root, "--deep", "--only", "entry_logs", "--metadata", bookie.uri)
     assert (code, [row["severity"] for row in rows], rows[0]["ledger"]) == (1, ["error"], 2)
 
 
 def test_notes_are_shown_when_asked_for(run_cli: Run, bookie: DoctoredBookie) -> None:
     (bookie.ledgers / "DIRTY").touch()
-    code, rows, said = examined(run_cli, bookie.root, "--notes", "--ledger-metadata", ZK)
+    code, rows, said = examined(run_cli, bookie.root, "--notes", "--metadata", ZK)
     assert code == 0
     assert {row["severity"] for row in rows} == {"note"}
     dirty = next(row for row in rows if row["check"] == "leftovers")
@@ -562,11 +560,11 @@ def test_a_digest_that_fails_in_a_mapped_log(run_cli: Run, bookie: DoctoredBooki
     overwrite(bookie.ledgers / "0.log", 60_000, b"\x55" * 8)
     code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs")
     assert (code, rows) == (0, [])
-    code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs", "--deep", "--ledger-metadata", ZK)
+    code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs", "--deep", "--metadata", ZK)
     assert code == 1
     assert rows[0]["next"] == f"bkctl entrylog verify {bookie.ledgers}/0.log"
     assert rows[0]["offset"] is not None
-    code, rows, _ = examined(run_cli, bookie.root, "--ledger-metadata", ZK)
+    code, rows, _ = examined(run_cli, bookie.root, "--metadata", ZK)
     assert {row["next"] for row in rows if row["log_id"] == 0} >= {
         f"bkctl entrylog verify {bookie.ledgers}/0.log"
     }

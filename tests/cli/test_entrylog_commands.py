@@ -74,17 +74,17 @@ def test_no_output_shows_a_password(run_cli: Run) -> None:
     secrets = [text for text in passwords if len(text) >= 8]
     assert len(secrets) >= 3
     for verb in ("scan", "verify"):
-        result = run_cli("entrylog", verb, DEMO, "--ledger-metadata", ZK)
+        result = run_cli("entrylog", verb, DEMO, "--metadata", ZK)
         assert not [secret for secret in secrets if secret in result.stdout + result.stderr]
 
 
 def test_verify_takes_digest_types_from_a_metadata_store(run_cli: Run, tmp_path: Path) -> None:
     """A MAC needs the password of the metadata; DUMMY has nothing to check."""
     uri = embedded_metadata(ZK, tmp_path)
-    result = run_cli("entrylog", "verify", LOGS / "0.log", "--metadata-uri", uri)
+    result = run_cli("entrylog", "verify", LOGS / "0.log", "--metadata", uri)
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"], row["unchecked"], result.stderr) == (0, "clean", 0, "")
-    absent = run_cli("entrylog", "verify", LOGS, "--metadata-uri", f"embedded://{tmp_path}/none/m.db")
+    absent = run_cli("entrylog", "verify", LOGS, "--metadata", f"embedded://{tmp_path}/none/m.db")
     assert absent.exit_code not in (0, 1, 3)
 
 
@@ -95,7 +95,7 @@ def test_verify_says_what_each_kind_of_metadata_leaves_open(run_cli: Run, tmp_pa
         del znodes[f"/ledgers/00/0000/L000{ledger}"]
     dump = tmp_path / "zk.json"
     dump.write_text(json.dumps(znodes))
-    deleted = run_cli("entrylog", "verify", LOGS / "0.log", "--ledger-metadata", dump)
+    deleted = run_cli("entrylog", "verify", LOGS / "0.log", "--metadata", dump)
     assert deleted.exit_code == 3
     assert "the metadata that was read has no such ledger" in deleted.stderr
     off = run_cli("entrylog", "verify", LOGS / "1.log", "--digest", "off")
@@ -125,7 +125,7 @@ def test_an_entry_that_is_corrupt_and_alone_is_not_called_clean(run_cli: Run, tm
     result = run_cli("entrylog", "verify", alone)
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"], row["unchecked_ledgers"]) == (3, "unchecked", [0])
-    result = run_cli("entrylog", "verify", alone, "--ledger-metadata", ZK)
+    result = run_cli("entrylog", "verify", alone, "--metadata", ZK)
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"], row["unchecked"]) == (1, "damaged", 0)
 
@@ -137,7 +137,7 @@ def test_verify_names_what_damage_took(run_cli: Run, tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[40_000:44_000] = bytes(4_000)
     log.write_bytes(data)
-    result = run_cli("entrylog", "verify", log, "--ledger-metadata", ZK)
+    result = run_cli("entrylog", "verify", log, "--metadata", ZK)
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"]) == (1, "damaged")
     lost = {
@@ -157,7 +157,7 @@ def test_verify_names_what_damage_took(run_cli: Run, tmp_path: Path) -> None:
 
 
 def scanned(run_cli: Run, path: Path) -> set[tuple[int, int]]:
-    rows = from_ndjson(run_cli("entrylog", "scan", path, "--ledger-metadata", ZK).stdout)
+    rows = from_ndjson(run_cli("entrylog", "scan", path, "--metadata", ZK).stdout)
     return {(row["ledger"], row["entry"]) for row in rows if row["digest_ok"]}
 
 

@@ -100,7 +100,7 @@ def test_explain_as_a_table(run_cli: Run, bookie: Stopped) -> None:
 
 
 def test_explain_asks_the_metadata_store(run_cli: Run, bookie: Stopped, uri: str, dump: Path) -> None:
-    for source in (["--metadata-uri", uri], ["--ledger-metadata", dump, "--trust-dump"]):
+    for source in (["--metadata", uri], ["--metadata", dump, "--trust-dump"]):
         done = run_cli("gc", "explain", bookie.root, *source)
         assert done.exit_code == 0
         assert done.stderr == ""
@@ -112,11 +112,11 @@ def test_explain_asks_the_metadata_store(run_cli: Run, bookie: Stopped, uri: str
 
 
 def test_a_dump_without_an_end_marker_proves_nothing(run_cli: Run, bookie: Stopped, dump: Path) -> None:
-    done = run_cli("gc", "explain", bookie.root, "--ledger-metadata", dump)
+    done = run_cli("gc", "explain", bookie.root, "--metadata", dump)
     assert done.exit_code == 0
     assert "has no end marker" in done.stderr
     assert [row["eligible"] for row in rows_of(done.stdout)] == ["major", "garbage", "minor", "no"]
-    done = run_cli("gc", "plan", bookie.root, "--ledger-metadata", dump)
+    done = run_cli("gc", "plan", bookie.root, "--metadata", dump)
     assert "has no end marker" in done.stderr
 
 
@@ -136,7 +136,7 @@ def test_an_undo_file_is_refused(
     )
     before = content(bookie.root)
     words = ["--delete-ledgers", "--yes"] if command == "run" else []
-    done = run_cli("gc", command, bookie.root, "--ledger-metadata", undo, "--trust-dump", *words)
+    done = run_cli("gc", command, bookie.root, "--metadata", undo, "--trust-dump", *words)
     assert done.exit_code == 4
     assert "undo file" in done.stderr
     assert str(undo) in done.stderr
@@ -147,7 +147,7 @@ def test_the_dump_of_another_cluster_is_refused_by_name(
     run_cli: Run, bookie: Stopped, tmp_path: Path
 ) -> None:
     dump = cluster_dumps.dump_file(tmp_path / "zk.json", {1: some_metadata()}, instance_id="another")
-    done = run_cli("gc", "run", bookie.root, "--ledger-metadata", dump, "--dry-run")
+    done = run_cli("gc", "run", bookie.root, "--metadata", dump, "--dry-run")
     assert done.exit_code == 4
     assert str(dump) in done.stderr
     assert "of cluster another" in done.stderr
@@ -160,7 +160,7 @@ def test_a_complete_dump_says_nothing_of_ledgers_that_are_newer(
     """Ledger 3 is newer than the dump, though a ledger with an id that a client chose is in it."""
     ledgers = {1: some_metadata(), 500: some_metadata()}
     dump = cluster_dumps.dump_file(tmp_path / "zk.json", ledgers, next_ledger=3)
-    line = ["gc", "run", bookie.root, "--ledger-metadata", dump, "--delete-ledgers", "--trust-dump", "--yes"]
+    line = ["gc", "run", bookie.root, "--metadata", dump, "--delete-ledgers", "--trust-dump", "--yes"]
     assert run_cli(*line).exit_code == 0
     assert bookie.logs_left() == [0, 2, 3]
 
@@ -178,10 +178,10 @@ def test_a_store_that_went_back_is_told_and_deletes_nothing(run_cli: Run, bookie
     for cookie in bookie.root.rglob("VERSION"):
         cookie.write_bytes(cookie.read_bytes().replace(instance_id, copied))
     assert upcoming > 3
-    explained = run_cli("gc", "explain", bookie.root, "--metadata-uri", older)
+    explained = run_cli("gc", "explain", bookie.root, "--metadata", older)
     assert explained.exit_code == 1
     assert "brought back from an older copy" in explained.stderr
-    refused = run_cli("gc", "run", bookie.root, "--metadata-uri", older, "--delete-ledgers", "--yes")
+    refused = run_cli("gc", "run", bookie.root, "--metadata", older, "--delete-ledgers", "--yes")
     assert refused.exit_code == 4
     assert "brought back from an older copy" in refused.stderr
     assert bookie.logs_left() == [0, 1, 2, 3]
@@ -192,17 +192,17 @@ def test_another_cluster_is_refused(run_cli: Run, bookie: Stopped, tmp_path: Pat
     with open_metadata_store(text) as store:
         store.layout.initialise_cluster()
     for verb in ("explain", "plan"):
-        done = run_cli("gc", verb, bookie.root, "--metadata-uri", text)
+        done = run_cli("gc", verb, bookie.root, "--metadata", text)
         assert done.exit_code == 4
         assert "another cluster" in done.stderr
     before = bookie.logs_left()
-    assert run_cli("gc", "run", bookie.root, "--metadata-uri", text, "--yes").exit_code == 4
+    assert run_cli("gc", "run", bookie.root, "--metadata", text, "--yes").exit_code == 4
     assert bookie.logs_left() == before
 
 
 def test_a_store_that_is_not_there_is_no_answer(run_cli: Run, bookie: Stopped, tmp_path: Path) -> None:
     missing = f"embedded://{tmp_path}/missing.db"
-    done = run_cli("gc", "run", bookie.root, "--metadata-uri", missing, "--delete-ledgers", "--yes")
+    done = run_cli("gc", "run", bookie.root, "--metadata", missing, "--delete-ledgers", "--yes")
     assert done.exit_code in (5, 6)
     assert bookie.readable() == LIVE
     assert bookie.logs_left() == [0, 1, 2, 3]
@@ -323,7 +323,7 @@ def test_run_refuses_what_is_in_use(run_cli: Run, bookie: Stopped) -> None:
 
 
 def test_run_deletes_ledgers_by_the_store(run_cli: Run, bookie: Stopped, uri: str) -> None:
-    done = run_cli("gc", "run", bookie.root, "--metadata-uri", uri, "--delete-ledgers", "--yes")
+    done = run_cli("gc", "run", bookie.root, "--metadata", uri, "--delete-ledgers", "--yes")
     assert done.exit_code == 0
     assert [(row["action"], row["log_id"], row["ledgers"]) for row in rows_of(done.stdout)] == [
         ("delete_ledgers", None, 1),
@@ -334,7 +334,7 @@ def test_run_deletes_ledgers_by_the_store(run_cli: Run, bookie: Stopped, uri: st
 
 
 def test_a_dump_deletes_no_ledger_unless_trusted(run_cli: Run, bookie: Stopped, dump: Path) -> None:
-    line = ["gc", "run", bookie.root, "--ledger-metadata", dump, "--yes"]
+    line = ["gc", "run", bookie.root, "--metadata", dump, "--yes"]
     refused = run_cli(*line, "--delete-ledgers")
     assert refused.exit_code == 2
     assert "--trust-dump" in refused.stderr

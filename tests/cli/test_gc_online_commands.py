@@ -209,7 +209,7 @@ def test_what_does_not_go_together(run_cli: Run, tmp_path: Path) -> None:
     for words in (
         ("explain", tmp_path, "--url", url),
         ("explain", "--url", url, "--quick"),
-        ("plan", "--url", url, "--ledger-metadata", "x"),
+        ("plan", "--url", url, "--metadata", "x"),
         ("run", "--url", url, "--threshold", "0.5", "--yes"),
         ("run", "--url", url, "--delete-ledgers", "--yes"),
         ("run", tmp_path, "--major"),

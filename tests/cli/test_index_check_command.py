@@ -71,7 +71,7 @@ def test_metadata_digest_and_memory(run_cli: Any, bookie: CheckedBookie, tmp_pat
     znode = {"data": base64.b64encode(text.encode()).decode(), "version": 0, "ephemeral": False}
     dump.write_text(json.dumps({"/ledgers/00/0000/L0077": znode}))
     arguments = ("--digest", "off", "--memory", "2M", "-o", "ndjson")
-    result = run_cli("index", "check", bookie.root, "--ledger-metadata", dump, *arguments)
+    result = run_cli("index", "check", bookie.root, "--metadata", dump, *arguments)
     assert result.exit_code == 1, result.stderr
     assert json.loads(result.stdout)["kind"] == "missing_ledger"
     assert run_cli("index", "check", bookie.root, *arguments).exit_code == 0

@@ -112,9 +112,9 @@ def test_repair_with_ledger_metadata(run_cli: Run, sample: Callable[[str], Path]
     (path / "l" / "current" / "VERSION").write_bytes(encode_cookie(cookie))
     before = rows_of(run_cli("index", "scan", path).stdout)
     assert {row["ledger"] for row in before} >= {5, 6}
-    planned = run_cli("index", "repair", path, "--ledger-metadata", file, "--dry-run")
+    planned = run_cli("index", "repair", path, "--metadata", file, "--dry-run")
     assert [row["kind"] for row in rows_of(planned.stdout)] == ["converted", "converted"], "no end marker"
-    done = run_cli("index", "repair", path, "--ledger-metadata", file, "--trust-dump", "--yes")
+    done = run_cli("index", "repair", path, "--metadata", file, "--trust-dump", "--yes")
     assert done.exit_code == 0
     assert [(row["kind"], row["ledger"]) for row in rows_of(done.stdout)] == [
         ("converted", 5),

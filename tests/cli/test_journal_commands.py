@@ -76,7 +76,7 @@ def test_verify_says_what_it_could_not_check(run_cli: Run, tmp_path: Path) -> No
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"], row["unchecked"]) == (3, "unchecked", 266)
     assert "266 of 745 entries could not be checked (ledgers 2, 3)" in result.stderr
-    result = run_cli("journal", "verify", DEMO, "--metadata-uri", embedded_metadata(ZK, tmp_path))
+    result = run_cli("journal", "verify", DEMO, "--metadata", embedded_metadata(ZK, tmp_path))
     (row,) = from_ndjson(result.stdout)
     assert (result.exit_code, row["verdict"], row["unchecked"], result.stderr) == (0, "clean", 0, "")
 
@@ -89,13 +89,13 @@ def test_the_last_mark_beside_the_journal_tells_a_power_cut_from_damage(run_cli:
         data = bytearray(JOURNAL.read_bytes())
         data[offset : offset + 4096] = bytes(4096)
         journal.write_bytes(data)
-        result = run_cli("journal", "verify", bookie, "--ledger-metadata", ZK)
+        result = run_cli("journal", "verify", bookie, "--metadata", ZK)
         (row,) = from_ndjson(result.stdout)
         return result.exit_code, row["verdict"]
 
     assert verdict_with_a_hole_at(400_384) == (0, "unsynced_tail")
     assert verdict_with_a_hole_at(100_352) == (1, "damaged")
-    mark = run_cli("journal", "verify", bookie, "--mark", f"{JOURNAL.name}:512", "--ledger-metadata", ZK)
+    mark = run_cli("journal", "verify", bookie, "--mark", f"{JOURNAL.name}:512", "--metadata", ZK)
     assert mark.exit_code == 0
     # A bookie without a mark replays from the beginning, and takes the hole for what a power cut left.
     (bookie / "ledgers/current/lastMark").unlink()

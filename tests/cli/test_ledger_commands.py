@@ -158,7 +158,7 @@ def test_write_nothing(run_cli: Run, env: dict[str, str]) -> None:
 
 def test_read_in_every_format(run_cli: Run, cluster: LocalCluster) -> None:
     ledger = written(cluster, 12)
-    rows = same_in_every_format(run_cli, "ledger", "read", ledger, "--metadata-uri", cluster.metadata_uri)
+    rows = same_in_every_format(run_cli, "ledger", "read", ledger, "--metadata", cluster.metadata_uri)
     assert [row["entry"] for row in rows] == list(range(12))
     assert rows[11] == {
         "ledger": ledger,
@@ -319,7 +319,7 @@ def test_list_and_show_agree_in_every_format(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str]
 ) -> None:
     written(cluster, 2)
-    rows = same_in_every_format(run_cli, "ledger", "list", "--metadata-uri", cluster.metadata_uri)
+    rows = same_in_every_format(run_cli, "ledger", "list", "--metadata", cluster.metadata_uri)
     shown = from_ndjson(
         run_cli("ledger", "show", *(row["ledger"] for row in rows), "-o", "ndjson", env=env).stdout
     )

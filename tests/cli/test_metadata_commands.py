@@ -57,7 +57,7 @@ def uri(tmp_path: Path) -> str:
 
 def test_a_dump_is_what_scan_reads(run_cli: Run, uri: str, tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
-    result = run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri)
+    result = run_cli("metadata", "dump", "--out", path, "--metadata", uri)
     row = json.loads(result.stdout)
     assert (result.exit_code, row["path"], row["root"]) == (0, str(path), "/ledgers")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -75,7 +75,7 @@ def test_a_dump_ends_with_a_marker_of_what_it_is(run_cli: Run, uri: str, tmp_pat
         assert [store.ledgers.new_ledger_id() for _ in range(8)][-1] == 7
     path = tmp_path / "dump.json"
     before_ms = time.time() * 1000
-    assert run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri).exit_code == 0
+    assert run_cli("metadata", "dump", "--out", path, "--metadata", uri).exit_code == 0
     raw = json.loads(path.read_text())
     assert list(raw)[-1] == "end"
     assert raw["end"]["complete"] is True
@@ -90,9 +90,7 @@ def test_a_dump_ends_with_a_marker_of_what_it_is(run_cli: Run, uri: str, tmp_pat
 
 def test_an_undo_file_is_of_another_kind(run_cli: Run, uri: str, tmp_path: Path) -> None:
     undo = tmp_path / "undo.json"
-    assert (
-        run_cli("ledger", "delete", "7", "--yes", "--undo-file", undo, "--metadata-uri", uri).exit_code == 0
-    )
+    assert run_cli("ledger", "delete", "7", "--yes", "--undo-file", undo, "--metadata", uri).exit_code == 0
     dump = load_metadata_dump(PosixFileSystem(), str(undo))
     assert dump.end is not None
     assert (dump.end.kind, dump.end.next_ledger, list(dump.ledgers)) == (DumpKind.UNDO, None, [7])
@@ -122,26 +120,26 @@ def test_a_cluster_that_is_formatted_while_it_is_dumped_leaves_no_file(
 def test_a_dump_never_replaces_a_file(run_cli: Run, uri: str, tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_text("mine")
-    assert run_cli("metadata", "dump", "--out", path, "--metadata-uri", uri).exit_code == 4
+    assert run_cli("metadata", "dump", "--out", path, "--metadata", uri).exit_code == 4
     assert path.read_text() == "mine"
 
 
 def test_a_dump_that_fails_leaves_no_file(run_cli: Run, tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
-    result = run_cli("metadata", "dump", "--out", path, "--metadata-uri", f"embedded://{tmp_path}/nothing.db")
+    result = run_cli("metadata", "dump", "--out", path, "--metadata", f"embedded://{tmp_path}/nothing.db")
     assert result.exit_code == 6
     assert not path.exists()
 
 
 def test_passwords_go_to_stdout_only_when_asked_for(run_cli: Run, uri: str) -> None:
-    assert run_cli("metadata", "dump", "--metadata-uri", uri).exit_code == 2
-    result = run_cli("metadata", "dump", "--show-secrets", "--metadata-uri", uri)
+    assert run_cli("metadata", "dump", "--metadata", uri).exit_code == 2
+    result = run_cli("metadata", "dump", "--show-secrets", "--metadata", uri)
     nodes = json.loads(result.stdout)
     assert base64.b64decode(nodes["/ledgers/00/0000/L0007"]["data"]) == encode_ledger_metadata(METADATA)
 
 
 def test_show_the_cluster(run_cli: Run, uri: str) -> None:
-    row = json.loads(run_cli("metadata", "show", "--metadata-uri", uri).stdout)
+    row = json.loads(run_cli("metadata", "show", "--metadata", uri).stdout)
     assert (row["uri"], row["root"], row["layout"]) == (uri, "/ledgers", "hierarchical")
     assert (row["bookies"], row["cookies"]) == ([], ["a:1"])
     assert len(row["instance_id"]) == 36
@@ -149,7 +147,7 @@ def test_show_the_cluster(run_cli: Run, uri: str) -> None:
 
 @pytest.mark.parametrize("path", ["/ledgers/00/0000/L0007", "00/0000/L0007"])
 def test_show_a_ledgers_node_without_its_password(run_cli: Run, uri: str, path: str) -> None:
-    result = run_cli("metadata", "show", path, "--metadata-uri", uri)
+    result = run_cli("metadata", "show", path, "--metadata", uri)
     row = json.loads(result.stdout)
     assert (row["kind"], row["version"], row["value"]["ledger"], row["value"]["state"]) == (
         "ledger",
@@ -159,7 +157,7 @@ def test_show_a_ledgers_node_without_its_password(run_cli: Run, uri: str, path: 
     )
     assert "data" not in row
     assert b"secret".hex() not in result.stdout
-    shown = json.loads(run_cli("metadata", "show", path, "--show-secrets", "--metadata-uri", uri).stdout)
+    shown = json.loads(run_cli("metadata", "show", path, "--show-secrets", "--metadata", uri).stdout)
     assert base64.b64decode(shown["data"]) == encode_ledger_metadata(METADATA)
 
 
@@ -168,11 +166,11 @@ def test_show_a_ledgers_node_without_its_password(run_cli: Run, uri: str, path: 
     [("cookies/a:1", "cookie"), ("LAYOUT", "layout"), ("INSTANCEID", "text"), ("00", "empty")],
 )
 def test_show_other_nodes(run_cli: Run, uri: str, path: str, kind: str) -> None:
-    assert json.loads(run_cli("metadata", "show", path, "--metadata-uri", uri).stdout)["kind"] == kind
+    assert json.loads(run_cli("metadata", "show", path, "--metadata", uri).stdout)["kind"] == kind
 
 
 def test_no_such_node(run_cli: Run, uri: str) -> None:
-    result = run_cli("metadata", "show", "nothing", "--metadata-uri", uri)
+    result = run_cli("metadata", "show", "nothing", "--metadata", uri)
     assert result.exit_code == 6
     assert "no node /ledgers/nothing" in result.stderr
 
@@ -181,7 +179,7 @@ def test_autorecovery_is_shown_as_a_whole(run_cli: Run, uri: str) -> None:
     """What bookkeeper shell's listunderreplicated tells, and a cluster without it is no error."""
 
     def shown(path: str = "underreplication") -> dict[str, Any]:
-        result = run_cli("metadata", "show", path, "--metadata-uri", uri, "-o", "json")
+        result = run_cli("metadata", "show", path, "--metadata", uri, "-o", "json")
         assert result.exit_code == 0, result.stderr
         found: dict[str, Any] = json.loads(result.stdout)
         return found

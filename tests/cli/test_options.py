@@ -133,6 +133,6 @@ def test_a_dump_that_a_script_names_with_an_empty_variable_is_missed(
     run_cli: Callable[..., Any], words: str
 ) -> None:
     """Without the dump the answer would be another one, and look like the one that was asked for."""
-    result = run_cli(*words.split(), DEMO, "--ledger-metadata", "")
+    result = run_cli(*words.split(), DEMO, "--metadata", "")
     assert (result.exit_code, result.stdout) == (6, ""), result.stderr
     assert "no such file" in result.stderr

@@ -68,7 +68,7 @@ def test_a_bookie_that_is_down_is_shown(run_cli: Run, cluster: LocalCluster) -> 
     with open_metadata_store(cluster.metadata_uri) as store:
         store.cookies.create_cookie("gone:3181", b"5\n")
         try:
-            command = ("top", "--metadata-uri", cluster.metadata_uri, "--once", *QUICK)
+            command = ("top", "--metadata", cluster.metadata_uri, "--once", *QUICK)
             sample, rows = run_cli(*command, "-o", "json"), run_cli(*command, "-o", "csv")
         finally:
             store.cookies.delete_cookie("gone:3181", 0)
@@ -82,7 +82,7 @@ def test_a_bookie_that_is_down_is_shown(run_cli: Run, cluster: LocalCluster) -> 
 
 
 def test_the_bookies_of_a_cluster_by_its_metadata(run_cli: Run, cluster: LocalCluster) -> None:
-    done = run_cli("top", "--metadata-uri", cluster.metadata_uri, "--once", "-o", "json", *QUICK)
+    done = run_cli("top", "--metadata", cluster.metadata_uri, "--once", "-o", "json", *QUICK)
     assert done.exit_code == 0
     found = json.loads(done.stdout)
     assert [bookie["bookie"] for bookie in found["bookies"]] == ids(cluster)
@@ -91,7 +91,7 @@ def test_the_bookies_of_a_cluster_by_its_metadata(run_cli: Run, cluster: LocalCl
 
 
 def test_every_format_has_the_same_bookies(run_cli: Run, cluster: LocalCluster) -> None:
-    words = ("top", "--metadata-uri", cluster.metadata_uri, "--once", *QUICK)
+    words = ("top", "--metadata", cluster.metadata_uri, "--once", *QUICK)
     (line,) = run_cli(*words, "-o", "ndjson").stdout.splitlines()
     assert [bookie.bookie for bookie in decode_sample(line).bookies] == ids(cluster)
     rows = list(csv.DictReader(io.StringIO(run_cli(*words, "-o", "csv").stdout)))
@@ -109,7 +109,7 @@ def test_the_environment_names_the_cluster_unless_urls_do(
     words = ("top", "--once", "-o", "json", *QUICK)
     assert len(json.loads(run_cli(*words, env=env).stdout)["bookies"]) == 2
     assert len(json.loads(run_cli(*words, "--url", url, env=env).stdout)["bookies"]) == 1
-    both = run_cli(*words, "--url", url, "--metadata-uri", cluster.metadata_uri)
+    both = run_cli(*words, "--url", url, "--metadata", cluster.metadata_uri)
     assert [bookie["bookie"] for bookie in json.loads(both.stdout)["bookies"]] == ids(cluster)
 
 
@@ -126,8 +126,8 @@ def test_bookies_that_do_not_answer(run_cli: Run, url: str) -> None:
 
 def test_a_cluster_without_bookies_and_a_store_that_is_not_there(run_cli: Run, tmp_path: Path) -> None:
     uri = f"embedded://{tmp_path}/metadata.db"
-    assert run_cli("bookies", "init", "--metadata-uri", uri).exit_code == 0
-    done = run_cli("top", "--metadata-uri", uri, "--once", *QUICK)
+    assert run_cli("bookies", "init", "--metadata", uri).exit_code == 0
+    done = run_cli("top", "--metadata", uri, "--once", *QUICK)
     assert done.exit_code == 5
     assert "no bookie is registered" in done.stderr
     assert done.stdout == ""

@@ -22,7 +22,7 @@ def test_a_clean_bookie_is_silent(
     for source in sorted((root / "clean").iterdir()):
         metadata = root / "zk-clean.json"
         bookie = DoctoredBookie.of(source, tmp_path / source.name, metadata)
-        dump = ("--ledger-metadata", metadata)
+        dump = ("--metadata", metadata)
         for words in (
             ("--conf", bookie.conf, "--deep"),
             ("--deep", *dump, bookie.root),
@@ -40,6 +40,6 @@ def test_copies_are_silent_where_they_lie(
 ) -> None:
     """What a kill leaves is natural, and so is a copy whose cookies name other places: notes at most."""
     root = corpora(corpus)
-    dump = ("--ledger-metadata", root / f"zk-{state}.json")
+    dump = ("--metadata", root / f"zk-{state}.json")
     result = run_cli("doctor", root / state, *dump, env={"BKCTL_METADATA_URI": None})
     assert (result.exit_code, result.stdout) == (0, ""), result.stdout

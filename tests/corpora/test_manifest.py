@@ -104,7 +104,7 @@ def test_the_command_line_lists_what_the_manifest_says(
             noun,
             "scan",
             folder,
-            "--ledger-metadata",
+            "--metadata",
             image.metadata_file,
             "--payload",
             "sha256",
@@ -130,7 +130,7 @@ def test_the_command_line_lists_what_the_manifest_says(
 def test_the_command_line_verifies_a_whole_cluster(image_of: ImageOf, run_cli: Callable[..., Any]) -> None:
     image = image_of("db", "crash")
     for noun, files in (("entrylog", 11), ("journal", 3)):
-        result = run_cli(noun, "verify", image.path, "--ledger-metadata", image.metadata_file, "-o", "ndjson")
+        result = run_cli(noun, "verify", image.path, "--metadata", image.metadata_file, "-o", "ndjson")
         rows = lines(result.stdout)
         assert (result.exit_code, result.stderr, len(rows)) == (0, "", files)
         assert {row["verdict"] for row in rows} == {"clean"}

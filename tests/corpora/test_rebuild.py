@@ -32,7 +32,7 @@ def rebuilt(run_cli: Cli, folder: Path, *options: str, code: int = 0) -> Any:
 
 def trusted(corpora: Corpora, corpus: str) -> tuple[str, ...]:
     """The dump of the corpus, which is complete, though it has no end marker."""
-    return ("--ledger-metadata", str(corpora(corpus) / "zk-clean.json"), "--trust-dump")
+    return ("--metadata", str(corpora(corpus) / "zk-clean.json"), "--trust-dump")
 
 
 def ledger_rows(run_cli: Cli, folder: Path) -> dict[int, dict[str, Any]]:

@@ -48,7 +48,7 @@ Row = tuple[int, int, int, int]
 def command(folder: Path, jobs: int = 1) -> list[str]:
     run = ["index", "rebuild", str(folder), "--yes", "--memory", "1M", "--drop-old", "--all"]
     # The ledgers that were deleted, and still have entries in the logs, are proven to be gone.
-    run += ["--ledger-metadata", str(folder.parent / "zk.json"), "--trust-dump", "--jobs", str(jobs)]
+    run += ["--metadata", str(folder.parent / "zk.json"), "--trust-dump", "--jobs", str(jobs)]
     return [sys.executable, "-m", "bkctl", *run]
 
 

@@ -30,7 +30,8 @@ from bkctl.admin.top.scrape import parse_scrape
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint
 from bkctl.codec.losses import KIND, decode_losses, encode_losses
 from bkctl.codec.repair_record import decode_repair_record, encode_repair_record
-from bkctl.commands.frame.ledger_options import parse_duration_ms, parse_ledger_id
+from bkctl.commands.frame.durations import parse_duration_ms, parse_duration_or_seconds_ms
+from bkctl.commands.frame.ledger_options import parse_ledger_id
 from bkctl.commands.frame.options import parse_entry_range, parse_journal_id, parse_log_id
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.config.loader import load
@@ -143,7 +144,8 @@ def metadata_uri(data: bytes) -> None:
 
 
 def _numbers(text: str) -> None:
-    for parse in (parse_byte_size, parse_duration_ms, parse_ledger_id, parse_log_id, parse_journal_id):
+    durations = (parse_duration_ms, parse_duration_or_seconds_ms)
+    for parse in (parse_byte_size, *durations, parse_ledger_id, parse_log_id, parse_journal_id):
         with suppress(ValueError):
             assert parse(text) >= 0
     with suppress(ValueError):

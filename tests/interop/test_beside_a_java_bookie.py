@@ -54,7 +54,7 @@ def test_every_reader_works_beside_a_running_java_bookie(
     with java.running(BookieFolders.of(corpus, folder)) as read:
         before = names(folder / "ledgers")  # the journal thread may just be making its first file
         for words in READS:
-            dump = ("--ledger-metadata", corpora(corpus) / "zk-clean.json") if "verify" in words else ()
+            dump = ("--metadata", corpora(corpus) / "zk-clean.json") if "verify" in words else ()
             result = run_cli(*words, folder, *dump, "-o", "json")
             assert result.exit_code == 0, (words, result.stderr)
         ledger, entry, log_id, offset = rows[0]

@@ -60,20 +60,20 @@ def test_a_java_bookie_starts_with_a_cookie_of_ours(
         made = tmp_path / "cookie"
         places = (("--journal-dir", "journal"), ("--ledger-dir", "ledgers"), ("--index-dir", "index"))
         words = [word for option, name in places for word in (option, str(folder / name))]
-        result = run_cli("cookie", "generate", bookie.bookie_id, *words, "--metadata-uri", uri, "--out", made)
+        result = run_cli("cookie", "generate", bookie.bookie_id, *words, "--metadata", uri, "--out", made)
         assert result.exit_code == 0, result.stderr
         targets = [folder / name for _, name in places]
         result = run_cli(
-            "cookie", "create", *targets, bookie.bookie_id, "--file", made, "--metadata-uri", uri, "--yes"
+            "cookie", "create", *targets, bookie.bookie_id, "--file", made, "--metadata", uri, "--yes"
         )
         assert result.exit_code == 0, result.stderr
         assert [row["action"] for row in from_ndjson(result.stdout)] == ["create"] * 4
         bookie.start(THEIRS)
         wait_for_http(http_port)
         url = f"http://127.0.0.1:{http_port}"
-        live = run_cli("doctor", "--url", url, "--metadata-uri", uri, "--skip", "disks")
+        live = run_cli("doctor", "--url", url, "--metadata", uri, "--skip", "disks")
         assert (live.exit_code, live.stdout) == (0, ""), (live.stdout, live.stderr)
-        refused = run_cli("cookie", "delete", bookie.bookie_id, "--metadata-uri", uri, "--yes")
+        refused = run_cli("cookie", "delete", bookie.bookie_id, "--metadata", uri, "--yes")
         assert (refused.exit_code, "is registered" in refused.stderr) == (4, True)
         refused = run_cli("cookie", "delete", folder / "ledgers", "--yes")
         assert (refused.exit_code, "in use by java" in refused.stderr) == (4, True)

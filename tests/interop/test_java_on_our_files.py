@@ -112,7 +112,7 @@ def end(bookie: BookieProcess, how: str) -> None:
 def expect_clean(run_cli: Cli, bookie: BookieProcess) -> None:
     """Our own checks find no damage."""
     for words in (("entrylog", "verify"), ("journal", "verify"), ("index", "check")):
-        uri = ("--metadata-uri", bookie.metadata_uri) if "verify" in words else ()
+        uri = ("--metadata", bookie.metadata_uri) if "verify" in words else ()
         result = run_cli(*words, bookie.folder, *uri, "-o", "json")
         assert result.exit_code == 0, (words, result.stdout, result.stderr)
 

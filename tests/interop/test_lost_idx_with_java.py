@@ -68,7 +68,7 @@ def test_every_ledger_that_lives_outlives_javas_collection_after_a_rebuild(
         assert len(files) == len(ledgers)
         for path in files:
             path.unlink()
-        options = ("--metadata-uri", bookie.metadata_uri) if with_metadata else ()
+        options = ("--metadata", bookie.metadata_uri) if with_metadata else ()
         rebuilt = run_cli(
             "index", "rebuild", folder, "--all", "--storage", "idx", "--yes", "-o", "json", *options
         )

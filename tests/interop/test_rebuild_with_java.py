@@ -78,7 +78,7 @@ def test_a_java_bookie_serves_every_entry_from_the_rebuilt_index(
         for path in current.glob("*/*/*.idx"):
             data = path.read_bytes()
             path.write_bytes(data[:1024])
-    dump = ("--ledger-metadata", corpora(corpus) / f"zk-{state}.json", "--trust-dump")
+    dump = ("--metadata", corpora(corpus) / f"zk-{state}.json", "--trust-dump")
     result = run_cli("index", "rebuild", folder, "--yes", "-o", "json", *dump)
     assert result.exit_code == 0, result.stderr
     assert list(index_rows(current)) == before
@@ -99,7 +99,7 @@ def test_a_java_bookie_with_two_ledger_directories_serves_every_entry(
     for half in halves:
         # Everything before the mark was flushed: into the logs that were split.
         shutil.copy(source / "ledgers/current/lastMark", half / "current")
-    dump = ("--ledger-metadata", corpora("db") / f"zk-{state}.json", "--trust-dump")
+    dump = ("--metadata", corpora("db") / f"zk-{state}.json", "--trust-dump")
     result = run_cli("index", "rebuild", target, "--yes", "-o", "json", *dump)
     assert result.exit_code == 1, "each old index names an entry that no log has: " + result.stderr
     rows = [list(index_rows(half / "current")) for half in halves]

@@ -57,7 +57,7 @@ def test_both_kinds_of_a_cluster_under_load(bookies: dict[str, tuple[BookieProce
     with Load("add", ours.bookie_id, *words), Load("add", theirs.bookie_id, *words):
         # Both are at work once the generators have started.
         for _ in range(5):
-            rows = {row["bookie"]: row for row in top("--metadata-uri", ours.metadata_uri)}
+            rows = {row["bookie"]: row for row in top("--metadata", ours.metadata_uri)}
             if all(row["adds_per_s"] > 1000 for row in rows.values()):
                 break
     assert {bookie: row["source"] for bookie, row in rows.items()} == {

@@ -117,7 +117,7 @@ class _Trial:
         self._run_cli = run_cli
         self._bookie = bookie
         self._repair = repair
-        self._dump = ("--ledger-metadata", str(dump)) if dump is not None else ()
+        self._dump = ("--metadata", str(dump)) if dump is not None else ()
         known = bookie.known_ledgers()
         self._known = set(LIVE) & (set(LIVE) if known is None or repair.dump == "whole" else known)
         self._proved = bookie.proved_by_logs() | bookie.proved_by_journals()

@@ -302,7 +302,7 @@ def directory_of(name: str) -> Do:
 
 def perhaps_with_dump(bench: Bench) -> tuple[object, ...]:
     """Every digest is to be checked, once the metadata are given."""
-    dump = ("--ledger-metadata", DEMO.parent / "zk.json") if "dump" in bench.kept else ()
+    dump = ("--metadata", DEMO.parent / "zk.json") if "dump" in bench.kept else ()
     return (bench.bookie.root, "--deep", *dump)
 
 
@@ -392,6 +392,6 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.UNSYNCED_TAIL, unsynced_journal, with_notes(), mend=start),
     Case(Kind.DAMAGED_JOURNAL, damaged_journal, mend=journal_back, instead="bring the file back"),
     Case(Kind.DAMAGED_LOG, damaged_log, lasting=True, instead="other replicas"),
-    Case(Kind.UNCHECKED_ENTRIES, words=perhaps_with_dump, mend=given_a_dump, instead="give --metadata-uri"),
+    Case(Kind.UNCHECKED_ENTRIES, words=perhaps_with_dump, mend=given_a_dump, instead="give --metadata"),
     Case(Kind.INDEX_WITHOUT_PLACE, index_apart, mend=bring_back),
 )

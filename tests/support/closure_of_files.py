@@ -35,7 +35,7 @@ def journals(bench: Bench) -> tuple[object, ...]:
 
 def _dump(bench: Bench) -> tuple[object, ...]:
     """The metadata of all ledgers, unless the case is that they are not given."""
-    return () if "no dump" in bench.kept else ("--ledger-metadata", DEMO.parent / "zk.json")
+    return () if "no dump" in bench.kept else ("--metadata", DEMO.parent / "zk.json")
 
 
 def without_dump(bench: Bench) -> None:
@@ -59,13 +59,13 @@ def torn_journal(bench: Bench) -> None:
 
 
 VERDICTS_OF_LOGS: tuple[Case, ...] = (
-    Case(Verdict.UNCHECKED.value, without_dump, logs, mend=with_dump, instead="--metadata-uri"),
+    Case(Verdict.UNCHECKED.value, without_dump, logs, mend=with_dump, instead="--metadata"),
     Case(Verdict.TORN_TAIL.value, torn_log, logs, lasting=True, instead="nothing to do"),
     Case(Verdict.DAMAGED.value, damaged_log, logs, lasting=True, instead="other replicas"),
 )
 
 VERDICTS_OF_JOURNALS: tuple[Case, ...] = (
-    Case(Verdict.UNCHECKED.value, without_dump, journals, mend=with_dump, instead="--metadata-uri"),
+    Case(Verdict.UNCHECKED.value, without_dump, journals, mend=with_dump, instead="--metadata"),
     Case(Verdict.TORN_TAIL.value, torn_journal, journals, lasting=True, instead="nothing to do"),
     Case(Verdict.UNSYNCED_TAIL.value, unsynced_journal, journals, mend=start, instead="nothing to do"),
     Case(Verdict.DAMAGED.value, damaged_journal, journals, mend=journal_back, instead="from a copy"),

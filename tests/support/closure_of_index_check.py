@@ -28,7 +28,7 @@ def folder(bench: Bench) -> tuple[object, ...]:
 
 
 def with_dump(bench: Bench) -> tuple[object, ...]:
-    return (bench.root, "--ledger-metadata", bench.folder / "dump.json")
+    return (bench.root, "--metadata", bench.folder / "dump.json")
 
 
 def made(change: Change, *, storage: str = "db", count: int = 1) -> Do:

@@ -64,7 +64,7 @@ gc run {{R}} {_CONF} --threshold 0.99 --delete-ledgers --confirm-deletions --yes
 bookie start {_CONF} {_START}
 bookie init {_CONF} -X journalDirectories={{R}}/j2 -X ledgerDirectories={{R}}/l2 -X bookieId=new
 bookie format {_CONF} --yes
-bookies init {_CONF} --metadata-uri embedded://{{R}}/out/new.db
+cluster init {_CONF} --metadata embedded://{{R}}/out/new.db
 ledger delete 2 {_CONF} --yes --undo-file {{R}}/out/undo
 metadata dump {_CONF} --out {{R}}/out/dump.json
 doctor {_CONF} --deep
@@ -105,6 +105,7 @@ EXCLUDED = {
     "cookie create": _OF_THE_STORE,
     "cookie update": _BACKED_UP,
     "cookie delete": _BACKED_UP,
+    "cluster info": _OF_THE_STORE,
     "ledger list": _OF_THE_STORE,
     "ledger show": _OF_THE_STORE,
     "ledger restore": _OF_THE_STORE,

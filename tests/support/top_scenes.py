@@ -76,7 +76,7 @@ def cluster_of_three(folder: Path, rate: int = 600) -> Iterator[Scene]:
             row = bookie.start()
             bookies[name] = bookie
             stack.enter_context(_adding(str(row["port"]), rate // number))
-        yield Scene(["--metadata-uri", uri], bookies)
+        yield Scene(["--metadata", uri], bookies)
 
 
 @contextlib.contextmanager

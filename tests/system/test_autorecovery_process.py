@@ -32,7 +32,7 @@ KEYS = {
 @contextmanager
 def autorecovery(folder: Path, uri: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The process and the row that it prints when it runs."""
-    command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-o", "ndjson", "--metadata-uri", uri]
+    command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-o", "ndjson", "--metadata", uri]
     for key, value in KEYS.items():
         command += ["-X", f"{key}={value}"]
     with (folder / "autorecovery.log").open("wb") as log:
@@ -114,7 +114,7 @@ def test_bookies_do_it_within_themselves(tmp_path: Path) -> None:
 
 def test_without_a_cluster_it_does_not_start(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-X", "bookieId=recoverer"]
-    command += ["--metadata-uri", f"embedded://{tmp_path}/metadata.db"]
+    command += ["--metadata", f"embedded://{tmp_path}/metadata.db"]
     done = subprocess.run(
         command,
         cwd=tmp_path,

@@ -66,7 +66,7 @@ def test_a_bookie_and_its_ledgers_need_no_extra(plain: PlainInstall, tmp_path: P
     with BookieProcess(directory, keys, inside=inside) as bookie:
         row = bookie.start()
         url = f"http://127.0.0.1:{row['http_port']}"
-        uri = ("--metadata-uri", f"embedded://{directory}/bkctl-data/metadata.db")
+        uri = ("--metadata", f"embedded://{directory}/bkctl-data/metadata.db")
         written = plain.bkctl("ledger", "write", "-e", "1", "-o", "json", *uri, stdin="1\n2\n")
         assert written.returncode == 0, written.stderr
         ledger = str(json.loads(written.stdout)["ledger"])
@@ -92,7 +92,7 @@ def test_a_bookie_and_its_ledgers_need_no_extra(plain: PlainInstall, tmp_path: P
         ("journal", "verify", str(BOOKIE), "-o", "ndjson"),
         ("index", "check", str(BOOKIE), "-o", "json"),
         ("inspect", str(BOOKIE), "-o", "json"),
-        ("gc", "plan", str(BOOKIE), "--ledger-metadata", str(DEMO / "zk.json"), "-o", "json"),
+        ("gc", "plan", str(BOOKIE), "--metadata", str(DEMO / "zk.json"), "-o", "json"),
         ("doctor", str(BOOKIE), "--deep", "-o", "ndjson"),
         ("pipeline", "list", "-o", "ndjson"),
     ],
@@ -124,11 +124,11 @@ SCREEN = 'the screen of bkctl top needs the packages textual and prometheus-clie
     ("words", "message"),
     [
         (("top", "--url", "http://127.0.0.1:1"), SCREEN),
-        (("top", "--once", "--metadata-uri", ZOOKEEPER), KAZOO),
-        (("ledger", "list", "--metadata-uri", ZOOKEEPER), KAZOO),
+        (("top", "--once", "--metadata", ZOOKEEPER), KAZOO),
+        (("ledger", "list", "--metadata", ZOOKEEPER), KAZOO),
         (("bookie", "start", "-X", f"metadataServiceUri={ZOOKEEPER}"), KAZOO),
-        (("doctor", str(BOOKIE), "--metadata-uri", ZOOKEEPER), KAZOO),
-        (("doctor", str(BOOKIE), "--only", "metadata", "--metadata-uri", ZOOKEEPER), KAZOO),
+        (("doctor", str(BOOKIE), "--metadata", ZOOKEEPER), KAZOO),
+        (("doctor", str(BOOKIE), "--only", "metadata", "--metadata", ZOOKEEPER), KAZOO),
         (("pipeline", "run", "stats", str(BOOKIE), "--out", "out"), ARROW),
     ],
     ids=["top", "top --once", "ledger list", "bookie start", "doctor", "doctor --only", "pipeline run"],

@@ -11,7 +11,7 @@ from bkctl.admin.logs.unchecked import UncheckedEntries
 from bkctl.admin.next_step import not_ended
 from bkctl.scan.digest_book import DigestBook
 
-_URI = "--metadata-uri"
+_URI = "--metadata"
 
 
 def book_of(exam: Examination) -> DigestBook:
@@ -28,7 +28,7 @@ def unchecked_finding(
     """
     if not unchecked.unchecked:
         return
-    words = [] if exam.metadata_file is None else ["--ledger-metadata", exam.metadata_file]
+    words = [] if exam.metadata_file is None else ["--metadata", exam.metadata_file]
     given = exam.command_options
     if _URI in given:
         words += [_URI, given[given.index(_URI) + 1]]

@@ -230,7 +230,7 @@ def _check_index(found: Survey) -> None:
         raise RefusedError(
             f"{where}: the ledger index has no row, so every entry in {len(found.space.logs)} logs would look"
             f" dead; {way_out}. Make the index again ('bkctl index rebuild --all') or, if these ledgers were"
-            " deleted, prove it with --metadata-uri"
+            " deleted, prove it with --metadata"
         )
     if found.rebuilds:
         raise RefusedError(
@@ -286,7 +286,7 @@ def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
     if not found.known.tells_all and policy.too_many(unknown, rows + unknown, _SETTINGS):
         raise RefusedError(
             f"{found.space.dir}: the logs hold {unknown} ledgers that the index does not know, and it knows"
-            f" {rows}; give --metadata-uri, so that nothing goes because of a lost index, or"
+            f" {rows}; give --metadata, so that nothing goes because of a lost index, or"
             " --confirm-deletions"
         )
 

@@ -142,7 +142,7 @@ def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -
     if plan.deleted and not matches:
         raise RefusedError(
             f"{current_dir}: the ledger metadata know none of the ledgers in this index; are they of another "
-            f"cluster? Run without --ledger-metadata to keep all ledgers"
+            f"cluster? Run without --metadata to keep all ledgers"
         )
     return plan
 
@@ -184,7 +184,7 @@ def _converted_detail(row: LedgerRow, known: KnownLedgers | None) -> str:
     if not row.data.master_key:
         parts.append("no master key")
     if known is None or not known.cluster.is_asked:
-        parts.append("may have been deleted (--metadata-uri tells)")
+        parts.append("may have been deleted (--metadata tells)")
     elif row.ledger not in known.metadata_of([row.ledger]):
         why = known.reservation or "it is newer than the metadata"
         parts.append(f"not in the metadata, which do not tell whether it was deleted: {why}")

@@ -136,7 +136,7 @@ class DumpedCluster:
         if self._end is not None and self._end.kind is DumpKind.UNDO:
             raise RefusedError(
                 f"{self.name}: is an undo file of 'bkctl ledger delete'; it holds the ledgers that were"
-                " deleted, and says nothing of any other. Give a dump or --metadata-uri"
+                " deleted, and says nothing of any other. Give --metadata FILE|URI"
             )
         _refuse_another(self, instance_id, self.name)
         if self._trusted and not self._has_root:

@@ -21,12 +21,12 @@ JOURNAL_INSTEAD = (
 )
 
 _UNCHECKED_INSTEAD = (
-    "give what the digests of the other entries need: --metadata-uri URI or --ledger-metadata FILE for their "
+    "give what the digests of the other entries need: --metadata FILE|URI for their "
     "types, or --password-file FILE for MACs; stderr says which of these is lacking"
 )
 
 _UNCHECKED = (
-    "say what makes the entries checkable: --metadata-uri or --ledger-metadata gives digest types and "
+    "say what makes the entries checkable: --metadata gives digest types and "
     "passwords, --password one ledger's; nothing wrong was found so far"
 )
 

@@ -59,10 +59,7 @@ class UncheckedEntries:
         unknown = any(book.digester(ledger) is None for ledger in self.ledgers)
         password = "" if book.has_password else "; for a ledger with MAC digests its password does, too"
         if unknown and not book.has_metadata:
-            lacking.append(
-                "their digest types are not known: give --metadata-uri URI or --ledger-metadata FILE"
-                + password
-            )
+            lacking.append("their digest types are not known: give --metadata FILE|URI" + password)
         elif unknown:
             lacking.append(
                 "the metadata that was read has no such ledger, and the entries do not show the type: it was "

@@ -10,7 +10,7 @@ import typer
 
 from bkctl.commands.autorecovery import listing, start
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
-from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
@@ -72,7 +72,7 @@ def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> N
 
     Examples:
 
-      bkctl autorecovery status --metadata-uri zk://localhost:2181/ledgers
+      bkctl autorecovery status --metadata zk://localhost:2181/ledgers
     """
     with open_cluster(cluster) as store:
         row = _status(store)

@@ -50,7 +50,7 @@ def start_command(
 
       bkctl autorecovery start --conf /etc/bookkeeper/bk_server.conf
 
-      bkctl autorecovery start --metadata-uri zk://localhost:2181/ledgers -X replicationRateByBytes=50000000
+      bkctl autorecovery start --metadata zk://localhost:2181/ledgers -X replicationRateByBytes=50000000
     """
     from bkctl.server.life.autorecovery_process import serve_autorecovery
     from bkctl.server.life.log_lines import log_to_stderr

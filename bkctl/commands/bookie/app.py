@@ -20,7 +20,7 @@ from bkctl.commands.frame.bookie_options import (
 )
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, noun_app
+from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def start_command(
 
       bkctl bookie start --conf /etc/bookkeeper/bk_server.conf
 
-      bkctl bookie start -X bookiePort=3182 --metadata-uri zk://localhost:2181/ledgers
+      bkctl bookie start -X bookiePort=3182 --metadata zk://localhost:2181/ledgers
     """
     from bkctl.server.life.foreground import serve
     from bkctl.server.life.log_lines import log_to_stderr
@@ -225,10 +225,7 @@ def format_command(
 @app.command("status")
 @takes(STATUS_SCHEMA)
 def status_command(
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
-    ] = None,
+    url: UrlOption = None,
     *,
     configuration: ConfigurationOptions,
     output: OutputOption = None,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.commands.frame.bookie_options import ConfigurationOptions, running_bookie_url
+from bkctl.commands.frame.durations import parse_duration_or_seconds_ms
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.options import OutputOption, UrlOption
 from bkctl.commands.frame.output import Format, Key, Schema, write_rows
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ GC_SCHEMA: Schema = (
     Key("last_minor_ms", "int", "when the last one ended, ms since 1970"),
 )
 
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="HTTP admin of the bookie, ours or Java's."),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
@@ -50,8 +46,19 @@ class WaitOptions:
         bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and tell what it did.")
     ] = True
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait no longer than this.")
+        int | None,
+        typer.Option(
+            "--timeout",
+            metavar="TIME",
+            parser=parse_duration_or_seconds_ms,
+            help="How long the end of the pass is waited for, such as 90s. Default: until it has ended.",
+        ),
     ] = None
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Return the longest wait in seconds, None where there is no bound."""
+        return None if self.timeout is None else self.timeout / 1000
 
 
 @takes(GC_SCHEMA)
@@ -61,7 +68,7 @@ def gc_command(
         bool,
         typer.Option(
             "--confirm-deletions",
-            help="Yes, the ledgers that the last pass held back because they are so many were deleted.",
+            help="Confirm the unusually large number of deletions that the last pass held back.",
         ),
     ] = False,
     *,
@@ -155,7 +162,7 @@ def register(app: typer.Typer) -> None:
 def _wait_and_tell(url: str, waiting: WaitOptions, output: Format | None) -> None:
     from bkctl.admin.gc import over_http
 
-    ended = over_http.wait(url, waiting.timeout, _say) if waiting.wait else True
+    ended = over_http.wait(url, waiting.timeout_s, _say) if waiting.wait else True
     found = over_http.details(url)
     write_rows((_row(each) for each in found), GC_SCHEMA, output)
     if not waiting.wait:

@@ -1,4 +1,4 @@
-"""``bkctl bookies``: a cluster's bookies, and the making of a cluster."""
+"""``bkctl bookies``: a cluster's bookies."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.bookies import drain, recover
+from bkctl.commands.frame import value_completion
+from bkctl.commands.frame.cluster_init import init_command
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
-from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+from bkctl.commands.frame.output import Key, Schema, write_rows
 
 if TYPE_CHECKING:
     from bkctl.client.bookies import DiskSpace, KnownBookie, Probe
 
-app = noun_app(
-    "[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain them; make a cluster."
-)
+app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain, rename them.")
 
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
@@ -47,13 +47,6 @@ PROBE_SCHEMA: Schema = (
     Key("error", "string or null", "what failed"),
 )
 
-INIT_SCHEMA: Schema = (
-    Key("uri", "string", "metadata URI"),
-    Key("root", "string", "path of the ledgers root"),
-    Key("instance_id", "string or null", "the new cluster's id; null with --dry-run"),
-    Key("created", "bool", "whether it was made"),
-)
-
 REPLACE_ID_SCHEMA: Schema = (
     Key("ledger", "int", "a ledger whose metadata name the old id"),
     Key("segments", "array", "first entries of the segments that do"),
@@ -73,7 +66,12 @@ class BookieMode(StrEnum):
 
 BookieIdsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[BOOKIE...]", show_default=False, help="Ids; default: all that are registered."),
+    typer.Argument(
+        metavar="[BOOKIE...]",
+        show_default=False,
+        help="Ids; default: all that are registered.",
+        autocompletion=value_completion.bookies,
+    ),
 ]
 TimeoutOption = Annotated[
     int,
@@ -88,7 +86,7 @@ TimeoutOption = Annotated[
 
 @app.callback()
 def noun() -> None:
-    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain them; make a cluster."""
+    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain, rename them."""
 
 
 @app.command("list")
@@ -111,7 +109,7 @@ def list_command(
 
     Examples:
 
-      bkctl bookies list --metadata-uri zk://localhost:2181/ledgers
+      bkctl bookies list --metadata zk://localhost:2181/ledgers
 
       bkctl bookies list --mode down -o json
     """
@@ -211,33 +209,8 @@ def _exit_by_errors(rows: Sequence[DiskSpace | Probe]) -> None:
         raise typer.Exit(5 if failed == len(rows) else 3)
 
 
-@app.command("init")
-@takes(INIT_SCHEMA)
-def init_command(
-    dry_run: DryRunOption = False,
-    *,
-    cluster: ClusterOptions,
-    output: OutputOption = None,
-) -> None:
-    """[online] [writes] Make a new, empty cluster in the metadata store.
-
-    Nothing is touched when there is a cluster already (exit code 4). The parent of the ledgers root must be
-    there. No bookie is made: 'bkctl bookie init' does that.
-
-    Examples:
-
-      bkctl bookies init --metadata-uri zk+hierarchical://localhost:2181/ledgers
-    """
-    from bkctl.metadata.api import AlreadyExistsError
-
-    with open_cluster(cluster) as store:
-        instance = None
-        if not dry_run:
-            instance = store.layout.initialise_cluster()
-        elif store.layout.cluster_exists():
-            raise AlreadyExistsError(f"{store.uri}: there is a cluster at {store.root} already")
-        row = {"uri": store.uri, "root": store.root, "instance_id": instance, "created": not dry_run}
-    write_one(row, INIT_SCHEMA, output)
+#: Its name before there was a noun for the cluster.
+app.command("init", hidden=True)(init_command)
 
 
 @app.command("replace-id")

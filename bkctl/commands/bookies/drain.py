@@ -18,7 +18,7 @@ from bkctl.commands.bookies.removal_options import (
 )
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption

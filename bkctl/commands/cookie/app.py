@@ -89,12 +89,12 @@ def get_command(
 
       bkctl cookie get zk-dump.json -o json
 
-      bkctl cookie get bookie-3:3181 --metadata-uri zk://host:2181/ledgers
+      bkctl cookie get bookie-3:3181 --metadata zk://host:2181/ledgers
     """
     names = targets or []
     has_store = _has_store(cluster)
     if not names and not has_store:
-        raise UsageError("name a PATH, or a metadata store (--metadata-uri, --conf)")
+        raise UsageError("name a PATH, or a metadata store (--metadata, --conf)")
     with ExitStack() as stack:
         found = _found(stack, names, cluster, has_store=has_store)
         write_rows((_row(one) for one in found), SCHEMA, output)
@@ -127,7 +127,7 @@ def _found(
             if not has_store:
                 raise NotFoundError(
                     f"{name}: no such file or directory; where it is a bookie's id name the metadata store "
-                    "(--metadata-uri, --conf)"
+                    "(--metadata, --conf)"
                 )
             yield from stored_cookies(store(), [name])
         else:
@@ -170,7 +170,7 @@ def diff_command(
 
       bkctl cookie diff /data/journal /data/ledgers
 
-      bkctl cookie diff bookie-3:3181 /data/bookie --metadata-uri zk://host:2181/ledgers
+      bkctl cookie diff bookie-3:3181 /data/bookie --metadata zk://host:2181/ledgers
     """
     good = None
     with ExitStack() as stack:

@@ -83,7 +83,7 @@ def create_command(
 
     Examples:
 
-      bkctl cookie create bookie-3:3181 --file VERSION --metadata-uri zk://host:2181/ledgers --yes
+      bkctl cookie create bookie-3:3181 --file VERSION --metadata zk://host:2181/ledgers --yes
 
       bkctl cookie create /data/ledgers2 --file /data/ledgers1/current/VERSION --dry-run
     """
@@ -111,7 +111,7 @@ def update_command(
 
       bkctl cookie update /data/journal /data/ledgers --file cookie --dry-run
 
-      bkctl cookie update bookie-3:3181 --file cookie --metadata-uri zk://host:2181/ledgers --yes
+      bkctl cookie update bookie-3:3181 --file cookie --metadata zk://host:2181/ledgers --yes
     """
     _change("update", targets, file, cluster, force, dry_run, yes, output, backup_dir)
 
@@ -134,7 +134,7 @@ def delete_command(
 
     Examples:
 
-      bkctl cookie delete bookie-3:3181 --metadata-uri zk://host:2181/ledgers --dry-run
+      bkctl cookie delete bookie-3:3181 --metadata zk://host:2181/ledgers --dry-run
 
       bkctl cookie delete /data/journal /data/ledgers --yes --backup-dir /root/cookies
     """

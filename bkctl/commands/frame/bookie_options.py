@@ -33,6 +33,7 @@ class ConfigurationOptions:
     metadata_uri: Annotated[
         str | None,
         typer.Option(
+            "--metadata",
             "--metadata-uri",
             metavar="URI",
             envvar="BKCTL_METADATA_URI",
@@ -51,7 +52,7 @@ class ConfigurationOptions:
         for override in self.override or ():
             words += ["-X", override]
         if self.metadata_uri is not None:
-            words += ["--metadata-uri", self.metadata_uri]
+            words += ["--metadata", self.metadata_uri]
         return tuple(words)
 
 
@@ -84,7 +85,7 @@ def given_keys(overrides: list[str] | None, metadata_uri: str | None = None) -> 
     if metadata_uri is not None:
         from bkctl.config.values import OptionText
 
-        given = OptionText(metadata_uri, "--metadata-uri (BKCTL_METADATA_URI)")
+        given = OptionText(metadata_uri, "--metadata (BKCTL_METADATA_URI)")
         keys.setdefault("metadataServiceUri", given)
     return keys
 

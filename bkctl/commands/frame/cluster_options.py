@@ -92,7 +92,7 @@ def open_cluster(options: ConfigurationOptions) -> MetadataStore:
     if options.conf is None and not _URI_KEYS & keys.keys():
         if not os.path.isdir(DATA_DIRECTORY):
             raise UsageError(
-                "which cluster? Give --metadata-uri zk://host:2181/ledgers (or BKCTL_METADATA_URI, or --conf "
+                "which cluster? Give --metadata zk://host:2181/ledgers (or BKCTL_METADATA_URI, or --conf "
                 f"FILE); there is no ./{DATA_DIRECTORY} here"
             )
         defaults = without_a_file(os.getcwd())

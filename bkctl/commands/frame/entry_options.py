@@ -33,8 +33,12 @@ DigestOption = Annotated[
     Digest,
     typer.Option(
         "--digest",
+        metavar="auto|off|TYPE",
         help="Check entries: auto takes the type from the ledgers' metadata or else from the entries.",
     ),
 ]
 
-PayloadOption = Annotated[Payload, typer.Option("--payload", help="Add the payload in this form.")]
+PayloadOption = Annotated[
+    Payload,
+    typer.Option("--payload", metavar="FORM", help="Add the payload: none, sha256, hex, base64 or text."),
+]

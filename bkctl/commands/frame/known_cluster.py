@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
-from bkctl.commands.frame.options import LedgerMetadataOption
+from bkctl.commands.frame.cluster_options import open_cluster
+from bkctl.commands.frame.metadata_options import DumpOrClusterOptions, OldDumpOption, dump_and_store
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
@@ -30,14 +30,20 @@ TrustDumpOption = Annotated[
 class KnownClusterOptions:
     """Where it is written which ledgers exist: in a dump, or in a metadata store."""
 
-    ledger_metadata: LedgerMetadataOption = None
+    ledger_metadata: OldDumpOption = None
     trust_dump: TrustDumpOption = False
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    cluster: DumpOrClusterOptions = field(default_factory=DumpOrClusterOptions)
+
+    def __post_init__(self) -> None:
+        if self.ledger_metadata is None:
+            dump, uri = dump_and_store(self.cluster.metadata_uri, None)
+            object.__setattr__(self, "ledger_metadata", dump)
+            object.__setattr__(self, "cluster", replace(self.cluster, metadata_uri=uri))
 
     def again(self, context: typer.Context) -> tuple[str, ...]:
         """Return the options with which another command asks the same, without what the environment says."""
         if self.ledger_metadata is not None:
-            return ("--ledger-metadata", self.ledger_metadata)
+            return ("--metadata", self.ledger_metadata)
         if _uri_is_on_the_line(context):
             return self.cluster.words()
         return replace(self.cluster, metadata_uri=None).words()
@@ -59,15 +65,16 @@ def known_cluster(context: typer.Context, options: KnownClusterOptions) -> Itera
 
     path, cluster = options.ledger_metadata, options.cluster
     if path is not None:
-        if cluster.conf or cluster.override or _uri_is_on_the_line(context):
-            raise UsageError("give a metadata store or --ledger-metadata, not both")
+        named = cluster.metadata_uri is not None and _uri_is_on_the_line(context)
+        if cluster.conf or cluster.override or named:
+            raise UsageError("give a metadata store or a dump of one, not both")
         from bkctl.scan.metadata_dump import load_metadata_dump
 
         dump = load_metadata_dump(PosixFileSystem(), path)
         yield DumpedCluster(dump, name=path, trusted=options.trust_dump)
         return
     if options.trust_dump:
-        raise UsageError("--trust-dump is about a dump: give it with --ledger-metadata")
+        raise UsageError("--trust-dump is about a dump: give it with --metadata FILE")
     if cluster.is_given:
         with open_cluster(cluster) as store:
             yield StoredCluster(store.layout, store.ledgers)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.frame import value_completion
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.metadata.ledger_filter import LedgerFilter
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ID_MAX = 2**63 - 1
 
 
@@ -36,38 +35,43 @@ class NewDigest(StrEnum):
     DUMMY = "dummy"
 
 
-def parse_duration_ms(text: str) -> int:
-    """Milliseconds of ``90s``, ``15m``, ``1.5h``, ``7d``. Raises ValueError."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise ValueError(f"{text!r} is no time such as 90s, 15m, 1h or 7d.")
-    return int(float(match[1]) * _UNIT_MS[match[2]])
-
-
 def parse_ledger_id(text: str) -> int:
     """A ledger id, 0 to 2^63 - 1. Raises ValueError."""
     if not text.isascii() or not text.isdecimal() or int(text[:20]) > _ID_MAX:
-        raise ValueError(f"{text!r} is no ledger id, a number from 0 to {_ID_MAX}.")
+        raise ValueError(f"{text!r} is not a ledger id (expected 0 to {_ID_MAX}).")
     return int(text)
 
 
 LedgerArgument = Annotated[
     int,
-    typer.Argument(metavar="ID", show_default=False, parser=parse_ledger_id, help="Id of the ledger."),
+    typer.Argument(
+        metavar="ID",
+        show_default=False,
+        parser=parse_ledger_id,
+        help="Id of the ledger.",
+        autocompletion=value_completion.ledgers,
+    ),
 ]
 
 LedgersArgument = Annotated[
     list[int],
-    typer.Argument(metavar="ID...", show_default=False, parser=parse_ledger_id, help="Ids of ledgers."),
+    typer.Argument(
+        metavar="ID...",
+        show_default=False,
+        parser=parse_ledger_id,
+        help="Ids of ledgers.",
+        autocompletion=value_completion.ledgers,
+    ),
 ]
 
 StateOption = Annotated[
     list[StateName] | None,
     typer.Option("--state", metavar="STATE", help="Only OPEN, IN_RECOVERY or CLOSED ones; may be repeated."),
 ]
-WatchOption = Annotated[
+LookOption = Annotated[
     int,
     typer.Option(
+        "--look",
         "--watch",
         metavar="TIME",
         parser=parse_duration_ms,
@@ -86,17 +90,22 @@ class LedgerConditions:
             "--older-than",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="Only those made before: 90s, 1h, 7d.",
+            help="Only those older than this: 90s, 1h, 7d.",
         ),
     ] = None
     newer_than: Annotated[
         int | None,
-        typer.Option("--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those made since."),
+        typer.Option(
+            "--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those younger than this."
+        ),
     ] = None
     bookie: Annotated[
         list[str] | None,
         typer.Option(
-            "--bookie", metavar="ID", help="Only those with this bookie in an ensemble; repeatable."
+            "--bookie",
+            metavar="ID",
+            help="Only those with this bookie in an ensemble; repeatable.",
+            autocompletion=value_completion.bookies,
         ),
     ] = None
     custom: Annotated[

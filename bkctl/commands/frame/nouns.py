@@ -73,7 +73,13 @@ NOUNS: dict[str, Noun] = {
             "bookies",
             "bkctl.commands.bookies.app",
             "[online] [reads] [writes]",
-            "List, ask, probe and drain bookies; make a cluster.",
+            "List, ask, probe, drain and rename a cluster's bookies.",
+        ),
+        Noun(
+            "cluster",
+            "bkctl.commands.cluster",
+            "[online] [reads] [writes]",
+            "Make a cluster; show what it is.",
         ),
         Noun(
             "autorecovery",
@@ -177,7 +183,8 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 )
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
-    ("BKCTL_METADATA_URI", "Metadata store, where no --metadata-uri option is given."),
+    ("BKCTL_METADATA_URI", "Metadata store, where the line has no --metadata."),
+    ("BKCTL_URL", "HTTP admin of a bookie, where the line has no --url, and no PATH either."),
     ("BKCTL_KEY_PREFIX", "Prefix of variables that are keys of bk_server.conf: BK_ makes BK_bookiePort one."),
     ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
     (

@@ -6,13 +6,17 @@ import errno
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from bkctl.commands.frame.output import Format, Schema, write_schema
+from bkctl.commands.frame.targets import DEFAULT_DATA, default_paths
 from bkctl.config.secret_file import read_secret
 from bkctl.errors import NotFoundError, StorageError, UsageError
+
+#: One URL, or several.
+Url = TypeVar("Url", str | None, list[str] | None)
 
 #: No password is as long as that; /dev/zero is.
 _PASSWORD_BYTES_MAX = 1 << 16
@@ -55,43 +59,49 @@ def schema_option(schema: Schema) -> Any:
     return typer.Option("--schema", help="Print the keys of the rows and exit.", callback=show)
 
 
+_PATHS = "A file, a 'current' directory, a ledger or journal directory, or a folder that holds several. "
+_DEFAULT_PATH = f"Default: {DEFAULT_DATA}."
+
 PathsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH",
+        metavar="[PATH...]",
         show_default=False,
-        help="A file, a 'current' directory, a ledger or journal directory, or a folder that holds several.",
+        default_factory=default_paths,
+        help=_PATHS + _DEFAULT_PATH,
     ),
 ]
 
 PathArgument = Annotated[
     str,
     typer.Argument(
-        metavar="PATH",
+        metavar="[PATH]",
         show_default=False,
-        help="A file, a 'current' directory, a ledger or journal directory, or a folder that holds several.",
+        default_factory=lambda: default_paths()[0],
+        help=_PATHS + _DEFAULT_PATH,
     ),
 ]
 
-LedgerMetadataOption = Annotated[
+
+#: The environment's variable with the address of a bookie's HTTP admin.
+URL_VARIABLE = "BKCTL_URL"
+
+UrlOption = Annotated[
     str | None,
     typer.Option(
-        "--ledger-metadata",
-        metavar="FILE",
-        help="A dump of the ledgers' metadata ('bkctl metadata dump'): which ledgers there are, their digest "
-        "types and last entries.",
+        "--url",
+        metavar="URL",
+        envvar=URL_VARIABLE,
+        help="HTTP admin of a running bookie, ours or Java's: http://bookie-3:8080.",
     ),
 ]
 
-# Without the environment variable: a command over files asks a cluster only when the line says so.
-DigestsUriOption = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata-uri",
-        metavar="URI",
-        help="Take ledgers' digest types and passwords from this metadata store, such as zk://host:2181/ledgers.",
-    ),
-]
+
+def url_unless(url: Url, context: typer.Context, *, given: object) -> Url | None:
+    """Return the URL, but not that of the environment where the line names something else to look at."""
+    source = context.get_parameter_source("url")
+    from_environment = source is not None and source.name == "ENVIRONMENT"
+    return None if given and from_environment else url
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import difflib
 import enum
 import importlib
 import os
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +15,12 @@ import typer
 import typer.completion
 import typer.core
 import typer.main
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
 from bkctl.commands.frame.coercion import convert_plain_values_directly
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
+from bkctl.commands.frame.old_names import hide_old_names
+from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
 from bkctl.errors import LIMITS, BkctlError
 
@@ -49,9 +53,8 @@ class RootGroup(typer.core.TyperGroup):
         if noun is not None:
             self.add_command(load(noun))
             return self.commands[cmd_name]
-        close = difflib.get_close_matches(cmd_name, NOUNS)
-        if close and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {cmd_name!r}. Did you mean {' or '.join(close)}?")
+        if not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            ctx.fail(f"No such command {cmd_name!r}.{_suggestion(cmd_name)}")
         return None
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -91,7 +94,14 @@ class RootGroup(typer.core.TyperGroup):
     ) -> Any:
         if "_BKCTL_COMPLETE" in os.environ:
             typer.completion.get_completion_inspect_parameters()  # registers typer's shells
-        return super().main(args, "bkctl", *rest, **extra)
+        try:
+            code = super().main(args, "bkctl", *rest, **{**extra, "standalone_mode": False})
+        except typer.TyperException as error:
+            code = _wrong_usage(error)
+        except typer.Abort:
+            _say("interrupted")
+            code = 130
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 def load(noun: Noun) -> Command:
@@ -99,7 +109,41 @@ def load(noun: Noun) -> Command:
     app: typer.Typer = importlib.import_module(noun.module).app
     command = typer.main.get_group(app) if noun.verbs else typer.main.get_command(app)
     command.name = noun.name
+    hide_old_names(command)
+    for verb in getattr(command, "commands", {}).values():
+        verb.short_help = summary_of(verb)
     return command
+
+
+def summary_of(command: Any) -> str:
+    """Return the first sentence of a command's help, without its safety class, which its own page shows."""
+    text = " ".join((command.help or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.])\s", re.sub(r"^(\[[a-z]+\] )+", "", text), maxsplit=1)[0]
+
+
+def _suggestion(word: str) -> str:
+    """Return what may have been meant by a first word that is no command, as a sentence, or nothing."""
+    if ours := SHELL_COMMANDS.get(word):
+        return f" In bookkeeper's shell it is one; here it is {' or '.join(map(repr, ours))}."
+    if word in SHELL_COMMANDS:
+        return " It is one of bookkeeper's shell; docs/coming-from-bookkeeper-shell.md says what to do here."
+    nouns = (load(noun) for noun in NOUNS.values() if noun.verbs)
+    verbs = [f"{noun.name} {word}" for noun in nouns if word in getattr(noun, "commands", {})]
+    meant = verbs or difflib.get_close_matches(word, NOUNS)
+    return f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+
+
+def _wrong_usage(error: Any) -> int:
+    """Say what is wrong with a command line, in the form of every other error; return the exit code."""
+    context = error.ctx if isinstance(error, UsageError) else None
+    if isinstance(error, NoArgsIsHelpError):
+        error.show()
+        return int(error.exit_code)
+    text = error.format_message().rstrip(".")
+    _say(f"error: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"error: {text}")
+    if context is not None:
+        _say(f"'{context.command_path} --help' shows what there is")
+    return int(error.exit_code)
 
 
 def describe(error: Exception) -> str:
@@ -160,7 +204,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     suggest_commands=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
 )
 
 

@@ -30,8 +30,17 @@ def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[li
 
 def paths_or_default(paths: list[str]) -> list[str]:
     """``paths``, or ``./bkctl-data`` when there are none and it exists. Raises UsageError otherwise."""
-    if paths:
-        return paths
+    return paths or default_paths()
+
+
+def default_paths(otherwise: str = "") -> list[str]:
+    """Return ``./bkctl-data`` where it exists: what every command over files takes when it names no path.
+
+    Raises UsageError where it does not; ``otherwise`` says what could be given instead of a path.
+    """
     if os.path.isdir(DEFAULT_DATA):
         return [DEFAULT_DATA]
-    raise UsageError("name a PATH: a file, a ledger or journal directory, or a folder that holds several")
+    raise UsageError(
+        "name a PATH: a file, a ledger or journal directory, or a folder that holds several"
+        f"{otherwise}; there is no {DEFAULT_DATA} here"
+    )

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterOptions
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.known_cluster import KnownClusterOptions, TrustDumpOption, known_cluster
+from bkctl.commands.frame.metadata_options import DumpOrClusterOptions, OldDumpOption
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import LedgerMetadataOption, LogOption, OutputOption, noun_app
+from bkctl.commands.frame.options import LogOption, OutputOption, UrlOption, noun_app, url_unless
 from bkctl.commands.frame.output import Format, chosen_format, write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.commands.frame.targets import default_paths
 from bkctl.commands.gc import online
 from bkctl.commands.gc.rows import (
     EXPLAIN_SCHEMA,
@@ -46,15 +47,11 @@ app = noun_app("[offline] [online] [reads] [writes] Garbage in entry logs: expla
 _PathsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="PATH",
+        metavar="[PATH...]",
         show_default=False,
-        help="A ledger directory, its 'current', or a folder that holds several. Not with --url.",
+        help="A ledger directory, its 'current', or a folder that holds several. Default: ./bkctl-data. Not "
+        "with --url.",
     ),
-]
-
-_UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="HTTP admin of a running bookie, instead of PATH."),
 ]
 
 _QuickOption = Annotated[
@@ -122,7 +119,7 @@ def noun() -> None:
 def explain_command(
     context: typer.Context,
     paths: _PathsArgument = None,
-    url: _UrlOption = None,
+    url: UrlOption = None,
     log: LogOption = None,
     minor: _MinorThresholdOption = 0.2,
     major: _MajorThresholdOption = 0.8,
@@ -146,12 +143,13 @@ def explain_command(
 
     Examples:
 
-      bkctl gc explain /data/bookie --metadata-uri zk://host:2181/ledgers
+      bkctl gc explain /data/bookie --metadata zk://host:2181/ledgers
 
       bkctl gc explain /data/bookie/ledgers --log 1c.log -o json
 
       bkctl gc explain --url http://bookie-3:8080
     """
+    url = url_unless(url, context, given=paths)
     if url is not None:
         _only_url(context, paths, "log", "output")
         raise typer.Exit(online.explain(url, log, output))
@@ -190,7 +188,7 @@ def explain_command(
 def plan_command(
     context: typer.Context,
     paths: _PathsArgument = None,
-    url: _UrlOption = None,
+    url: UrlOption = None,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -211,12 +209,13 @@ def plan_command(
 
     Examples:
 
-      bkctl gc plan /data/bookie --metadata-uri zk://host:2181/ledgers
+      bkctl gc plan /data/bookie --metadata zk://host:2181/ledgers
 
       bkctl gc plan /data/bookie/ledgers --threshold 0.5
 
       bkctl gc plan --url http://bookie-3:8080
     """
+    url = url_unless(url, context, given=paths)
     if url is not None:
         _only_url(context, paths, "threshold", "output")
         raise typer.Exit(online.plan(url, threshold, output))
@@ -243,7 +242,7 @@ def plan_command(
 def run_command(
     context: typer.Context,
     paths: _PathsArgument = None,
-    url: _UrlOption = None,
+    url: UrlOption = None,
     threshold: _CompactOption = None,
     delete_ledgers: _DeleteOption = False,
     trust_dump: TrustDumpOption = False,
@@ -251,9 +250,9 @@ def run_command(
     scratch: _ScratchOption = None,
     major: _MajorOption = False,
     minor: _MinorOption = False,
-    ledger_metadata: LedgerMetadataOption = None,
+    ledger_metadata: OldDumpOption = None,
     *,
-    store: ClusterOptions,
+    store: DumpOrClusterOptions,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
@@ -278,10 +277,11 @@ def run_command(
 
       bkctl gc run /data/bookie --dry-run
 
-      bkctl gc run /data/bookie --metadata-uri zk://host:2181/ledgers --delete-ledgers --threshold 0.5 --yes
+      bkctl gc run /data/bookie --metadata zk://host:2181/ledgers --delete-ledgers --threshold 0.5 --yes
 
       bkctl gc run --url http://bookie-3:8080 --major --yes
     """
+    url = url_unless(url, context, given=paths)
     if url is not None:
         _only_url(context, paths, "confirm_deletions", "major", "minor", "yes", "output")
         raise typer.Exit(online.run(url, major, minor, confirm_deletions, yes=yes, output=output))
@@ -289,12 +289,12 @@ def run_command(
 
     if major or minor:
         raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
-    if delete_ledgers and ledger_metadata and not trust_dump:
-        raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
     known = KnownClusterOptions(ledger_metadata, trust_dump, store)
+    if delete_ledgers and known.ledger_metadata and not trust_dump:
+        raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
     with _cluster(context, known) as cluster:
         if delete_ledgers and not (cluster.is_live or trust_dump):
-            raise UsageError("--delete-ledgers needs --metadata-uri, which tells what was deleted")
+            raise UsageError("--delete-ledgers needs --metadata, which tells what was deleted")
         code = _run(
             _spaces(paths),
             cluster,
@@ -447,13 +447,11 @@ def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) ->
 
 
 def _spaces(paths: list[str] | None) -> list[IndexSpace]:
-    if not paths:
-        raise UsageError("give a PATH, or --url of a running bookie")
     from bkctl.directories.index_spaces import index_spaces
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
-    return index_spaces(filesystem, directories(filesystem, paths))
+    return index_spaces(filesystem, directories(filesystem, paths or default_paths(", or --url")))
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.cluster_options import ClusterOptions
 from bkctl.commands.frame.known_cluster import KnownClusterOptions, known_cluster
+from bkctl.commands.frame.metadata_options import DumpOrClusterOptions, OldDumpOption
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import LedgerMetadataOption, OutputOption, PathsArgument
+from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
@@ -63,11 +63,15 @@ def check_command(
     paths: PathsArgument,
     digest: Annotated[
         CheckDigest,
-        typer.Option("--digest", help="auto: an entry that fails its digest does not count as a copy."),
+        typer.Option(
+            "--digest",
+            metavar="auto|off",
+            help="auto: an entry that fails its digest does not count as a copy.",
+        ),
     ] = CheckDigest.AUTO,
-    ledger_metadata: LedgerMetadataOption = None,
+    ledger_metadata: OldDumpOption = None,
     *,
-    store: ClusterOptions,
+    store: DumpOrClusterOptions,
     memory: Annotated[
         int,
         typer.Option(
@@ -82,7 +86,7 @@ def check_command(
     """[offline] [reads] Check the index against the entry logs, and the logs against the index.
 
     Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
-    know are taken for garbage of deleted ledgers, unless --metadata-uri or --ledger-metadata says that they
+    know are taken for garbage of deleted ledgers, unless --metadata says that they
     exist; the metadata of another cluster are refused (4). What the journal brings back at the next start is
     a note; an entry that stands only in a journal in front of the last mark, which no start replays, is lost
     to readers, and is damage. Other directories of the same bookie are found by its cookie. Beside a running
@@ -94,7 +98,7 @@ def check_command(
 
       bkctl index check /data/bookie/ledgers
 
-      bkctl index check /data/bookie --ledger-metadata zk.json --memory 1G -o ndjson
+      bkctl index check /data/bookie --metadata zk.json --memory 1G -o ndjson
     """
     from bkctl.admin.index.check.check import CheckOptions, check_spaces
     from bkctl.admin.ledgers.known_ledgers import metadata_in

@@ -106,7 +106,7 @@ def rebuild_command(
 
     Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
     in the logs or locations in the old index, unless the cluster proves that it was deleted: by
-    --metadata-uri, or by a dump (--ledger-metadata) that is complete and newer than the ledger. What nobody
+    --metadata, or by a dump (--metadata) that is complete and newer than the ledger. What nobody
     knows of it is decided the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the
     old index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
     built with --accept-loss. Whatever differs from before is listed.
@@ -119,9 +119,9 @@ def rebuild_command(
 
     Examples:
 
-      bkctl index rebuild /data/bookie --metadata-uri zk://host:2181/ledgers --yes
+      bkctl index rebuild /data/bookie --metadata zk://host:2181/ledgers --yes
 
-      bkctl index rebuild /data/bookie --locations --memory 1GiB --ledger-metadata zk.json --yes
+      bkctl index rebuild /data/bookie --locations --memory 1GiB --metadata zk.json --yes
     """
     _check(digest, jobs)
     from bkctl.admin.index.rebuild.bookie_facts import with_cluster

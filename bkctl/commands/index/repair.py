@@ -41,7 +41,7 @@ def repair_command(
     A 16-byte row wins over its ledger's 8-byte row whenever a Java bookie starts: the ledger is fenced and
     without master key again, or back although it was deleted. Each becomes one 8-byte row; of two rows the
     8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no more are
-    deleted with their locations: by --metadata-uri, or by a dump (--ledger-metadata) that is complete and
+    deleted with their locations: by the metadata store, or by a dump of it (--metadata) that is complete and
     newer than the ledger.
 
     Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
@@ -51,7 +51,7 @@ def repair_command(
 
       bkctl index repair /data/bookie/ledgers --dry-run
 
-      bkctl index repair /data/bookie/ledgers --ledger-metadata zk.json --yes
+      bkctl index repair /data/bookie/ledgers --metadata zk.json --yes
     """
     from bkctl.admin.index.repair import plan_repair, repair
     from bkctl.admin.ledgers.known_ledgers import known_in

@@ -12,7 +12,6 @@ from bkctl.admin.logs.digests import digest_book
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
-from bkctl.commands.frame.cluster_options import finder_at
 from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
 from bkctl.commands.frame.findings import (
@@ -23,12 +22,11 @@ from bkctl.commands.frame.findings import (
     tell_unchecked,
     write_verdicts,
 )
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
-    DigestsUriOption,
     EntryOption,
     JournalOption,
-    LedgerMetadataOption,
     LedgerOption,
     OutputOption,
     PasswordOptions,
@@ -110,8 +108,8 @@ def scan_command(
     padding: Annotated[bool, typer.Option("--padding", help="List padding records too.")] = False,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
     mark: MarkOption = None,
-    ledger_metadata: LedgerMetadataOption = None,
     *,
+    metadata: LedgerMetadataOptions,
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
@@ -130,10 +128,13 @@ def scan_command(
     filesystem = PosixFileSystem()
     files = find_journals(filesystem, paths, journal)
     secret = password.read()
-    book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
     work = _Scan(payload.value, padding, show_secrets)
     unopened = Unopened()
-    with progress("scanning", sum(file.size_bytes for file in files), streams_rows=True) as advance:
+    with (
+        metadata.opened() as (dump, find),
+        progress("scanning", sum(file.size_bytes for file in files), streams_rows=True) as advance,
+    ):
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         items = journals.scan_journals(
             filesystem,
             files,
@@ -240,9 +241,8 @@ def verify_command(
     journal: JournalOption = None,
     digest: DigestOption = Digest.AUTO,
     mark: MarkOption = None,
-    ledger_metadata: LedgerMetadataOption = None,
-    metadata_uri: DigestsUriOption = None,
     *,
+    metadata: LedgerMetadataOptions,
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
@@ -266,12 +266,10 @@ def verify_command(
     secret = password.read()
     unopened = Unopened()
     with (
-        finder_at(metadata_uri) as find,
+        metadata.opened() as (dump, find),
         progress("verifying", sum(file.size_bytes for file in files)) as advance,
     ):
-        book = digest_book(
-            filesystem, mode=digest.value, metadata_file=ledger_metadata, find=find, password=secret
-        )
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         verdicts = list(
             journals.verify_journals(filesystem, files, book, mark=mark, advance=advance, failed=unopened.add)
         )

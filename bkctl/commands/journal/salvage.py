@@ -11,10 +11,10 @@ from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.entry_options import Digest, DigestOption
 from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
     JournalOption,
-    LedgerMetadataOption,
     OutputOption,
     PasswordOptions,
     PathsArgument,
@@ -53,7 +53,7 @@ def salvage_command(
     journal: JournalOption = None,
     losses: LossesOption = None,
     digest: DigestOption = Digest.AUTO,
-    ledger_metadata: LedgerMetadataOption = None,
+    metadata: LedgerMetadataOptions,
     password: PasswordOptions,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -93,8 +93,9 @@ def salvage_command(
 
     def plan() -> Salvage:
         place = bookie.place_of(journal or 0)
-        book = digest_book(filesystem, mode=digest.value, metadata_file=ledger_metadata, password=secret)
-        return plan_salvage(filesystem, bookie, place, book, databases)
+        with metadata.opened() as (dump, find):
+            book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
+            return plan_salvage(filesystem, bookie, place, book, databases)
 
     settle_before(filesystem, paths, also=[out], dry_run=dry_run)
     bookie = find_stopped_bookie(filesystem, paths)

@@ -60,7 +60,7 @@ def list_command(
 
     Examples:
 
-      bkctl ledger list --metadata-uri zk://localhost:2181/ledgers
+      bkctl ledger list --metadata zk://localhost:2181/ledgers
 
       bkctl ledger list --state OPEN --older-than 1h
 

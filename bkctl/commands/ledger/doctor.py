@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
-from bkctl.commands.frame.ledger_options import LedgerArgument, WatchOption
+from bkctl.commands.frame.ledger_options import LedgerArgument, LookOption
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_one
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 @takes(DOCTOR_SCHEMA)
 def doctor_command(
     ledger: LedgerArgument,
-    watch: WatchOption = "2s",  # type: ignore[assignment]
+    watch: LookOption = "2s",  # type: ignore[assignment]
     *,
     password: PasswordOptions,
     cluster: ClusterOptions,
@@ -53,7 +53,7 @@ def doctor_command(
 
     A ledger that is not closed is looked at twice: if something moved in between, a writer is at work, the
     verdict is open and there is nothing to run. A writer that writes less often is seen with a longer
-    --watch. The exit code is 0 for the verdicts healthy and open, else 1.
+    --look. The exit code is 0 for the verdicts healthy and open, else 1.
 
     Examples:
 

@@ -22,7 +22,10 @@ READ_SCHEMA: Schema = (
     Key("payload", "string", "the payload in base64, or in the form asked for with --payload"),
 )
 
-PayloadFormOption = Annotated[Payload, typer.Option("--payload", help="Form of the payload.")]
+PayloadFormOption = Annotated[
+    Payload,
+    typer.Option("--payload", metavar="FORM", help="Form of the payload: none, sha256, hex, base64 or text."),
+]
 
 
 def entry_rows(entries: Iterable[LedgerEntry], payload: Payload) -> Iterator[dict[str, Any]]:

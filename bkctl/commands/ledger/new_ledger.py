@@ -33,9 +33,12 @@ class NewLedgerOptions:
         int | None,
         typer.Option("--ack-quorum", "-a", metavar="N", help="Acknowledgements of an entry. Default: as -w."),
     ] = None
-    digest: Annotated[NewDigest, typer.Option("--digest", help="How entries are protected.")] = (
-        NewDigest.CRC32C
-    )
+    digest: Annotated[
+        NewDigest,
+        typer.Option(
+            "--digest", metavar="TYPE", help="How entries are protected: crc32c, crc32, mac or dummy."
+        ),
+    ] = NewDigest.CRC32C
     custom: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,7 +10,7 @@ import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.ledger_options import LedgerConditions, StateName, WatchOption, parse_ledger_id
+from bkctl.commands.frame.ledger_options import LedgerConditions, LookOption, StateName, parse_ledger_id
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, as_row, write_one, write_rows
@@ -61,7 +61,7 @@ def recover_command(
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Ledgers recovered at once.")
     ] = 8,
-    watch: WatchOption = "2s",  # type: ignore[assignment]
+    watch: LookOption = "2s",  # type: ignore[assignment]
     stop_writers: Annotated[
         bool,
         typer.Option(

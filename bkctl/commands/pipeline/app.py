@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
@@ -59,7 +60,13 @@ RUN_SCHEMA: Schema = (
 )
 
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, help="A job: 'bkctl pipeline list'.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        show_default=False,
+        help="A job: 'bkctl pipeline list'.",
+        autocompletion=value_completion.jobs,
+    ),
 ]
 _Paths = Annotated[
     list[str],

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
-from bkctl.commands.frame.ledger_options import parse_duration_ms
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, noun_app
+from bkctl.commands.frame.options import URL_VARIABLE, OutputOption, noun_app, url_unless
 from bkctl.commands.frame.output import Format, chosen_format, write_one, write_rows
 from bkctl.commands.top.keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.config.byte_size import parse_byte_size
@@ -34,6 +34,7 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
+        envvar=URL_VARIABLE,
         help="HTTP admin of a bookie, or Prometheus port of a Java bookie; may be repeated.",
     ),
 ]
@@ -100,7 +101,7 @@ def top_command(
 
     Examples:
 
-      bkctl top --metadata-uri zk://localhost:2181/ledgers
+      bkctl top --metadata zk://localhost:2181/ledgers
 
       bkctl top --url http://bookie-1:8080 --url http://bookie-2:8000 --interval 5s
 
@@ -111,6 +112,7 @@ def top_command(
       bkctl top --replay incident.ndjson
     """
     interval_s = _interval_s(interval)
+    url = url_unless(url, ctx, given=replay)
     stream = not once and output is Format.NDJSON
     _check(url, replay, record, once=once, stream=stream, output=output)
     with contextlib.ExitStack() as stack:

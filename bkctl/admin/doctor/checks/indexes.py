@@ -233,7 +233,7 @@ def _severity(first: IndexFinding) -> Severity:
 
 def _next(exam: Examination, first: IndexFinding) -> NextStep:
     """The step of ``index check``, with what the doctor can show besides."""
-    metadata = () if exam.metadata_file is None else ("--ledger-metadata", exam.metadata_file)
+    metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
     step = next_step(first, metadata)
     if first.kind is Kind.LOST_INDEX and exam.config is not None and not exam.other_storage:
         return ended_by(("index", "rebuild", first.dir, "--storage", DEFAULT.name, "--yes"))

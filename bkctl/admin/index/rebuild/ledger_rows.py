@@ -122,11 +122,11 @@ def _fence(
     if ledger in journals.fenced:
         return True, "a journal fences it"
     if metadata is None:
-        return True, "whether it was fenced cannot be known without its metadata (--metadata-uri)"
+        return True, "whether it was fenced cannot be known without its metadata (--metadata)"
     if metadata.state is not LedgerState.OPEN:
         return True, f"its metadata says {metadata.state.value}"
     if not sources.is_current:
-        return True, "its metadata said OPEN, but it may have been fenced since (--metadata-uri)"
+        return True, "its metadata said OPEN, but it may have been fenced since (--metadata)"
     if journals.damaged:
         return True, "its metadata says OPEN, but a journal that may have fenced it is damaged"
     return False, ""

@@ -199,12 +199,12 @@ def test_a_java_bookie_in_the_metadata(run_cli: Run, answers: Answers, tmp_path:
     )
     with open_metadata_store(uri) as store:
         store.layout.initialise_cluster()
-        code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+        code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata", uri)
         assert (code, [row["check"] for row in rows]) == (1, ["registration"])
         assert f"has registered the HTTP address {answers.url}" in rows[0]["found"]
         info = encode_bookie_service_info(BookieServiceInfo(endpoints))
         store.registration.register("theirs", RegistrationMode.READ_ONLY, info)
-        code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+        code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata", uri)
         assert [(row["check"], row["severity"]) for row in rows] == [
             ("registration", "warning"),
             ("registration", "error"),
@@ -216,15 +216,15 @@ def test_a_java_bookie_in_the_metadata(run_cli: Run, answers: Answers, tmp_path:
         with open_metadata_store(uri) as another:
             # Whoever registered that has nothing to do with this bookie.
             another.registration.register("damaged", RegistrationMode.WRITABLE, b"\xff\xff\xff")
-            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata", uri)
             assert (code, rows) == (0, [])
             store.registration.unregister()
-            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata-uri", uri)
+            code, rows, _ = examined(run_cli, "--url", answers.url, "--metadata", uri)
             assert [(row["check"], row["severity"]) for row in rows] == [("registration", "error")]
             assert "registration of bookie damaged" in rows[0]["found"], "it may be the one"
         store.registration.register("theirs", RegistrationMode.WRITABLE, info)
         for url in (answers.url, answers.url.replace("127.0.0.1", "localhost")):
-            code, rows, _ = examined(run_cli, "--url", url, "--metadata-uri", uri)
+            code, rows, _ = examined(run_cli, "--url", url, "--metadata", uri)
             assert (code, rows) == (0, [])
 
 
@@ -255,19 +255,19 @@ def test_a_running_bookie_of_ours(run_cli: Run, tmp_path: Path) -> None:
     with EmbeddedBookie(tmp_path / "b", metadata_uri=uri, overrides={"bookieId": "b"}) as bookie:
         url = f"http://127.0.0.1:{bookie.http_port}"
         only = ("--skip", "disks")  # the machine's disk is not what is looked at
-        code, rows, said = examined(run_cli, "--url", url, "--metadata-uri", uri, *only)
+        code, rows, said = examined(run_cli, "--url", url, "--metadata", uri, *only)
         assert (code, rows) == (0, []), rows
         assert said == "bkctl: 6 checks, nothing found\n"
-        code, rows, _ = examined(run_cli, tmp_path / "b", "--metadata-uri", uri, *only, "--notes")
+        code, rows, _ = examined(run_cli, tmp_path / "b", "--metadata", uri, *only, "--notes")
         assert code == 0, rows
         assert {row["check"] for row in rows if "in use by" in row["found"]} <= {"holders"}
         with open_metadata_store(uri) as store:
             stored = store.cookies.read_cookie("b")
             assert stored is not None
             store.cookies.delete_cookie("b", stored.version)
-        code, rows, _ = examined(run_cli, "--url", url, "--metadata-uri", uri, *only)
+        code, rows, _ = examined(run_cli, "--url", url, "--metadata", uri, *only)
         assert (code, [row["check"] for row in rows]) == (1, ["registration"])
         assert "has no cookie of bookie b: it will not start again" in rows[0]["found"]
         empty = f"embedded://{tmp_path}/other.db"
-        code, rows, _ = examined(run_cli, "--url", url, "--metadata-uri", empty, *only)
+        code, rows, _ = examined(run_cli, "--url", url, "--metadata", empty, *only)
         assert (code, [row["found"] for row in rows]) == (1, [f"{empty}: there is no cluster"])

@@ -319,7 +319,7 @@ def test_many_unknown_ledgers_want_a_metadata_store(tmp_path: Path) -> None:
     for ledger in range(2000, 3100):
         made.store(ledger, 0)
     made.write()
-    with pytest.raises(RefusedError, match="--metadata-uri"):
+    with pytest.raises(RefusedError, match="--metadata"):
         made.run()
     with open_metadata_store("memory://gc-many-unknown") as store:
         store.layout.initialise_cluster()
@@ -338,7 +338,7 @@ def test_a_store_proves_that_an_empty_index_is_right(tmp_path: Path) -> None:
     for ledger in (5, 6):
         made.store(ledger, 0, log_id=ledger)
     made.write()
-    with pytest.raises(RefusedError, match="--metadata-uri"):
+    with pytest.raises(RefusedError, match="--metadata"):
         made.run(dump_of(7), DELETE)
     with open_metadata_store("memory://gc-empty-index") as store:
         store.layout.initialise_cluster()

@@ -155,7 +155,7 @@ def test_a_row_that_a_replay_brings_without_all_entries_is_missing(
     found = bookie.check(metadata_file=tmp_path / "dump.json")
     kind = "pending_replay" if len(replayed) == 20 else "missing_ledger"
     assert {(each.kind.value, each.ledger) for each in found} == {(kind, 77)}
-    options = ("--ledger-metadata", str(tmp_path / "dump.json"))
+    options = ("--metadata", str(tmp_path / "dump.json"))
     _, differences = rebuilt(run_cli, bookie, *options)
     assert differences.get("ledger_added", {}).keys() == (set() if len(replayed) == 20 else {77})
     left = {each.kind.value for each in bookie.check(metadata_file=tmp_path / "dump.json")}

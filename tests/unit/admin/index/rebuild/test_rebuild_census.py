@@ -127,7 +127,7 @@ def test_a_lost_tree_of_idx_files_comes_back_with_every_ledger_of_the_logs(
 def test_one_lost_idx_file_comes_back(run_cli: Cli, idx_bookie: Bookie, with_dump: bool) -> None:
     os.unlink(idx_bookie.current / index_path(2))
     everything = dict.fromkeys(range(4), CLOSED)
-    options = ["--ledger-metadata", dump(idx_bookie, everything)] if with_dump else []
+    options = ["--metadata", dump(idx_bookie, everything)] if with_dump else []
     assert check_kinds(run_cli, idx_bookie, *options) == ({"missing_ledger"} if with_dump else set())
     found = Rebuilt(run_cli, idx_bookie, "--all", *options)
     assert found.rows == idx_bookie.expected(0, 1, 2, 3)
@@ -141,7 +141,7 @@ def test_one_lost_idx_file_comes_back(run_cli: Cli, idx_bookie: Bookie, with_dum
 @pytest.mark.parametrize("with_dump", [False, True])
 def test_a_lost_ledger_row_comes_back(run_cli: Cli, bookie: Bookie, option: str, with_dump: bool) -> None:
     lose_row(bookie, 2)
-    options = ["--ledger-metadata", dump(bookie, dict.fromkeys(range(4), CLOSED))] if with_dump else []
+    options = ["--metadata", dump(bookie, dict.fromkeys(range(4), CLOSED))] if with_dump else []
     assert check_kinds(run_cli, bookie, *options) == {"locations_without_ledger"}
     found = Rebuilt(run_cli, bookie, option, *options)
     assert found.rows == bookie.expected(0, 1, 2, 3)
@@ -159,11 +159,11 @@ def test_a_ledger_whose_row_and_locations_are_lost_comes_back_from_the_logs(
     shutil.rmtree(bookie.current / "locations")
     bookie.locations(bookie.expected(0, 1, 3))
     known = dump(bookie, dict.fromkeys(range(4), CLOSED))
-    assert check_kinds(run_cli, bookie, "--ledger-metadata", known) == {"missing_ledger"}
-    found = Rebuilt(run_cli, bookie, "--all", "--ledger-metadata", known)
+    assert check_kinds(run_cli, bookie, "--metadata", known) == {"missing_ledger"}
+    found = Rebuilt(run_cli, bookie, "--all", "--metadata", known)
     assert found.rows == bookie.expected(0, 1, 2, 3)
     assert (found.code, found.about("ledger_added")) == (1, {2})
-    assert not check_kinds(run_cli, bookie, "--ledger-metadata", known)
+    assert not check_kinds(run_cli, bookie, "--metadata", known)
 
 
 def test_entries_that_only_the_old_index_knew_put_their_ledger_into_limbo(
@@ -193,9 +193,7 @@ def test_lost_limbo_is_limbo(run_cli: Cli, bookie: Bookie) -> None:
     shutil.rmtree(bookie.current / "ledgers")
     bookie.ledgers({encode_ledger_key(1): row(limbo=True)})
     shutil.rmtree(bookie.current / "ledgers")
-    found = Rebuilt(
-        run_cli, bookie, "--ledgers", "--ledger-metadata", dump(bookie, dict.fromkeys(range(4), CLOSED))
-    )
+    found = Rebuilt(run_cli, bookie, "--ledgers", "--metadata", dump(bookie, dict.fromkeys(range(4), CLOSED)))
     assert found.code == 1
     assert found.about("limbo_set") == {0, 1, 2, 3}
     assert all(bookie.data(ledger).limbo for ledger in range(4))
@@ -210,7 +208,7 @@ def test_a_complete_dump_proves_older_ledgers_gone_and_says_nothing_of_newer_one
     """Ledger 1 was deleted before the dump was made; 2 and 3 are newer than the dump."""
     lose_databases(bookie)
     known = dump(bookie, {0: CLOSED}, next_ledger=2)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--ledger-metadata", known)
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", known)
     assert found.rows == bookie.expected(0, 2, 3)
     assert (found.code, found.about("ledger_not_in_metadata")) == (1, {1})
     assert found.about("ledger_added") == {0, 2, 3}
@@ -232,7 +230,7 @@ def test_a_dump_that_is_not_all_of_this_cluster_proves_nothing(
 ) -> None:
     lose_databases(bookie)
     known = dump(bookie, {0: CLOSED, 9: CLOSED}, **options)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--ledger-metadata", known)
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", known)
     assert found.rows == bookie.expected(0, 1, 2, 3)
     assert found.code == 1
     assert reason in found.stderr
@@ -242,7 +240,7 @@ def test_a_dump_that_is_not_all_of_this_cluster_proves_nothing(
 def test_an_operator_may_trust_a_dump_of_an_older_tool(run_cli: Cli, bookie: Bookie) -> None:
     lose_databases(bookie)
     known = dump(bookie, {0: CLOSED, 2: CLOSED}, marked=False)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--ledger-metadata", known, "--trust-dump")
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", known, "--trust-dump")
     assert found.rows == bookie.expected(0, 2, 3)
     assert found.about("ledger_not_in_metadata") == {1}
 
@@ -262,7 +260,7 @@ def test_undo_files_and_other_clusters_dumps_are_refused_by_name(
     known = dump(bookie, {3: CLOSED}, **options)
     words = ["--trust-dump"] if trust and command != "check" else []
     words += [] if command == "check" else ["--yes"]
-    done = run_cli("index", command, bookie.root, "--ledger-metadata", known, *words)
+    done = run_cli("index", command, bookie.root, "--metadata", known, *words)
     assert done.exit_code == 4, done
     assert str(known) in done.stderr
     assert reason in done.stderr
@@ -282,7 +280,7 @@ def test_a_live_store_proves_it_and_gives_keys_and_states(
             store.ledgers.create_ledger(ledger, metadata)
         store.ledgers.new_ledger_id()
     lose_databases(bookie)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata-uri", uri)
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", uri)
     assert found.rows == bookie.expected(0, 2)
     assert (found.code, found.about("ledger_not_in_metadata")) == (1, {1, 3})
     assert [bookie.data(ledger).fenced for ledger in (0, 2)] == [True, False]
@@ -297,7 +295,7 @@ def test_a_store_that_went_back_proves_nothing(run_cli: Cli, bookie: Bookie, tmp
             store.ledgers.new_ledger_id()
         store.ledgers.create_ledger(1, CLOSED)
     lose_databases(bookie)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata-uri", uri)
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", uri)
     assert found.rows == bookie.expected(0, 1, 2, 3)
     assert found.code == 1
     assert "brought back from an older copy" in found.stderr
@@ -315,7 +313,7 @@ def test_what_a_live_store_places_elsewhere_only_gets_no_row(
         for ledger, metadata in {0: CLOSED, 1: ELSEWHERE, 2: ELSEWHERE, 3: CLOSED}.items():
             store.ledgers.create_ledger(ledger, metadata)
     lose_row(bookie, 2)
-    found = Rebuilt(run_cli, bookie, "--metadata-uri", uri)
+    found = Rebuilt(run_cli, bookie, "--metadata", uri)
     assert found.rows == bookie.expected(0, 1, 3)
     assert (found.code, found.differences) == (1, {("ledger_not_here", 2)})
 
@@ -327,7 +325,7 @@ def test_open_in_a_dump_leaves_a_fence_open_only_if_the_dump_is_newer_than_the_b
     lose_databases(bookie)
     time_ms = int((time.time() + (60 if newer else -60)) * 1000)
     known = dump(bookie, dict.fromkeys(range(4), OPEN), time_ms=time_ms)
-    found = Rebuilt(run_cli, bookie, "--storage", "db", "--ledger-metadata", known)
+    found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", known)
     assert found.about("fenced") == (set() if newer else {0, 1, 2, 3})
     assert [bookie.data(ledger).fenced for ledger in range(4)] == [not newer] * 4
 
@@ -338,6 +336,6 @@ def test_sound_rows_and_a_complete_dump_leave_garbage_where_it_is(run_cli: Cli, 
     shutil.rmtree(bookie.current / "locations")
     bookie.locations(bookie.expected(0, 1, 3))
     known = dump(bookie, {0: CLOSED, 1: CLOSED, 3: dataclasses.replace(CLOSED, c_token=1)})
-    found = Rebuilt(run_cli, bookie, "--ledger-metadata", known)
+    found = Rebuilt(run_cli, bookie, "--metadata", known)
     assert (found.code, found.differences) == (0, set())
     assert found.rows == bookie.expected(0, 1, 3)
