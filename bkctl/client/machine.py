@@ -226,10 +226,10 @@ class Machine(Protocol):
     """An operation. Not safe for two threads at once."""
 
     def start(self) -> list[Instruction]:
-        """Called once, first."""
+        """Return the first instructions. Called once, before anything else."""
 
     def on_event(self, event: Event) -> list[Instruction]:
-        """What follows from an event; empty when it changes nothing."""
+        """Return what follows from an event; empty when it changes nothing."""
 
 
 @dataclass(slots=True)
@@ -239,6 +239,6 @@ class Tokens:
     _next: Token = field(default=0)
 
     def take(self) -> Token:
-        """A token that was not given out before."""
+        """Return a token that was not given out before."""
         self._next += 1
         return self._next

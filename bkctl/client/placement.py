@@ -92,7 +92,7 @@ def locations_of_pulsar(data: bytes) -> dict[str, str]:
 def locations_of_script_output(
     bookies: Sequence[str], output: str, *, warn: Callable[[str], None] = lambda text: None
 ) -> dict[str, str]:
-    """What a topology script printed for ``bookies``, as many locations in the same order.
+    """Return what a topology script printed for ``bookies``, as many locations in the same order.
 
     With another number of them nothing is known, as in Java: every bookie is in the default rack, ``warn``
     says so.

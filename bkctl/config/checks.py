@@ -18,7 +18,7 @@ _FIRST_JOURNAL_WITH_FILE_INFO = 6
 
 
 def check(config: BookieConfig, values: GivenValues, *, memory_given: bool) -> list[Notice]:
-    """Raises UsageError naming the first rule that is broken; returns what is worth a word."""
+    """Check the settings against each other; return the notices that they deserve. Raises UsageError."""
     _check_directories(config, values)
     _check_journal(config, values)
     _check_disks(config, values)
@@ -168,7 +168,7 @@ def _journal_notices(config: BookieConfig, values: GivenValues) -> Iterator[Noti
 
 
 def _java_notices(values: GivenValues) -> Iterator[Notice]:
-    """Combinations that a Java bookie refuses and that mean nothing here."""
+    """Yield notices of combinations that a Java bookie refuses and that mean nothing here."""
     if values.integer("skipListArenaChunkSize") < values.integer("skipListArenaMaxAllocSize"):
         text = "Java refuses a skipListArenaChunkSize below skipListArenaMaxAllocSize"
         yield Notice(True, _first_given(values, "skipListArenaChunkSize", "skipListArenaMaxAllocSize"), text)

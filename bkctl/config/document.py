@@ -84,7 +84,7 @@ def man_page() -> str:
 
 
 def default_of(key: ConfigKey) -> str:
-    """What counts without the key, for people."""
+    """Return the value that counts without the key, as people read it."""
     return key.default_text or key.text_of(key.default) or "none"
 
 

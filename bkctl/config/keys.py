@@ -124,7 +124,7 @@ class ConfigKey:
         return f"{text} ({self.unit})" if self.unit else text
 
     def parse(self, items: Sequence[str], where: str) -> Value:
-        """The value that ``items`` (the text split at commas) stand for.
+        """Return the value that ``items`` (the text split at commas) stand for.
 
         A scalar takes the first item, as Java does. An empty text means that the key is not set, and gives
         None: Pulsar's own ``bookkeeper.conf`` leaves the sizes of the caches empty. ``where``
@@ -148,7 +148,7 @@ class ConfigKey:
                 return text
 
     def text_of(self, value: Value) -> str:
-        """A value as it would stand in a file."""
+        """Return a value as it would stand in a file."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -311,13 +311,13 @@ class Declare:
     def honoured(
         self, name: str, kind: Kind, default: Value, doc: str, **options: Unpack[_Options]
     ) -> ConfigKey:
-        """A key that this bookie does as it says."""
+        """Declare a key that this bookie honours."""
         return self._declared(ConfigKey(name, kind, default, doc, self.area, State.HONOURED, **options))
 
     def planned(
         self, name: str, kind: Kind, default: Value, doc: str, **options: Unpack[_Options]
     ) -> ConfigKey:
-        """A key of a part that arrives later."""
+        """Declare a key of a part that arrives later."""
         reason = "arrives with a later release"
         return self._declared(
             ConfigKey(name, kind, default, doc, self.area, State.PLANNED, reason, **options)
@@ -326,14 +326,14 @@ class Declare:
     def ignored(
         self, name: str, kind: Kind, default: Value, reason: str, *, unit: str = "", secret: bool = False
     ) -> ConfigKey:
-        """A key without meaning here; ``reason`` is one line."""
+        """Declare a key that has no meaning here; ``reason`` is one line."""
         state = State.IGNORED
         return self._declared(
             ConfigKey(name, kind, default, "", self.area, state, reason, unit=unit, secret=secret)
         )
 
     def refused(self, name: str, kind: Kind, default: Value, doc: str, reason: str) -> ConfigKey:
-        """A key whose silent absence would be unsafe; ``reason`` names the way out."""
+        """Declare a key whose silent absence would be unsafe; ``reason`` names the way out."""
         return self._declared(ConfigKey(name, kind, default, doc, self.area, State.REFUSED, reason))
 
     def _declared(self, key: ConfigKey) -> ConfigKey:

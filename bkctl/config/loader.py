@@ -43,7 +43,7 @@ def load(
     working_directory: str | None = None,
     read: ReadBytes = read_bytes,
 ) -> tuple[settings.BookieConfig, list[Notice]]:
-    """The settings, and what is to be said about them.
+    """Load the settings, and the notices that the user should read.
 
     ``path`` None means no configuration file. ``memory_bytes`` is ``--memory``, the total of the caches.
     ``working_directory`` (absolute; default: the process's) is where ``bkctl-data`` goes. Raises
@@ -64,7 +64,7 @@ def load(
 
 
 def without_a_file(working_directory: str) -> dict[str, tuple[str, ...]]:
-    """What counts when there is no configuration file, as items of keys."""
+    """Return the settings that count when there is no configuration file, as items of keys."""
     home = os.path.join(working_directory, DATA_DIRECTORY)
     return {
         "journalDirectories": (os.path.join(home, "journal"),),

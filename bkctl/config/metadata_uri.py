@@ -18,7 +18,7 @@ _LAYOUTS = {
 
 
 def metadata_uri(values: GivenValues, notices: list[Notice]) -> str:
-    """The URI that counts.
+    """Return the metadata URI that counts.
 
     Commas between servers, at which Java cuts the URI, are taken for semicolons, with a notice. Raises
     UsageError when there is no URI, or one without a scheme.

@@ -80,7 +80,7 @@ class Properties:
 
 
 def read_bytes(path: str) -> bytes:
-    """A file's bytes. Raises NotFoundError, UsageError when it cannot be read."""
+    """Read a file's bytes. Raises NotFoundError, and UsageError when the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(FILE_BYTES_MAX + 1)
@@ -93,7 +93,7 @@ def read_bytes(path: str) -> bytes:
 def load_properties(
     path: str, environment: Mapping[str, str] | None = None, read: ReadBytes = read_bytes
 ) -> Properties:
-    """The settings of a file. Raises NotFoundError and UsageError, both naming file and line."""
+    """Load the settings of a file. Raises NotFoundError and UsageError, both naming file and line."""
     loader = _Loader(environment or {}, read)
     loader.load(path, ())
     return Properties(tuple(loader.settings), tuple(loader.beyond_ascii))
@@ -124,7 +124,7 @@ def split_list(text: str) -> list[str]:
 
 
 def items_of(text: str) -> tuple[str, ...]:
-    """A value's items as a bookie sees them: split when the file is read, and when it is taken over."""
+    """Split a value into items as a bookie sees them: when the file is read, and when it is taken over."""
     return tuple(item for once in split_list(text) for item in split_list(once))
 
 
@@ -134,7 +134,7 @@ def resolve(
     environment: Mapping[str, str],
     where: str,
 ) -> tuple[str, ...]:
-    """The items with their references replaced.
+    """Return the items with their references replaced.
 
     An item that is one reference takes all items of what it names; within a text the first one counts.
     Raises UsageError for a reference that nothing answers, and for one that leads back to itself.

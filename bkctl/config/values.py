@@ -66,14 +66,14 @@ class GivenValues:
         return name in self._given and any(self.items(name))
 
     def items(self, name: str) -> tuple[str, ...]:
-        """The given items, references replaced; empty when there are none."""
+        """Return the given items with their references replaced; empty when there are none."""
         if name not in self._given:
             return ()
         one = self._given[name]
         return resolve(one.items, self._items, self._environment, one.where)
 
     def value(self, name: str) -> Value:
-        """The key's value, its default when it is not given."""
+        """Return the key's value, or its default when it is not given."""
         self.asked.add(name)
         key = SERVER_KEYS[name]
         if name not in self._given:
@@ -83,37 +83,37 @@ class GivenValues:
         return key.default if parsed is None or parsed == () else parsed
 
     def integer(self, name: str) -> int:
-        """A whole number."""
+        """Return a key's whole number."""
         value = self.value(name)
         assert isinstance(value, int), name
         return value
 
     def integer_or_none(self, name: str) -> int | None:
-        """A whole number, None when it is not set."""
+        """Return a key's whole number, None when it is not set."""
         value = self.value(name)
         assert value is None or isinstance(value, int), name
         return value
 
     def number(self, name: str) -> float:
-        """A number."""
+        """Return a key's number."""
         value = self.value(name)
         assert isinstance(value, int | float), name
         return float(value)
 
     def truth(self, name: str) -> bool:
-        """A truth value."""
+        """Return a key's truth value."""
         value = self.value(name)
         assert isinstance(value, bool), name
         return value
 
     def text(self, name: str) -> str | None:
-        """A text, None when it is not set."""
+        """Return a key's text, None when it is not set."""
         value = self.value(name)
         assert value is None or isinstance(value, str), name
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list."""
+        """Return a key's list."""
         value = self.value(name)
         assert isinstance(value, tuple), name
         return value
@@ -157,7 +157,7 @@ class GivenValues:
         return shown
 
     def notices(self) -> list[Notice]:
-        """What is to be said of the given keys. Raises UsageError for one that is refused."""
+        """Return the notices about the given keys. Raises UsageError for a key that is refused."""
         found: list[Notice] = []
         for name, one in self._given.items():
             key = SERVER_KEYS.get(name)
@@ -215,7 +215,7 @@ def gather(
     from_environment: Mapping[str, str],
     overrides: Mapping[str, str],
 ) -> dict[str, Given]:
-    """What counts for every key: overrides, then the environment, then files, then ``defaults``.
+    """Gather the value of every key: from overrides, then the environment, then files, then ``defaults``.
 
     A key that a file gives several times is one list, as in Java.
     """

@@ -67,7 +67,7 @@ class LayoutManager(Protocol):
         """Whether the ledgers root is there."""
 
     def read_layout(self) -> LayoutText | None:
-        """What LAYOUT says; None when the cluster has none (as Pulsar makes them)."""
+        """Read LAYOUT; None when the cluster has none (as Pulsar makes them)."""
 
     def layout(self) -> LedgerLayout:
         """Where ledgers stand: LAYOUT's kind, else the URI's, else hierarchical.
@@ -80,7 +80,7 @@ class LayoutManager(Protocol):
         """:meth:`layout` by what :meth:`read_layout` gave, without another read."""
 
     def instance_id(self) -> str | None:
-        """The cluster's UUID; None when it has none."""
+        """Return the cluster's UUID; None when it has none."""
 
     def initialise_cluster(self) -> str:
         """Make a new cluster (Java ``initnewcluster``); returns its instance id.
@@ -129,7 +129,7 @@ class SessionListener(Protocol):
     """
 
     def session_lost(self) -> None:
-        """The session has ended, and with it the registration: others see this bookie as down.
+        """Note that the session has ended, and with it the registration: others see this bookie as down.
 
         A server tells so only when it can be reached again; until then operations fail.
         """
@@ -191,7 +191,7 @@ class CookieStore(Protocol):
     """
 
     def read_cookie(self, bookie: str) -> Versioned | None:
-        """The stored cookie; None when the cluster is there and the cookie is not."""
+        """Read the stored cookie; None when the cluster exists and the cookie does not."""
 
     def create_cookie(self, bookie: str, data: bytes) -> None:
         """Store a first cookie. Raises AlreadyExistsError."""
@@ -241,7 +241,7 @@ class LedgerManager(Protocol):
         """Whether the ledger has metadata."""
 
     def ledger_ranges(self) -> Iterator[LedgerRange]:
-        """The whole id space 0 to 2^63-1 in adjoining ranges, ascending.
+        """Yield the whole id space 0 to 2^63-1 in adjoining ranges, ascending.
 
         Complete, or it raises: NoClusterError or RefusedError also when the cluster is removed or formatted
         while the list is read. Nothing may be deleted because of ranges whose iteration has not ended well,
@@ -249,7 +249,7 @@ class LedgerManager(Protocol):
         """
 
     def ledgers(self) -> Iterator[int]:
-        """The ids of :meth:`ledger_ranges`, one by one."""
+        """Yield the ids of :meth:`ledger_ranges`, one by one."""
 
     def missing_ledgers(self, ledgers: Iterable[int]) -> Iterator[int]:
         """Those of ``ledgers`` that have no metadata, in their order.
@@ -258,7 +258,7 @@ class LedgerManager(Protocol):
         """
 
     def read_ledger(self, ledger: int) -> StoredLedger:
-        """A ledger's metadata. Raises NotFoundError."""
+        """Read a ledger's metadata. Raises NotFoundError."""
 
     def read_ledgers(
         self, ledgers: Iterable[int]
@@ -286,7 +286,7 @@ class LedgerManager(Protocol):
         """
 
     def new_ledger_id(self) -> int:
-        """An id that no other caller got or will get from this cluster."""
+        """Return an id that no other caller got or will get from this cluster."""
 
     def upcoming_ledger_id(self) -> int:
         """Return the id that :meth:`new_ledger_id` would give, without taking it.
@@ -297,7 +297,7 @@ class LedgerManager(Protocol):
 
 
 def find_ledger(ledgers: LedgerManager, ledger: int) -> StoredLedger | None:
-    """A ledger's metadata, None when there is no such ledger.
+    """Find a ledger's metadata, None when there is no such ledger.
 
     Raises NoClusterError, as a cluster that is gone says nothing about its ledgers, and the store's errors.
     """
@@ -350,7 +350,7 @@ class Underreplication(Protocol):
         """Let autorecovery work, or rest after the ledgers that it is at."""
 
     def auditor(self) -> str | None:
-        """The bookie that was elected auditor; None without any candidate."""
+        """Return the bookie that was elected auditor; None without any candidate."""
 
     def lost_bookie_recovery_delay_s(self) -> int | None:
         """How long an auditor waits before it takes a bookie for lost; None before there was an auditor."""
@@ -374,7 +374,7 @@ class Underreplication(Protocol):
         """Ledgers that miss replicas, ascending; one that is finished meanwhile may be left out."""
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
-        """A ledger's mark; None when it is not marked."""
+        """Read a ledger's mark; None when the ledger is not marked."""
 
     def mark(
         self, ledger: int, bookies: Iterable[str], now_ms: int | None, *, guard: str | None = None
@@ -388,7 +388,7 @@ class Underreplication(Protocol):
         """
 
     def replicator_of(self, ledger: int) -> str | None:
-        """The host whose worker holds the ledger's lock; None when nobody does."""
+        """Return the host whose worker holds the ledger's lock; None when nobody does."""
 
     def lock_of(self, ledger: int) -> LockHolder | None:
         """Return who holds the ledger's lock, and since when; None when nobody does."""

@@ -80,7 +80,7 @@ class TreeCookieStore:
 
 
 def checked_version(version: int) -> int:
-    """The version itself. Raises UsageError for a negative one, which would mean "whatever is there"."""
+    """Check a version and return it. Raises UsageError for a negative one, which would match any version."""
     if version < 0:
         raise UsageError(f"version {version}: a change needs the version that was read")
     return version

@@ -119,7 +119,7 @@ class SqliteTree(NodeTree):
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """The connection, locked; None when there is no file and none is to be made."""
+        """Open the connection, locked; None when there is no file and none is to be made."""
         with self._lock:
             if self._closing.is_set():
                 raise ConnectionFailedError(f"{self.name}: closed")

@@ -24,13 +24,13 @@ def is_loopback(host: str) -> bool:
 
 
 def http_url(host: str, port: int) -> str:
-    """The base URL of a server."""
+    """Return the base URL of a server."""
     bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"http://{bracketed}:{port}"
 
 
 def http_urls(bookie: str, info: BookieServiceInfo) -> list[str]:
-    """Base URLs of the HTTP servers that a bookie registered, in its order.
+    """Return the base URLs of the HTTP servers that a bookie registered, in its order.
 
     One that listens on every interface is where clients connect to; where nobody knows that it is left out.
     """

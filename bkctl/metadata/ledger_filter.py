@@ -62,7 +62,7 @@ def _no_matter(count: int) -> None:
 def list_ledgers(
     ledgers: LedgerManager, wanted: LedgerFilter, on_read: Callable[[int], None] = _no_matter
 ) -> Iterator[StoredLedger | UnreadableLedger]:
-    """The wanted ledgers, ascending; complete, or it raises what :class:`LedgerManager` raises.
+    """Yield the wanted ledgers, ascending; completely, or raise what :class:`LedgerManager` raises.
 
     A ledger that is deleted meanwhile is left out. ``on_read`` is told how many were looked at since its last
     call, wanted or not.

@@ -26,7 +26,7 @@ class LedgerIdGenerator:
         self._root = root
 
     def next_id(self, layout: LedgerLayout) -> int:
-        """A fresh id. Raises RefusedError when there are no more."""
+        """Return a fresh id. Raises RefusedError when there are no more."""
         if layout is LedgerLayout.FLAT:
             number = self._sequence(self._root)
             if not 0 <= number < LONG_TREE_FIRST:
@@ -71,7 +71,7 @@ class LedgerIdGenerator:
         raise RefusedError(f"{self._tree.name}: {folder} has no more ledger ids")
 
     def _sequence(self, folder: str) -> int:
-        """The next number below a folder, which is made when missing."""
+        """Return the next number below a folder, which is made when it is missing."""
         prefix = join(folder, paths.SEQUENCE_PREFIX)
         try:
             path = self._tree.create(prefix, ephemeral=True, sequence=True)

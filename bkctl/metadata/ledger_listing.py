@@ -91,7 +91,7 @@ class LedgerListing:
                 yield min(base + _LEAF_IDS, stop) - 1, inside
 
     def _lower(self, directories: Iterator[str]) -> Iterator[str]:
-        """The directories below these, ascending."""
+        """Yield the directories below these, ascending."""
         for path, names in self._listed(directories):
             for name in sorted(names):
                 if _FOUR_DIGITS.match(name):
@@ -112,7 +112,7 @@ class LedgerListing:
 
 
 def layout_that_hides_nothing(tree: NodeTree, root: str, layout_manager: LayoutManager) -> LedgerLayout:
-    """The cluster's layout. Without LAYOUT the kind is a guess; ledgers that it would not find must not seem
+    """Return the cluster's layout. Without LAYOUT it is a guess; ledgers that it would not find must not seem
     deleted: RefusedError."""
     stored = layout_manager.read_layout()
     layout = layout_manager.layout_of(stored)

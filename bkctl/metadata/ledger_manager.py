@@ -151,7 +151,7 @@ class TreeLedgerManager:
         return self._root + ledger_path(ledger, self._layout())
 
     def _layout(self) -> LedgerLayout:
-        """A cluster's layout never changes while it lives, so it is read once."""
+        """Return the cluster's layout, read once: it never changes while the cluster lives."""
         if self._known_layout is None:
             self._known_layout = self._layout_manager.layout()
         return self._known_layout

@@ -46,7 +46,7 @@ class MemoryCluster:
         self._sessions = 0
 
     def new_session(self) -> int:
-        """A session id that was never given before."""
+        """Return a session id that was never given before."""
         with self.changed:
             self._sessions += 1
             return self._sessions
@@ -298,6 +298,6 @@ _CLUSTERS_LOCK = threading.Lock()
 
 
 def shared_cluster(name: str) -> MemoryCluster:
-    """The cluster that ``memory://<name>`` means in this process."""
+    """Return the cluster that ``memory://<name>`` means in this process."""
     with _CLUSTERS_LOCK:
         return _CLUSTERS.setdefault(name, MemoryCluster())

@@ -37,7 +37,7 @@ _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+\Z")
 
 
 def check_bookie_id(bookie: str) -> str:
-    """The id itself. Raises UsageError for one that Java refuses, or that is no name of a node."""
+    """Return a bookie id after a check. Raises UsageError for one that Java or a node does not allow."""
     if not _BOOKIE_ID.match(bookie) or bookie.lower() == READ_ONLY or bookie in (".", ".."):
         raise UsageError(
             f"bookie id {bookie[:100]!r} is not allowed: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "

@@ -220,7 +220,7 @@ class _BookieWatch:
         self._watches = watches
 
     def look(self) -> None:
-        """Runs in the tree's notice thread only."""
+        """Look at the registration again. Runs in the tree's notice thread only."""
         if self._closed:
             return
         bookies = self._manager.bookies()

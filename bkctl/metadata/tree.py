@@ -107,7 +107,7 @@ class NodeTree(abc.ABC):
 
     @abc.abstractmethod
     def get(self, path: str) -> Node | None:
-        """The node."""
+        """Read the node."""
 
     @abc.abstractmethod
     def children(self, path: str) -> list[str] | None:
@@ -166,7 +166,7 @@ class NodeTree(abc.ABC):
 
     @abc.abstractmethod
     def sync(self, path: str) -> None:
-        """What this process reads afterwards is not older than anything acknowledged before the call."""
+        """Make later reads of this process no older than anything acknowledged before the call."""
 
     @abc.abstractmethod
     def wait_until_gone(self, path: str, timeout_s: float) -> bool:
@@ -256,7 +256,7 @@ def require_node(tree: NodeTree, path: str) -> None:
 
 
 def decoded(tree: NodeTree, path: str, data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
-    """What a node's data says. A CorruptionError of ``decode`` names the store and the node."""
+    """Decode a node's data. A CorruptionError of ``decode`` names the store and the node."""
     try:
         return decode(data)
     except CorruptionError as error:
@@ -264,15 +264,15 @@ def decoded(tree: NodeTree, path: str, data: bytes, decode: Callable[[bytes], _V
 
 
 def join(path: str, name: str) -> str:
-    """The path of a child."""
+    """Return the path of a child."""
     return f"{path.rstrip('/')}/{name}"
 
 
 def parent_of(path: str) -> str:
-    """The path of the parent; of ``/a`` it is ``/``."""
+    """Return the path of the parent; of ``/a`` it is ``/``."""
     return path.rpartition("/")[0] or "/"
 
 
 def sequence_name(path: str, number: int) -> str:
-    """The path of a sequence node; the number is an i32 and wraps, as ZooKeeper's does."""
+    """Return the path of a sequence node; the number is an i32 and wraps, as ZooKeeper's does."""
     return f"{path}{(number + 2**31) % 2**32 - 2**31:010d}"

@@ -46,14 +46,14 @@ def _nodes(tree: NodeTree, places: Iterable[tuple[int, str]]) -> Iterator[tuple[
 
 
 def _numbered(places: Iterable[tuple[int, str]], numbers: deque[int]) -> Iterator[str]:
-    """The paths; their numbers go into ``numbers``."""
+    """Yield the paths, and put their numbers into ``numbers``."""
     for number, path in places:
         numbers.append(number)
         yield path
 
 
 def _children(tree: NodeTree, parents: list[str]) -> Iterator[tuple[int, str]]:
-    """The paths of all children, ascending below each parent, with the number of the parent."""
+    """Yield the paths of all children, ascending below each parent, with the number of the parent."""
     for number, (parent, names) in enumerate(tree.children_many(parents)):
         for name in sorted(names or ()):
             yield number, join(parent, name)

@@ -229,7 +229,7 @@ class TreeUnderreplication:
         return None
 
     def _locked(self, *, but_ours: bool) -> frozenset[str]:
-        """The names of the locks that there are; without those of this session where that is asked for."""
+        """Return the names of the locks that exist; without those of this session where that is asked for."""
         folder = join(self._root, LOCKS)
         names = self._tree.children(folder) or []
         if not but_ours:
@@ -366,14 +366,14 @@ class TreeUnderreplication:
         return LockHolder(decoded(self._tree, path, node.data, decode_holder), node.created_ms)
 
     def _below(self, directories: Iterable[str], wanted: Callable[[str], object]) -> Iterator[str]:
-        """The paths below the directories, ascending, whose names are ``wanted``, that is, give not None."""
+        """Yield the paths below the directories, ascending, for whose names ``wanted`` does not give None."""
         for path, names in self._tree.children_many(directories):
             for name in sorted(names or ()):
                 if wanted(name) is not None:
                     yield join(path, name)
 
     def _value(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
-        """What a node says, None when it is not there."""
+        """Decode what a node says, None when the node does not exist."""
         node = self._tree.get(path)
         return None if node is None else decoded(self._tree, path, node.data, decode)
 
@@ -407,5 +407,5 @@ def refuse_pulsars_own(tree: NodeTree, root: str) -> None:
 
 
 def _ledger_at(path: str) -> int | None:
-    """The ledger of a mark's path or name."""
+    """Return the ledger of a mark's path or name."""
     return ledger_of_mark(path.rpartition("/")[2])

@@ -62,7 +62,7 @@ class MetadataUri:
 
 
 def parse_metadata_uri(text: str) -> MetadataUri:
-    """The parts of a URI. Raises UsageError saying what is wrong with it."""
+    """Parse a URI into its parts. Raises UsageError saying what is wrong with it."""
     if text[: len(_PULSAR)].lower() == _PULSAR:
         return _parse_pulsar(text)
     found = _URI.match(text.strip())

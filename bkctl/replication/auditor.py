@@ -183,7 +183,7 @@ class Auditor:
     # --- the office -----------------------------------------------------------------------------------------
 
     def _vote_lost(self) -> None:
-        """Runs in a thread of the store."""
+        """Step down after the vote was lost. Runs in a thread of the store."""
         _LOG.warning("%s is no longer the auditor: its vote is gone", self._bookie)
         self._call(self._over.set)
 

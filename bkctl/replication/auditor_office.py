@@ -140,7 +140,7 @@ class Office:
         await self.in_thread(partial(self._record_if_elected, kind))
 
     def _record_if_elected(self, kind: CheckKind) -> None:
-        """Runs in a thread."""
+        """Record a check while this auditor is the elected one. Runs in a thread."""
         with self._vote() as vote:
             self.store.underreplication.set_checked_at(kind, self.clock.time_ms(), guard=vote)
 
@@ -186,7 +186,7 @@ class Office:
         self.counts.marked += grew
 
     def _mark_if_elected(self, ledger: int, bookies: tuple[str, ...]) -> bool:
-        """Runs in a thread."""
+        """Mark a ledger while this auditor is the elected one. Runs in a thread."""
         now_ms = self.clock.time_ms() if self.settings.store_mark_time else None
         with self._vote() as vote:
             return self.store.underreplication.mark(ledger, bookies, now_ms, guard=vote)

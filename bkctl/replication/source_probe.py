@@ -99,7 +99,7 @@ class SourceProbeMachine(OperationMachine):
             self.exchange.finish(found)
 
     def _sources(self, entry: int) -> list[str]:
-        """The bookies that should have it, those that are up first."""
+        """Return the bookies that should have the entry, those that are up first."""
         bookies = [self._fragment.bookies[index] for index in self._distribution.write_set(entry)]
         return sorted(bookies, key=lambda bookie: bookie not in self._registered)
 

@@ -327,7 +327,7 @@ class _SessionListener:
         _tell(self._loop, self._worker._news.set)
 
     def registration_failed(self, error: BkctlError) -> None:
-        """A worker registers no bookie."""
+        """Do nothing: a worker registers no bookie."""
 
 
 def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ class NewLedger:
         Distribution(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
     def metadata(self, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """The metadata of this ledger on ``bookies``."""
+        """Return the metadata of this ledger on ``bookies``."""
         if self.metadata_version == 1:
             return LedgerMetadata(
                 metadata_version=1,

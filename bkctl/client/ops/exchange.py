@@ -45,7 +45,7 @@ class Exchange:
         self._timers: set[Token] = set()
 
     def take(self) -> list[Instruction]:
-        """The instructions since the last call, in order."""
+        """Return the instructions since the last call, in order."""
         taken = self._instructions
         self._instructions = []
         return taken
@@ -65,7 +65,7 @@ class Exchange:
             self._instructions.append(CancelTimer(token))
 
     def token(self) -> Token:
-        """A token for a :meth:`notify` to come."""
+        """Return a token for a :meth:`notify` to come."""
         return self._tokens.take()
 
     # --- instructions ---------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Exchange:
         self._instructions.append(Notify(token, value, error))
 
     def finish(self, value: object = None, error: BkctlError | None = None) -> None:
-        """The machine's end: timers that still run are cancelled. A second end says nothing."""
+        """End the machine: timers that still run are cancelled. A second end says nothing."""
         if self.finished:
             return
         self.finished = True

@@ -270,7 +270,7 @@ class RecoveryMachine(OperationMachine):
             self._close_when_done()
 
     def _take(self, outcome: EntryOutcome) -> None:
-        """The outcome of the entry that is next; what is behind the end does not matter any more."""
+        """Take the outcome of the next entry; what is behind the end does not matter any more."""
         if self._end is not None:
             self._next_found += 1
         elif isinstance(outcome, LedgerEntry):

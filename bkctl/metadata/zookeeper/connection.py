@@ -63,7 +63,7 @@ class ServerRefusalError(Exception):
         super().__init__(f"{kind.value} ({detail})")
 
     def translated(self, where: str) -> BkctlError:
-        """The error for callers that expected none."""
+        """Return the error for callers that expected none."""
         if self.kind is ServerRefusal.NOT_ALLOWED:
             return AuthenticationNeededError(
                 f"{where}: authentication needed: the server refuses this session ({self.detail}); the nodes "
@@ -113,7 +113,7 @@ class Asked(Generic[T]):
         self._read = read
 
     def wait(self, wait_s: float) -> T:
-        """What was asked for."""
+        """Wait for the answer and return it."""
         return self._read(_wait(self._answer, wait_s))
 
 
@@ -194,7 +194,7 @@ class Connection:
         return session
 
     def wait_connected(self, timeout_s: float) -> None:
-        """Raises ConnectionLostError when there is no connection after ``timeout_s``."""
+        """Wait for a connection. Raises ConnectionLostError when there is none after ``timeout_s``."""
         if not self._up.wait(max(timeout_s, 0.0)):
             raise ConnectionLostError("not connected", sent=False)
 
@@ -208,7 +208,7 @@ class Connection:
             self._on_lost()
 
     def get(self, path: str, wait_s: float) -> tuple[bytes, NodeStat]:
-        """Data and stat."""
+        """Read a node's data and stat."""
         return self.ask_node(path).wait(wait_s)
 
     def ask_node(self, path: str) -> Asked[tuple[bytes, NodeStat]]:
@@ -233,7 +233,7 @@ class Connection:
     def create(
         self, path: str, data: bytes, wait_s: float, *, ephemeral: bool, sequence: bool, open_to_all: bool
     ) -> str:
-        """The path of the new node."""
+        """Create a node and return its path."""
         acl = OPEN_ACL_UNSAFE if open_to_all else self._acl
         answer: Answer[str] = self._client.create_async(
             path, data, acl=acl, ephemeral=ephemeral, sequence=sequence
@@ -276,7 +276,7 @@ class Connection:
                 raise _translated(result, path)
 
     def set(self, path: str, data: bytes, version: int, wait_s: float) -> int:
-        """The new version."""
+        """Set a node's data and return the new version."""
         answer: Answer[_Stat] = self._client.set_async(path, data, version)
         return _wait(answer, wait_s).version
 
@@ -291,7 +291,7 @@ class Connection:
         return _wait(answer, wait_s) is not None
 
     def watch_children(self, path: str, fired: Callable[[], None], wait_s: float) -> None:
-        """``fired`` is called once, when the names below ``path``, or its being there, may have changed."""
+        """Have ``fired`` called once, when the names below ``path``, or its existence, may have changed."""
         answer: Answer[object] = self._client.get_children_async(path, watch=lambda event: fired())
         try:
             _wait(answer, wait_s)

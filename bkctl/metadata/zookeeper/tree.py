@@ -134,7 +134,7 @@ class ZooKeeperTree(NodeTree):
             yield path, found
 
     def _first_of(self, asked: deque[tuple[str, Asked[T]]], ask: Callable[[str], Asked[T]]) -> T | None:
-        """The answer to the first request. A lost connection has lost the others too: all are sent again."""
+        """Return the answer to the first request. After a lost connection all of them are sent again."""
         lost = False
 
         def attempt(wait_s: float) -> T:
@@ -152,7 +152,7 @@ class ZooKeeperTree(NodeTree):
         self._read(lambda wait_s: self._connection.sync(path, wait_s))
 
     def _read(self, operation: Callable[[float], T]) -> T | None:
-        """The answer; None when the node is missing."""
+        """Return the answer; None when the node is missing."""
         try:
             return self._retried(lambda wait_s, _: operation(wait_s))
         except ServerRefusalError as refusal:
@@ -326,7 +326,7 @@ class ZooKeeperTree(NodeTree):
         self._callbacks = callbacks
 
     def _connected(self) -> None:
-        """Runs in kazoo's connection thread: must not block."""
+        """Note a connection. Runs in kazoo's connection thread and must not block."""
         session = self._connection.session_id
         known, self._session = self._session, session
         if known not in (NO_SESSION, session) and self._callbacks is not None:
@@ -336,7 +336,7 @@ class ZooKeeperTree(NodeTree):
                 watch.post()
 
     def _session_lost(self) -> None:
-        """Runs in kazoo's connection thread: must not block."""
+        """Note the end of the session. Runs in kazoo's connection thread and must not block."""
         if self._session != NO_SESSION and self._callbacks is not None and not self._closing.is_set():
             self._notices.post("lost", self._callbacks.lost)
 

@@ -59,7 +59,7 @@ class ClusterPages:
 
 
 def cluster_values(store: MetadataStore) -> dict[str, object]:
-    """The cluster in numbers, as Java's ``clusterinfo``."""
+    """Return the cluster in numbers, as Java's ``clusterinfo``."""
     modes = [bookie.mode for bookie in list_bookies(store)]
     auditor = store.underreplication.auditor()
     return {

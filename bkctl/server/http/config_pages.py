@@ -45,7 +45,7 @@ class ConfigPages:
         return text("Success set server config.")
 
     def _parsed(self, name: str, value: object) -> int:
-        """Raises UsageError for what is no such key or value, RefusedError for a key that needs a restart."""
+        """Parse a key's new value. Raises UsageError, and RefusedError for a key that needs a restart."""
         key = SERVER_KEYS.get(name)
         if key is None:
             raise UsageError(f"{name[:100]!r} is not a known key")

@@ -119,7 +119,7 @@ class GcAdmin:
 
 
 def status_values(status: CollectorStatus) -> dict[str, object]:
-    """A collector's status as plain values for JSON."""
+    """Return a collector's status as plain values for JSON."""
     values: dict[str, object] = asdict(status)
     values["set_aside"] = [
         {"log_id": log_id, "reason": reason} for log_id, reason in sorted(status.set_aside.items())
@@ -150,7 +150,7 @@ def _java_details(status: CollectorStatus) -> dict[str, object]:
 
 
 async def _flags(request: web.Request, *names: str) -> dict[str, bool]:
-    """The booleans among ``names`` of a body that may be missing. Raises UsageError."""
+    """Read the booleans among ``names`` of a body that may be missing. Raises UsageError."""
     if not (await request.read()).strip():
         return {}
     expected = " and ".join(f'"{name}": true or false' for name in names)

@@ -58,7 +58,7 @@ class LedgerPages:
         router.add_delete("/api/v1/ledger/delete", self._delete)
 
     async def client(self) -> BookKeeper:
-        """A ledger client. Raises NotStartedError."""
+        """Return a ledger client. Raises NotStartedError."""
         if self._client is None:
             self._client = BookKeeper(metadata_of(self._service))
         return self._client
@@ -126,7 +126,7 @@ class LedgerPages:
 
 
 def metadata_values(stored: StoredLedger, *, secret: bool) -> dict[str, object]:
-    """A ledger's metadata in Java's form; without ``secret`` the password is null."""
+    """Return a ledger's metadata in Java's form; without ``secret`` the password is null."""
     metadata = stored.metadata
     closed = metadata.state is LedgerState.CLOSED
     digest = metadata.digest_type
@@ -156,7 +156,7 @@ def metadata_values(stored: StoredLedger, *, secret: bool) -> dict[str, object]:
 
 
 def _some_ids(store: MetadataStore, page: int | None, count_max: int) -> list[int]:
-    """The ids of a page, or all. Raises UsageError when these are too many."""
+    """Return the ids of a page, or all. Raises UsageError when these are too many."""
     ledgers: Iterator[int] = iter(store.ledgers.ledgers())
     if page is not None:
         first = (page - 1) * LEDGERS_PER_PAGE
@@ -184,7 +184,7 @@ def _shown(
 
 
 def _raw(metadata: LedgerMetadata, *, secret: bool) -> bytes:
-    """The stored bytes; without ``secret`` those of the same ledger with an empty password."""
+    """Return the stored bytes; without ``secret`` those of the same ledger with an empty password."""
     if not secret and metadata.password:
         metadata = replace(metadata, password=b"")
     return encode_ledger_metadata(metadata)

@@ -46,14 +46,14 @@ class NotStartedError(BkctlError):
 
 
 def metadata_of(service: ServedBookie) -> MetadataStore:
-    """The cluster's metadata. Raises NotStartedError unless the bookie serves."""
+    """Return the cluster's metadata. Raises NotStartedError unless the bookie serves."""
     require_ready(service)
     assert service.metadata is not None, "a bookie that serves has a metadata store"
     return service.metadata
 
 
 def engine_of(service: ServedBookie) -> Bookie:
-    """The bookie's engine. Raises NotStartedError before there is one."""
+    """Return the bookie's engine. Raises NotStartedError before there is one."""
     if service.bookie is None:
         raise NotStartedError
     return service.bookie
@@ -66,14 +66,14 @@ def require_ready(service: ServedBookie) -> None:
 
 
 def text(content: str, status: int = 200) -> web.Response:
-    """A text."""
+    """Reply with a text."""
     from aiohttp import web
 
     return web.Response(text=content, status=status)
 
 
 def scrape(content: str) -> web.Response:
-    """A scrape, in Prometheus' text format."""
+    """Reply with a scrape in Prometheus' text format."""
     from aiohttp import web
 
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -81,21 +81,21 @@ def scrape(content: str) -> web.Response:
 
 
 def as_json(content: object) -> web.Response:
-    """A JSON value."""
+    """Reply with a JSON value."""
     from aiohttp import web
 
     return web.json_response(content)
 
 
 def json_text(content: str) -> web.Response:
-    """A JSON value that is encoded already."""
+    """Reply with a JSON value that is encoded already."""
     from aiohttp import web
 
     return web.Response(text=content, content_type="application/json")
 
 
 def failure(error: BkctlError) -> web.Response:
-    """What an error is answered with: its text and a status by its kind."""
+    """Reply to an error with its text and a status by its kind."""
     if isinstance(error, NotStartedError):
         return text(str(error), 503)
     for kind, status in _STATUSES:
@@ -105,7 +105,7 @@ def failure(error: BkctlError) -> web.Response:
 
 
 def number(request: web.Request, name: str) -> int | None:
-    """A whole number among the parameters, None when it is not there. Raises UsageError."""
+    """Return a whole number among the parameters, None when it is missing. Raises UsageError."""
     given = request.query.get(name)
     if given is None:
         return None
@@ -115,13 +115,13 @@ def number(request: web.Request, name: str) -> int | None:
 
 
 def number_or(request: web.Request, name: str, default: int) -> int:
-    """The same with a default."""
+    """Return a whole number among the parameters, or a default. Raises UsageError."""
     found = number(request, name)
     return default if found is None else found
 
 
 def ledger_id(request: web.Request) -> int:
-    """The parameter ``ledger_id``. Raises UsageError."""
+    """Return the parameter ``ledger_id``. Raises UsageError."""
     ledger = number(request, "ledger_id")
     if ledger is None:
         raise UsageError("ledger_id is missing: say ledger_id=ID")
@@ -136,7 +136,7 @@ def flag(request: web.Request, name: str) -> bool:
 
 
 async def body_object(request: web.Request, expected: str) -> dict[str, object]:
-    """The JSON object in a body; ``expected`` says what should be there. Raises UsageError."""
+    """Read the JSON object in a body; ``expected`` says what should be there. Raises UsageError."""
     content = await request.read()
     try:
         values = json.loads(content)

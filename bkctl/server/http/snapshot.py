@@ -69,7 +69,7 @@ _MS = 1000
 
 
 def snapshot(service: ServedBookie) -> Values:
-    """The bookie's state; before the engine runs only who it is."""
+    """Return the bookie's state; before the engine runs only its identity."""
     values: Values = {
         "bookie": service.bookie_id,
         "ready": service.ready,
@@ -115,7 +115,7 @@ def snapshot(service: ServedBookie) -> Values:
 
 
 def _queues(bookie: Bookie, server: BookieServer) -> list[Values]:
-    """The stages of the architecture by their names; a stage that exists several times is added up."""
+    """Return the stages of the architecture by their names; a stage that exists several times is added up."""
     journals = [journal.meters for journal in bookie.journals]
     return [
         _queue("write", [bookie.writes.meter]),

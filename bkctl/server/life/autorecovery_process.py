@@ -89,7 +89,7 @@ async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], No
 
 
 def _signalled(ended: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
-    """The first signal ends it in good order, one more at once: locks and the vote end with the session."""
+    """End in good order at the first signal, at once at another: locks and vote end with the session."""
     if ended.done():
         os._exit(128 + number)
     _log.info("%s: leaving", number.name, extra={"event": "stopping", "signal": number.name})

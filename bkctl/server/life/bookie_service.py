@@ -158,7 +158,7 @@ class BookieService:
         return None if self._autorecovery is None else self._autorecovery.recovery
 
     def _listening_host(self) -> str:
-        """The address to bind; empty for every interface."""
+        """Return the address to bind; empty for every interface."""
         identity = self.config.identity
         if identity.loopback_only:
             return "127.0.0.1"
@@ -167,7 +167,7 @@ class BookieService:
         return SystemHostNames().address_of(identity.listening_interface)
 
     def _bind(self, host: str) -> socket.socket:
-        """A socket with its address. Raises RefusedError naming who has the port, StorageError."""
+        """Bind a socket. Raises RefusedError naming the process that has the port, and StorageError."""
         port = self.config.identity.port or port_of_before(self.config)
         try:
             bound = bind(host, port)
@@ -279,7 +279,7 @@ class BookieService:
         self._registrar.start()
 
     def _host(self, port: int) -> str:
-        """The address that clients are told: that of an id made of address and port, whatever the id is."""
+        """Return the address that clients are given: that of an id made of address and port."""
         identity = replace(self.config.identity, bookie_id=None, allow_loopback=True)
         return bookie_id(identity, port, SystemHostNames()).rpartition(":")[0]
 
@@ -328,7 +328,7 @@ class BookieService:
             self._registrar.register_now()
 
     def _mode_changed(self, read_only: bool) -> None:
-        """The engine, from any thread: the bookie turned read-only or back."""
+        """Follow the engine, from any thread, when the bookie turned read-only or back."""
         _log.warning(
             "the bookie is %s now",
             "read-only" if read_only else "writable",
@@ -345,14 +345,14 @@ class BookieService:
             self._registrar.changed()
 
     def session_lost(self) -> None:
-        """The metadata store: other sessions see this bookie as down."""
+        """Note that the store has lost the session: other sessions see this bookie as down."""
         _log.warning(
             "the metadata session is lost; clients do not choose this bookie until it is back",
             extra={"event": "session_lost"},
         )
 
     def session_restored(self) -> None:
-        """The metadata store: registered again."""
+        """Note that the store has registered the bookie again."""
         _log.warning(
             "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
         )
@@ -361,7 +361,7 @@ class BookieService:
             self._registrar.changed()
 
     def registration_failed(self, error: BkctlError) -> None:
-        """The metadata store: another bookie has this one's id."""
+        """Note that another bookie has this one's id in the metadata store."""
         _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
         self._failed(error)
 

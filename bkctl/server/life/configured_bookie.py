@@ -20,7 +20,7 @@ class ConfiguredBookie:
 
 
 def configured_bookie(config: BookieConfig) -> ConfiguredBookie:
-    """The ids. A port that the system chooses is taken from the cookie of before.
+    """Return the ids. A port that the system chooses is taken from the cookie of before.
 
     Raises UsageError, RefusedError as :func:`bkctl.server.life.identity.bookie_id`, and as
     :func:`bkctl.directories.bookie_directories.examine` where a port has to be looked for.
@@ -33,5 +33,5 @@ def configured_bookie(config: BookieConfig) -> ConfiguredBookie:
 
 
 def configured_cookie(config: BookieConfig, instance_id: str | None) -> Cookie:
-    """The cookie that the configuration asks for. Raises as :func:`configured_bookie`."""
+    """Return the cookie that the configuration asks for. Raises as :func:`configured_bookie`."""
     return cookie_of(configured_bookie(config).bookie, config.directories, instance_id)

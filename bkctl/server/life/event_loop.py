@@ -6,7 +6,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A new loop, not set as the current one."""
+    """Return a new loop, not set as the current one."""
     try:
         import uvloop
     except ImportError:
@@ -15,5 +15,5 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def loop_name(loop: asyncio.AbstractEventLoop) -> str:
-    """The library it is of."""
+    """Return the name of the library that the loop comes from."""
     return type(loop).__module__.partition(".")[0]

@@ -77,7 +77,7 @@ class _Signals:
             loop.add_signal_handler(number, self._signalled, number)
 
     def failed(self, error: BkctlError) -> None:
-        """The bookie cannot go on."""
+        """End the process because the bookie cannot go on."""
         if not self.first.done():
             self._first_s = self._loop.time()
             self.first.set_exception(error)

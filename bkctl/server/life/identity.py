@@ -28,10 +28,10 @@ class HostNames(Protocol):
     """What the id has to know of the machine and its network."""
 
     def address_of(self, interface: str | None) -> str:
-        """An interface's IPv4 address; None: that of the host's own name. Raises UsageError."""
+        """Return an interface's IPv4 address, with None that of the host's own name. Raises UsageError."""
 
     def name_of(self, address: str) -> str:
-        """The canonical host name of an address, the address itself when it has none."""
+        """Return the canonical host name of an address, the address itself when it has none."""
 
 
 class SystemHostNames:
@@ -69,7 +69,7 @@ def _interface_address(interface: str) -> str:
 
 
 def bookie_id(identity: IdentitySettings, port: int, names: HostNames) -> str:
-    """The id under which the bookie registers; ``port`` is the one it listens on.
+    """Return the id under which the bookie registers; ``port`` is the one it listens on.
 
     Raises UsageError for an id that is not allowed or cannot be made, RefusedError for a loopback address.
     """

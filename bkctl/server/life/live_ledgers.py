@@ -21,7 +21,7 @@ class LiveLedgers:
         self._instance_id = instance_id
 
     def ranges(self) -> Iterator[LedgerRange]:
-        """The whole id space; complete, or it raises."""
+        """Yield the whole id space; completely, or raise."""
         self._require_the_cluster()
         yield from self._store.ledgers.ledger_ranges()
         self._require_the_cluster()

@@ -99,7 +99,7 @@ class RepeatLimit(logging.Filter):
 
 
 def _held_back(record: logging.LogRecord, count: int) -> logging.LogRecord:
-    """The line that says so, in the time and under the name of the one that follows it."""
+    """Return the line about lines held back, in the time and under the name of the one that follows."""
     told = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno,
         "%d lines like the next one were held back", (count,), None,

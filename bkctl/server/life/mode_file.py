@@ -16,7 +16,7 @@ FILE_NAME = "BOOKIE_STATUS"
 
 
 def read_mode(filesystem: WritableFileSystem, ledger_directories: Sequence[str]) -> BookieStatus | None:
-    """The newest status in any ledger directory; files that do not parse are passed over, as Java does."""
+    """Read the newest status in any ledger directory; files that do not parse are passed over, as in Java."""
     found: list[BookieStatus] = []
     for directory in ledger_directories:
         path = join(current(directory), FILE_NAME)

@@ -60,7 +60,7 @@ class ModeRegistrar:
             pass
 
     def changed(self) -> None:
-        """The mode may have changed, or the store may be back: look soon. Never blocks."""
+        """Look soon whether the mode has changed or the store is back. Never blocks."""
         self._wake.set()
 
     def register_now(self) -> bool:

@@ -44,7 +44,7 @@ class FormattedDirectory:
 
 
 def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
-    """The bookie's metadata store; one of this machine alone is initialised, as nobody else would."""
+    """Open the bookie's metadata store; one of this machine alone is initialised, as nobody else would."""
     uri = parse_metadata_uri(config.metadata.uri)
     if uri.driver == EMBEDDED:
         PosixFileSystem().make_directories(dirname(uri.location))
@@ -57,7 +57,7 @@ def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
 
 
 def port_of_before(config: BookieConfig) -> int:
-    """The port in the cookie of a bookie whose port the system chooses: it is part of its id. 0 without one.
+    """Return the port in the cookie of a bookie whose port the system chooses. 0 without one.
 
     Raises as :func:`bkctl.server.life.own_directories.examine`.
     """
@@ -107,7 +107,7 @@ def initialise(config: BookieConfig) -> NewBookie:
 
 
 def to_be_formatted(config: BookieConfig) -> list[FormattedDirectory]:
-    """What :func:`format_directories` would remove. Raises StorageError."""
+    """Return what :func:`format_directories` would remove. Raises StorageError."""
     found = []
     for directory in directories.every_directory(config.directories):
         path = current(directory)
@@ -182,7 +182,7 @@ def _bytes_below(path: str) -> int:
 
 
 def registered_http_url(config: BookieConfig) -> str:
-    """The HTTP admin of the bookie that runs with this configuration, as it registered it.
+    """Return the URL of the HTTP admin of the bookie that runs with this configuration, as it registered it.
 
     A bookie whose port the system chose is found by the cookie in its directories. Raises
     ConnectionFailedError when it is not registered or has no HTTP admin.

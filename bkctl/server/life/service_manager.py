@@ -44,19 +44,19 @@ class ServiceManager:
         return bool(self._address)
 
     def starting(self, status: str) -> None:
-        """The start goes on; it may take a while longer."""
+        """Report that the start goes on; it may take a while longer."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1_000_000)}\nSTATUS={status}")
 
     def ready(self, status: str) -> None:
-        """The bookie serves."""
+        """Report that the bookie serves."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def alive(self) -> None:
-        """The event loop turns."""
+        """Report that the event loop turns."""
         self._send("WATCHDOG=1")
 
     def stopping(self, status: str) -> None:
-        """The bookie leaves; its flush may take a while."""
+        """Report that the bookie leaves; its flush may take a while."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1_000_000)}\nSTATUS={status}")
 
     def _send(self, text: str) -> None:

@@ -34,7 +34,7 @@ class PrometheusCollector:
         self._process = ProcessMetrics()
 
     def collect(self) -> Scrape:
-        """What there is to show, of whatever is running so far."""
+        """Collect the metrics of what is running so far."""
         scrape = Scrape(self._windows)
         bookie, server = self._service.bookie, self._service.server
         if bookie is None or server is None:

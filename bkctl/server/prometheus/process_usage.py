@@ -69,7 +69,7 @@ def _has_global_lock() -> bool:
 
 
 def _cpu_wait_s() -> float | None:
-    """The second number of every thread's ``schedstat``: nanoseconds in the run queue."""
+    """Add up the second number of every thread's ``schedstat``: nanoseconds in the run queue."""
     waited_ns = []
     try:
         for thread in os.listdir("/proc/self/task"):

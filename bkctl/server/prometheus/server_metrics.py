@@ -118,7 +118,7 @@ def _pools(scrape: Scrape, bookie: Bookie, server: BookieServer) -> None:
 
 
 def _with_those_that_did_not_wait(into: LatencyHistogram, waited: LatencyHistogram, done: int) -> None:
-    """``waited``, and the rest of ``done`` events with no time at all."""
+    """Add ``waited`` to a histogram, and the rest of ``done`` events with no time at all."""
     at_once = max(done - waited.count, 0)
     buckets = list(waited.buckets)
     buckets[0] += at_once

@@ -63,7 +63,7 @@ class AddsInProgress:
         return self._bytes
 
     def begin(self, connection: Channel, count: int, size_bytes: int) -> None:
-        """A run came in, of entries of so many bytes together."""
+        """Note a run that came in, of entries of so many bytes together."""
         self.meter.length += count
         self._bytes += size_bytes
         self._memory.take(size_bytes)
@@ -73,7 +73,7 @@ class AddsInProgress:
             connection.pause_adds(True)
 
     def end(self, count: int, size_bytes: int) -> None:
-        """Adds were answered."""
+        """Note adds that were answered."""
         self.meter.length -= count
         self.meter.done += count
         self._bytes -= size_bytes
@@ -88,11 +88,11 @@ class AddsInProgress:
         return few and self._bytes <= self._bytes_max * 3 // 4
 
     def took(self, count: int, time_s: float) -> None:
-        """The engine took adds, all together in so much time."""
+        """Note adds that the engine took, all together in so much time."""
         self.taken.add(time_s / count, count)
 
     def forget(self, connection: Channel) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
         self._paused.discard(connection)
 
 
@@ -105,15 +105,15 @@ class AddAnswers:
         self._clock = clock
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """These runs are durable."""
+        """Answer runs that are durable."""
         self._post([cast("PendingAdds", batch.context) for batch in batches], ResultCode.OK)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """These runs are not, as far as anybody knows."""
+        """Answer runs that are not durable, as far as anybody knows."""
         self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
 
     def add_again(self, run: EngineAddRun) -> None:
-        """A held run must be taken apart."""
+        """Take a held run apart and add its entries one by one."""
         pending = cast("PendingAdds", run.context)
         # Nothing to write, but on the loop's thread and in its turn.
         again = partial(pending.connection.add_one_by_one, pending.run)

@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 def code_of(error: BkctlError) -> ResultCode:
-    """What to answer for an error: its own code, I/O error for everything that has none.
+    """Return the code that answers an error: its own, or I/O error where it has none.
 
     A write that found the disk full has made the bookie read-only.
     """

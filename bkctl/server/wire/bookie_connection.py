@@ -265,7 +265,7 @@ class BookieConnection(asyncio.Protocol):
             self._port.processor.process(request, respond, self)
 
     def _read(self, request: Request, since_s: float) -> None:
-        """The turn of a request that brings entries."""
+        """Have the turn of a request that brings entries."""
         self._port.processor.process(request, partial(self._respond_read, request, since_s), self)
 
     def _respond_read(self, request: Request, since_s: float, response: Response) -> None:

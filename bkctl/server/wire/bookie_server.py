@@ -178,7 +178,7 @@ class BookieServer:
         self.high_priority_stage.stop()
 
     def connected(self, connection: Channel) -> None:
-        """A client has connected; where there is no place it takes that of one that stalls, or is closed."""
+        """Take in a client; without a free place it gets that of one that stalls, or is closed."""
         self._connections.add(connection)
         full = len(self._connections) > self.settings.connections_max
         if full and not self.watch.displace():
@@ -188,14 +188,14 @@ class BookieServer:
             self.watch.connected(connection)
 
     def disconnected(self, connection: Channel) -> None:
-        """A client is gone."""
+        """Forget a client that is gone."""
         self._connections.discard(connection)
         self.watch.disconnected(connection)
         self.adds.forget(connection)
         self.long_polls.forget(connection)
 
     def reads_ended(self, count: int, failed: int, size_bytes: int, since_s: float, worked_s: float) -> None:
-        """A chunk of reads was answered: ``count`` with entries of so many bytes, ``failed`` without.
+        """Note a chunk of reads that was answered: ``count`` with entries, ``failed`` without.
 
         ``since_s`` is when they came, ``worked_s`` the time of reading all of them.
         """
@@ -208,7 +208,7 @@ class BookieServer:
             self.read_sizes.add_size(size_bytes / count, count)
 
     def request_ended(self, request: Request, response: Response, time_s: float) -> None:
-        """A request that came by itself was answered."""
+        """Note a request that came by itself and was answered."""
         code = answer_code(response)
         self.request_meters.ended(request, code, time_s)
         if code is not ResultCode.OK:
@@ -239,7 +239,7 @@ class BookieServer:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that has its address and does not listen yet: the bookie's id needs the port.
+    """Bind a socket that does not listen yet: the bookie's id needs the port.
 
     Raises StorageError when the address cannot be had.
     """

@@ -26,7 +26,7 @@ class Handshakes:
         return len(self._going_on)
 
     def begin(self, connection: Channel) -> None:
-        """A client begins."""
+        """Begin the handshake of a client."""
         self._going_on[connection] = None
         self._memory.take(HANDSHAKE_BYTES)
         if len(self._going_on) > self._handshakes_max:
@@ -36,7 +36,7 @@ class Handshakes:
             oldest.abort()
 
     def end(self, connection: Channel) -> None:
-        """A handshake is over, in one way or the other."""
+        """Forget a handshake that is over, in one way or the other."""
         if connection in self._going_on:
             del self._going_on[connection]
             self._memory.give(HANDSHAKE_BYTES)

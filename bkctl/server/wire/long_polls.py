@@ -106,7 +106,7 @@ class LongPolls:
         self._loop.call_soon_threadsafe(self.ended, client)
 
     def ended(self, client: Client) -> None:
-        """A wait was answered, or has ended with its client. On the loop's thread."""
+        """Note that a wait was answered, or has ended with its client. On the loop's thread."""
         self._count(client, -1)
         self.meter.done += 1
 
@@ -130,16 +130,16 @@ class LongPolls:
             self._loop.call_soon(self._end_some)
 
     def forget(self, client: Client) -> None:
-        """A client is gone: so are its waits. On the loop's thread."""
+        """Forget a client that is gone, with its waits. On the loop's thread."""
         for wait in self._waits.pop(client, set()):
             self.end_soon(wait.end_unanswered)
 
     def keep(self, client: Client, wait: _Wait) -> None:
-        """A wait has begun. On the loop's thread."""
+        """Keep a wait that has begun. On the loop's thread."""
         self._waits.setdefault(client, set()).add(wait)
 
     def drop(self, client: Client, wait: _Wait) -> None:
-        """A wait is over. On the loop's thread."""
+        """Drop a wait that is over. On the loop's thread."""
         waits = self._waits.get(client)
         if waits is not None:
             waits.discard(wait)
@@ -167,7 +167,7 @@ class LongPolls:
             self._loop.call_soon_threadsafe(wait.set_timer, watch)
 
     def resume(self, request: ReadRequest, respond: Respond, changed_ms: int | None, began_s: float) -> None:
-        """A wait, begun at ``began_s``, is over: answer from the read stage, or refuse when that is full."""
+        """Answer a wait that began at ``began_s`` from the read stage, or refuse it when that is full."""
         self._meters.measured("READ_ENTRY_LONG_POLL_WAIT", self._now_s() - began_s)
         try:
             self._read_stage.submit(partial(self._answer, request, respond, changed_ms))
@@ -246,7 +246,7 @@ class _Wait:
         self._timer = self._polls.loop.call_later(timeout_ms / 1000, self._time_over)
 
     def changed(self, _: int, changed_ms: int | None) -> None:
-        """The engine, from any thread: the LAC moved, or the ledger was fenced or deleted."""
+        """End the wait when the LAC moved, or the ledger was fenced or deleted. From any thread."""
         self._polls.end_soon(partial(self._answer, changed_ms))
 
     def _answer(self, changed_ms: int | None) -> None:
@@ -263,7 +263,7 @@ class _Wait:
             self._polls.resume(self._request, self._respond, None, self._began_s)
 
     def end_unanswered(self) -> None:
-        """The client is gone; if the change has the watch, that one ends the wait."""
+        """End the wait of a client that is gone; if the change has the watch, that one ends the wait."""
         if self._unwatch():
             self._polls.ended(self._client)
 

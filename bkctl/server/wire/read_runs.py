@@ -83,7 +83,7 @@ class ReadRunJob:
         return True
 
     def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
-        """The LACs that go with the entries; None when one must be read from the disk first."""
+        """Return the LACs that go with the entries; None when one must be read from the disk first."""
         if self._wire is Wire.V2:
             return []
         known = {ledger: self._port.bookie.reads.known_lac(ledger) for ledger in set(map(_ledger, keys))}

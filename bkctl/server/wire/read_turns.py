@@ -58,12 +58,12 @@ class ReadTurns:
         self.go_on()
 
     def again(self, begin: Callable[[], None]) -> None:
-        """The turn ends, and ``begin`` is to have the next one."""
+        """End the turn; ``begin`` is to have the next one."""
         self._active -= 1
         self._add(begin, first=True)
 
     def ended(self, requests: int = 1) -> None:
-        """A turn has ended, with the answers to its requests: they were handed to the transport."""
+        """End a turn with the answers to its requests: they were handed to the transport."""
         self._active -= 1
         self.requests -= requests
         self.go_on()
@@ -87,7 +87,7 @@ class ReadTurns:
             self._on_full(full)
 
     def clear(self) -> None:
-        """The connection is gone: nothing is begun any more."""
+        """Begin nothing any more: the connection is gone."""
         self._closed = True
         self._waiting.clear()
         # They lead back to the connection, and nobody collects cycles of which there are many.

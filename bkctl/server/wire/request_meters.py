@@ -50,7 +50,7 @@ _KINDS: dict[type[Request], RequestKind] = {
 
 
 def kind_of(request: Request) -> RequestKind:
-    """What a request counts as."""
+    """Return the kind that a request counts as."""
     if isinstance(request, ReadRequest | BatchReadRequest):
         if request.fence:
             return RequestKind.FENCE
@@ -91,7 +91,7 @@ class RequestMeters:
         self._lock = threading.Lock()
 
     def ended(self, request: Request, code: ResultCode, time_s: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered."""
         good = code in _SERVED
         meter = self.kinds[kind_of(request)]
         meter.done += 1
@@ -106,7 +106,7 @@ class RequestMeters:
                 self.failed_recovery_adds += 1
 
     def measured(self, step: str, time_s: float) -> None:
-        """A part of a request took so long. From any thread."""
+        """Count the time that a part of a request took. From any thread."""
         with self._lock:
             self.steps[step].add(time_s)
 
@@ -126,6 +126,6 @@ _SERVED = frozenset({ResultCode.OK})
 
 
 def answer_code(response: Response) -> ResultCode:
-    """The code of an answer; one that has none went well."""
+    """Return the code of an answer; one that has none went well."""
     code = getattr(response, "code", ResultCode.OK)
     return code if isinstance(code, ResultCode) else ResultCode.OK

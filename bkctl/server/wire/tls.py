@@ -11,7 +11,7 @@ from bkctl.net.tls import key_password, limit_versions
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The server's side. Raises UsageError naming the file that cannot be used."""
+    """Return the server's TLS context. Raises UsageError naming the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     limit_versions(context, settings.protocols)
     require_secret(settings.key_path, f"tlsKeyStore={settings.key_path}")
