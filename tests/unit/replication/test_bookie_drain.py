@@ -1,0 +1,264 @@
+"""A drain on bookies in memory: killed anywhere it goes on, and nothing is dropped that is not elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import RefusedError
+from bkctl.replication.bookie_drain import DrainSettings
+from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
+from bkctl.types import LedgerState
+from tests.support.audited_cluster import ledger_metadata
+from tests.support.drained_cluster import DrainedCluster, Killed
+
+OPEN = LedgerState.OPEN
+
+
+@pytest.fixture
+def cluster() -> Iterator[DrainedCluster]:
+    made = DrainedCluster("abcd")
+    yield made
+    made.close()
+
+
+def fill(cluster: DrainedCluster) -> list[int]:
+    """Closed ledgers in several forms, one marked for the bookie that leaves."""
+    ledgers = [
+        ledger_metadata(("out", "a", "b")),
+        ledger_metadata(("a", "b", "c"), ("c", "out", "a"), ("out", "b", "d")),
+        ledger_metadata(("out",)),
+        replace(ledger_metadata(("a", "out", "c", "d")), write_quorum=2, ack_quorum=2),
+        replace(ledger_metadata(("out", "a")), last_entry=-1, length=0),
+        ledger_metadata(("a", "b", "c")),
+    ]
+    for ledger, metadata in enumerate(ledgers):
+        cluster.ledger(ledger, metadata)
+    cluster.store.underreplication.prepare()
+    cluster.store.underreplication.mark(1, ["out"], 1_000)
+    cluster.store.underreplication.mark(3, ["out", "b"], 1_000)
+    return list(range(len(ledgers)))
+
+
+def assert_drained(cluster: DrainedCluster, ledgers: list[int]) -> None:
+    for ledger in ledgers:
+        metadata = cluster.metadata(ledger)
+        assert all("out" not in segment.bookies for segment in metadata.segments)
+        assert all(len(set(segment.bookies)) == len(segment.bookies) for segment in metadata.segments)
+        assert not cluster.missing(ledger)
+    assert cluster.store.cookies.read_cookie("out") is None
+
+
+def test_everything_is_moved_and_the_cookie_goes(cluster: DrainedCluster) -> None:
+    ledgers = fill(cluster)
+    result = cluster.drain()
+    assert (result.exit_code, result.moved, result.left, result.cookie_deleted) == (0, 5, 0, True)
+    assert_drained(cluster, ledgers)
+    # A mark that named the bookie alone says nothing any more; the other one does.
+    marks = {ledger: mark.replicas for ledger, mark in cluster.store.underreplication.marked_ledgers()}
+    assert marks == {3: ("out", "b")}
+    assert cluster.store.underreplication.replicator_of(3) is None
+    assert cluster.drain().exit_code == 0
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_each_write_of_metadata_it_goes_on(after: bool) -> None:
+    dies_at = 0
+    while True:
+        dies_at += 1
+        cluster = DrainedCluster("abcd")
+        with contextlib.closing(cluster):
+            ledgers = fill(cluster)
+            tree, store = cluster.session(dies_at, after=after)
+            try:
+                cluster.drain(store)
+                break
+            except Killed:
+                tree.lose_session()
+            named = any("out" in one.bookies for at in ledgers for one in cluster.metadata(at).segments)
+            assert not named or cluster.store.cookies.read_cookie("out") is not None
+            assert all(not cluster.missing(ledger) for ledger in ledgers)
+            assert cluster.drain().exit_code == 0
+            assert_drained(cluster, ledgers)
+    assert dies_at > 8
+
+
+def test_a_bookie_that_is_down_is_drained_from_the_others(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.ledger(2, ledger_metadata(("out",)))
+    cluster.go("out", read_only=True)
+    cluster.client.silent.add("out")
+    cluster.client.lose("out", 2, range(10))
+    result = cluster.drain()
+    assert (result.exit_code, result.moved, result.left) == (3, 1, 1)
+    assert [(one.ledger, one.outcome) for one in result.rows] == [(2, MoveOutcome.LOST_NO_SOURCE)]
+    assert cluster.store.cookies.read_cookie("out") is not None
+    assert cluster.drain().exit_code == 4
+    given_up = frozenset({2})
+    settings = DrainSettings(wait_ms=0, poll_ms=1, settle_ms=0, accepted=given_up)
+    result = cluster.drain(settings=settings, move=MoveSettings(accepted=given_up))
+    assert (result.exit_code, result.cookie_deleted) == (1, True)
+    (loss,) = result.accepted
+    assert (loss.ledger, loss.lost_count, loss.accepted) == (2, 10, True)
+
+
+def test_accepted_losses_take_along_nothing_that_somebody_has(cluster: DrainedCluster) -> None:
+    """One entry is nowhere, another one only with a bookie that does not answer: that is no loss."""
+    cluster.ledger(1, ledger_metadata(("out", "a")))
+    for bookie in ("out", "a"):
+        cluster.client.lose(bookie, 1, [4])
+    cluster.client.lose("out", 1, [7])
+    accept = MoveSettings(accepted=frozenset({1}))
+    cluster.client.silent.add("a")
+    result = cluster.drain(move=accept)
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.FAILED)
+    assert "out" in cluster.metadata(1).segments[0].bookies
+    cluster.client.silent.clear()
+    assert cluster.drain().rows[0].outcome is MoveOutcome.LOST_NO_SOURCE
+    result = cluster.drain(move=accept)
+    assert (result.exit_code, result.accepted[0].lost) == (1, (4,))
+    assert cluster.missing(1) == [(4, 0)]
+
+
+def test_without_a_target_nothing_is_changed(cluster: DrainedCluster) -> None:
+    before = ledger_metadata(("out", "a", "b", "c", "d"))
+    cluster.ledger(1, before)
+    result = cluster.drain()
+    assert (result.exit_code, result.blocked) == (4, 1)
+    assert result.rows[0].outcome is MoveOutcome.BLOCKED_NO_TARGET
+    assert cluster.metadata(1) == before
+    cluster.come("e")
+    assert cluster.drain().exit_code == 0
+    assert not cluster.missing(1)
+
+
+def test_a_target_that_dies_under_the_copy_is_replaced(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    added: list[str] = []
+
+    def die(bookie: str) -> None:
+        added.append(bookie)
+        if len(added) == 5:
+            cluster.client.silent.add(bookie)
+
+    cluster.client.before_add = die
+    assert cluster.drain().exit_code == 0
+    dead = next(iter(cluster.client.silent))
+    assert dead not in cluster.metadata(1).segments[0].bookies
+    assert not cluster.missing(1)
+
+
+def test_a_bookie_that_takes_nothing_is_never_named(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.client.refusing.update("cd")
+    result = cluster.drain()
+    assert (result.exit_code, result.moved) == (3, 0) or result.exit_code == 4
+    assert "out" in cluster.metadata(1).segments[0].bookies
+    assert cluster.store.cookies.read_cookie("out") is not None
+
+
+def test_metadata_that_change_under_the_copy_are_looked_at_again(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    changed: list[int] = []
+
+    def change(ledger: int) -> None:
+        if not changed:
+            changed.append(ledger)
+            stored = cluster.store.ledgers.read_ledger(ledger)
+            metadata = replace(stored.metadata, custom_metadata=(("by", b"another"),))
+            cluster.store.ledgers.update_ledger(ledger, metadata, stored.version)
+
+    cluster.client.before_write = change
+    assert cluster.drain().exit_code == 0
+    assert dict(cluster.metadata(1).custom_metadata) == {"by": b"another"}
+    assert_drained(cluster, [1])
+
+
+def test_a_mark_that_is_made_anew_meanwhile_stays(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    marks = cluster.store.underreplication
+    marks.prepare()
+    marks.mark(1, ["out"], 1_000)
+    cluster.client.before_write = lambda ledger: marks.mark(ledger, ["a"], 2_000) and None
+    assert cluster.drain().exit_code == 0
+    assert {ledger: mark.replicas for ledger, mark in marks.marked_ledgers()} == {1: ("out", "a")}
+    assert marks.replicator_of(1) is None
+
+
+def test_a_ledger_that_a_worker_has_is_left_to_it(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.store.underreplication.prepare()
+    cluster.store.underreplication.mark(1, ["b"], 1_000)
+    _, worker = cluster.session()
+    taken = worker.underreplication.acquire_ledger(1, host="worker")
+    assert taken is not None
+    result = cluster.drain()
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.BUSY)
+    assert "worker" in result.rows[0].reason
+    worker.underreplication.release(taken)
+    assert cluster.drain().exit_code == 0
+
+
+def test_no_writer_is_fenced_without_being_asked(cluster: DrainedCluster) -> None:
+    still_open = ledger_metadata(("a", "out", "c"), ("out", "b", "c"), state=OPEN)
+    cluster.ledger(1, still_open, last_entry=14)
+    result = cluster.drain()
+    assert (result.exit_code, result.moved, result.left) == (3, 0, 1)
+    assert result.rows[0].outcome is MoveOutcome.WAITING_FOR_WRITER
+    now = cluster.metadata(1)
+    assert now.state is OPEN
+    # What its writer has left behind is moved already.
+    assert "out" not in now.segments[0].bookies
+    assert now.segments[1] == still_open.segments[1]
+
+
+def test_metadata_that_nobody_can_read_keep_the_cookie(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a")))
+    cluster.ledger(2, ledger_metadata(("a", "b")))
+    path = next(one for one in cluster.shared.entries if one.endswith("L0002"))
+    cluster.tree.set(path, b"nonsense", 0)
+    result = cluster.drain()
+    assert (result.exit_code, result.moved, result.left) == (3, 1, 1)
+    assert result.rows[0].outcome is MoveOutcome.BLOCKED_METADATA
+    assert cluster.store.cookies.read_cookie("out") is not None
+    result = cluster.drain(settings=DrainSettings(0, 1, 0, accepted=frozenset({2})))
+    assert (result.exit_code, result.cookie_deleted) == (1, True)
+
+
+def test_a_writable_bookie_is_refused_and_a_new_cookie_is_not_deleted(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a")))
+    cluster.go("out", read_only=True)
+    cluster.come("out")
+    with pytest.raises(RefusedError, match="writable"):
+        cluster.drain()
+    cluster.go("out")
+
+    def write_cookie(ledger: int) -> None:
+        found = cluster.store.cookies.read_cookie("out")
+        assert found is not None
+        cluster.store.cookies.update_cookie("out", b"another bookie's", found.version)
+
+    cluster.client.before_write = write_cookie
+    result = cluster.drain()
+    assert (result.exit_code, result.left, result.cookie_deleted) == (3, 0, False)
+    assert "cookie" in result.reason
+    assert cluster.store.cookies.read_cookie("out") is not None
+
+
+def test_a_ledger_that_is_made_behind_the_first_pass_is_found(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a")))
+    late: list[LedgerMetadata] = []
+
+    def make(ledger: int) -> None:
+        if not late:
+            late.append(ledger_metadata(("out", "b")))
+            cluster.ledger(0, late[0])
+
+    cluster.client.before_write = make
+    result = cluster.drain()
+    assert (result.exit_code, result.moved) == (0, 2)
+    assert_drained(cluster, [0, 1])
