@@ -376,8 +376,6 @@ def _zookeeper(pair: Pair) -> Iterator[Any]:
     [
         "/bookie/expand_storage",
         "/bookie/entry_location_compact",
-        "/autorecovery/bookie",
-        "/autorecovery/decommission",
     ],
 )
 def test_what_is_not_served_says_so(pair: Pair, path: str) -> None:

@@ -30,6 +30,9 @@ autorecovery/list_under_replicated_ledger     GET           ``missingreplica``, 
 autorecovery/who_is_auditor                   GET           ``Auditor: id``
 autorecovery/trigger_audit                    PUT           makes the elected auditor look now
 autorecovery/lost_bookie_recovery_delay       GET, PUT      ``{"delay_seconds": n}``
+autorecovery/bookie                           GET, PUT      ``{"bookie_src": [...], "bookie_dest": [...],
+                                                            "delete_cookie": bool}``; GET: what became of it
+autorecovery/decommission                     GET, PUT      ``{"bookie_src": "...", "delete_cookie": bool}``
 bkctl/snapshot                                GET           every stage's queue, bound and counters
 bkctl/gc, bkctl/gc/logs,                      GET; PUT      what only this bookie's collection tells
 bkctl/gc/confirm_deletions
@@ -42,8 +45,6 @@ Of Java's paths these are answered with 501 and the way to go instead:
 bookie/expand_storage                 add to ``ledgerDirectories``, say ``allowStorageExpansion=true``,
                                       restart
 bookie/entry_location_compact         RocksDB compacts the index by itself
-autorecovery/bookie, /decommission    no replication worker runs here: ask a bookie with autorecovery, or
-                                      ``bookkeeper shell recover`` and ``decommissionbookie``
 ===================================== ========================================================================
 
 Where answers differ from Java's on purpose: a method that a path does not take is 405 (Java: 404), a ledger

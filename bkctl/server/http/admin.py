@@ -12,6 +12,7 @@ from bkctl.server.http.gc_pages import GcAdmin
 from bkctl.server.http.guarded_http import GuardedHttp
 from bkctl.server.http.ledger_pages import LedgerPages
 from bkctl.server.http.limbo_pages import LimboPages
+from bkctl.server.http.removal_pages import RemovalPages
 from bkctl.server.http.replies import as_json, metadata_of, text
 from bkctl.server.http.snapshot import snapshot
 from bkctl.server.prometheus.collector import PrometheusCollector
@@ -29,11 +30,6 @@ _NOT_SERVED = {
         "add the directory to ledgerDirectories, set allowStorageExpansion=true and restart the bookie"
     ),
     "/api/v1/bookie/entry_location_compact": "RocksDB compacts the location index by itself",
-    "/api/v1/autorecovery/bookie": (
-        "mark the bookie's ledgers by stopping it for longer than lostBookieRecoveryDelay, or "
-        "`bookkeeper shell recover`"
-    ),
-    "/api/v1/autorecovery/decommission": ("not served over HTTP; `bookkeeper shell decommissionbookie`"),
 }
 
 
@@ -44,6 +40,7 @@ class HttpAdmin(GuardedHttp):
         super().__init__(service.config)
         self._service = service
         self._ledgers: LedgerPages | None = None
+        self._removal: RemovalPages | None = None
 
     def _new_collector(self, rollover_s: float, now_s: Callable[[], float]) -> PrometheusCollector:
         return PrometheusCollector(self._service, rollover_s, now_s)
@@ -56,12 +53,16 @@ class HttpAdmin(GuardedHttp):
         LimboPages(self._service).add_routes(router)
         ClusterPages(self._service).add_routes(router)
         AutorecoveryPages(lambda: metadata_of(self._service)).add_routes(router)
+        self._removal = RemovalPages(lambda: metadata_of(self._service), self._service.config.values)
+        self._removal.add_routes(router)
         ConfigPages(self._service).add_routes(router)
         GcAdmin(self._service).add_routes(router)
         for path in _NOT_SERVED:
             router.add_route("*", path, self._not_served)
 
     async def _close_pages(self) -> None:
+        if self._removal is not None:
+            await self._removal.close()
         if self._ledgers is not None:
             await self._ledgers.close()
 

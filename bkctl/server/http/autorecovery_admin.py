@@ -8,6 +8,7 @@ from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.windows import Windows
 from bkctl.server.http.autorecovery_pages import AutorecoveryPages
 from bkctl.server.http.guarded_http import GuardedHttp
+from bkctl.server.http.removal_pages import RemovalPages
 from bkctl.server.http.replies import as_json
 from bkctl.server.prometheus.process_metrics import ProcessMetrics
 from bkctl.server.prometheus.replication_metrics import replication_metrics
@@ -29,16 +30,18 @@ class AutoRecoveryAdmin(GuardedHttp):
         super().__init__(config)
         self._store = store
         self._recovery = recovery
+        self._removal = RemovalPages(lambda: store, config.values)
 
     def _new_collector(self, rollover_s: float, now_s: Callable[[], float]) -> _Collector:
         return _Collector(self._recovery, rollover_s, now_s)
 
     def _add_pages(self, router: web.UrlDispatcher) -> None:
         AutorecoveryPages(lambda: self._store).add_routes(router)
+        self._removal.add_routes(router)
         router.add_get("/api/v1/bkctl/autorecovery", self._work)
 
     async def _close_pages(self) -> None:
-        """Pages hold nothing."""
+        await self._removal.close()
 
     async def _work(self, _: web.Request) -> web.Response:
         return as_json(autorecovery_work(self._recovery))

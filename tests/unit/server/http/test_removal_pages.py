@@ -1,0 +1,126 @@
+"""``autorecovery/bookie`` and ``autorecovery/decommission``: one job at a time, and its state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.client.sync import BookKeeperSync
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from tests.support.admin_requests import ask, ask_json
+from tests.support.waiting import until
+
+RECOVERY, DECOMMISSION = "/api/v1/autorecovery/bookie", "/api/v1/autorecovery/decommission"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(3, tmp_path_factory.mktemp("removal")) as running:
+        yield running
+
+
+def put(bookie: EmbeddedBookie, path: str, **body: Any) -> tuple[int, str]:
+    return ask(bookie, "PUT", path, json.dumps(body).encode())
+
+
+def job(bookie: EmbeddedBookie) -> dict[str, Any]:
+    found = ask_json(bookie, "GET", RECOVERY)["job"]
+    assert found == ask_json(bookie, "GET", DECOMMISSION)["job"] or found["running"]
+    return found  # type: ignore[no-any-return]
+
+
+def ended(bookie: EmbeddedBookie) -> dict[str, Any]:
+    until(lambda: not job(bookie)["running"])
+    return job(bookie)
+
+
+def test_a_job_moves_ledgers_and_a_decommission_deletes_the_cookie(cluster: LocalCluster) -> None:
+    first, second, third = cluster.bookies
+    assert ask_json(second, "GET", RECOVERY) == {"job": None}
+    with (
+        BookKeeperSync(cluster.metadata_uri) as client,
+        open_metadata_store(cluster.metadata_uri) as store,
+    ):
+        ledgers = []
+        for _ in range(8):
+            with client.create(1, 1, 1) as handle:
+                handle.append_all([b"x" * 200] * 10)
+            ledgers.append(handle.ledger)
+
+        def of(bookie: EmbeddedBookie) -> list[int]:
+            found = [store.ledgers.read_ledger(ledger).metadata for ledger in ledgers]
+            return [
+                ledger
+                for ledger, metadata in zip(ledgers, found, strict=True)
+                if bookie.bookie_id in metadata.segments[0].bookies
+            ]
+
+        mine = of(first)
+        status, text = put(second, RECOVERY, bookie_src=[first.bookie_id], bookie_dest=[third.bookie_id])
+        assert (status, text) == (200, "Success send recovery request command.")
+        row = ended(second)
+        assert (row["outcome"], row["moved"], row["error"]) == ("done", len(mine), None)
+        assert (row["kind"], row["bookies"]) == ("recovery", [first.bookie_id])
+        assert row["entries_written"] == 10 * len(mine)
+        assert not of(first)
+        assert store.cookies.read_cookie(first.bookie_id) is not None
+        status, text = put(second, DECOMMISSION, bookie_src=first.bookie_id)
+        assert (status, "writable" in text) == (409, True)
+        ask(first, "PUT", "/api/v1/bookie/state/readonly", b'{"readOnly": true}')
+        until(lambda: first.bookie_id in store.registration.bookies().read_only)
+        status, text = put(second, DECOMMISSION, bookie_src=first.bookie_id)
+        assert (status, text) == (200, f"Success send decommission Bookie command {first.bookie_id}")
+        row = ended(second)
+        assert (row["outcome"], row["cookie_deleted"], row["left"]) == ("done", True, 0)
+        assert store.cookies.read_cookie(first.bookie_id) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (RECOVERY, {}, 400),
+        (RECOVERY, {"bookie_src": []}, 400),
+        (RECOVERY, {"bookie_src": "a:1"}, 400),
+        (RECOVERY, {"bookie_src": [1]}, 400),
+        (RECOVERY, {"bookie_src": ["nobody:1"]}, 404),
+        (RECOVERY, {"bookie_src": ["{second}"], "bookie_dest": ["nobody:1"]}, 409),
+        (RECOVERY, {"bookie_src": ["{second}"], "bookie_dest": ["{second}"]}, 409),
+        (RECOVERY, {"bookie_src": ["{second}"], "delete_cookie": "yes"}, 400),
+        (RECOVERY, {"bookie_src": ["{second}"], "delete_cookie": True}, 409),
+        (DECOMMISSION, {"bookie_src": ["{second}"]}, 400),
+        (DECOMMISSION, {"bookie_src": "{second}", "delete_cookie": False}, 409),
+        (DECOMMISSION, {"bookie_src": "nobody:1"}, 404),
+    ],
+)
+def test_what_could_only_fail_is_refused(
+    cluster: LocalCluster, path: str, body: dict[str, Any], status: int
+) -> None:
+    third = cluster.bookies[2]
+    text = json.dumps(body).replace("{second}", cluster.bookies[1].bookie_id)
+    found, answer = ask(third, "PUT", path, text.encode())
+    assert found == status, answer
+    assert ask_json(third, "GET", path) == {"job": None}
+
+
+def test_there_is_one_job_and_it_ends_with_its_process(tmp_path: Path) -> None:
+    # With so few bytes a second a job lasts until it is stopped.
+    with LocalCluster(2, tmp_path, overrides={"replicationRateByBytes": "1000"}) as cluster:
+        first, second = cluster.bookies
+        with BookKeeperSync(cluster.metadata_uri) as client:
+            bookies: set[str] = set()
+            while first.bookie_id not in bookies:
+                with client.create(1, 1, 1) as handle:
+                    handle.append_all([b"x" * 50_000] * 10)
+                    bookies = set(handle.metadata.segments[0].bookies)
+        assert put(second, RECOVERY, bookie_src=[first.bookie_id])[0] == 200
+        assert job(second)["running"]
+        status, text = put(second, RECOVERY, bookie_src=[first.bookie_id])
+        assert (status, text) == (409, f"the recovery of bookie {first.bookie_id} is running")
+        second.stop()
+        second.start()
+        assert ask_json(second, "GET", RECOVERY) == {"job": None}
