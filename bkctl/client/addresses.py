@@ -1,4 +1,4 @@
-"""Where bookies can be reached: what they registered, else where they were last, else their id.
+"""Find the addresses of bookies: as they registered, else as they were last known, else their id.
 
 Source: ``org.apache.bookkeeper.client.DefaultBookieAddressResolver``, ``ZKRegistrationClient``.
 """

@@ -50,7 +50,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a bookie answered to; a time is None where it did not, and ``error`` says why."""
+    """The answer of a bookie to a probe; a time is None without an answer, and ``error`` says why."""
 
     bookie: str
     address: str | None = None
@@ -134,7 +134,7 @@ def probe_bookies(
 
 
 def _address(store: MetadataStore, bookie: str) -> str | None:
-    """Where clients connect to; None where that is not known, which is then the error of its row as well."""
+    """Return the address for clients; None when it is unknown, which is then the error of its row as well."""
     try:
         host, port = look_up(store.registration, bookie)
     except BkctlError:

@@ -18,7 +18,7 @@ from bkctl.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Where entries go. Raises UsageError unless ensemble >= write quorum >= ack quorum >= 1."""
+    """The places of entries. Raises UsageError unless ensemble >= write quorum >= ack quorum >= 1."""
 
     ensemble_size: int
     write_quorum: int

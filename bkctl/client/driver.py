@@ -58,7 +58,7 @@ _Value = TypeVar("_Value")
 
 
 class BookieChoice(Protocol):
-    """Where bookies for an ensemble come from. Called in a thread; may ask the metadata store."""
+    """A source of bookies for ensembles. Called in a thread; may ask the metadata store."""
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
         """Return the bookies that the instruction asks for.

@@ -41,7 +41,7 @@ _TAIL_PAUSE_S = 0.5
 
 
 class _Ledger:
-    """What both kinds of handle know."""
+    """The common part of both kinds of handle."""
 
     def __init__(self, driver: Driver, access: LedgerAccess, metadata: LedgerMetadata, version: int) -> None:
         self._driver = driver
@@ -257,7 +257,7 @@ class ReadOnlyLedgerHandle(_Ledger):
 
 
 class WriterHandle(_Ledger):
-    """What both kinds of writers have: an async context manager that closes the ledger.
+    """The common part of both kinds of writers: an async context manager that closes the ledger.
 
     When an append fails for good (the ledger is fenced, a bookie cannot be replaced, ...), all that are
     pending fail with it and later ones are refused with the same error.

@@ -1,4 +1,4 @@
-"""What a client operation asks for, and what it is told.
+"""The instructions that a client operation gives, and the events that it takes.
 
 An operation (append, read, recovery, a metadata update, ...) is a machine: it is started once, gets events,
 and answers each with instructions. It never sends, sleeps, waits or looks at a clock, so that a simulation
@@ -179,7 +179,7 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class MetadataIs:
-    """What is stored now, and its version."""
+    """The stored metadata of a ledger, and their version."""
 
     token: Token
     metadata: LedgerMetadata

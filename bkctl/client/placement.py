@@ -36,7 +36,7 @@ class Placement(Protocol):
 
 
 def candidates(request: ChooseBookies, available: Collection[str]) -> list[str]:
-    """Who may be chosen, ascending, so that equal dice choose alike."""
+    """Return the bookies that may be chosen, ascending, so that equal dice choose alike."""
     return sorted(set(available) - request.exclude - set(request.ensemble))
 
 

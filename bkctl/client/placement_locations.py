@@ -1,4 +1,4 @@
-"""Where bookies stand: from a topology script, or from Pulsar's rack mapping in the metadata store.
+"""Find the places of bookies: from a topology script, or from Pulsar's rack mapping in the metadata store.
 
 A script is called as in Hadoop, with addresses, and prints a location for each. It is asked about a bookie
 once; where it fails the bookies are in the default rack, as in Java, and it is asked again a minute later.

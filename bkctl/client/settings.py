@@ -1,4 +1,4 @@
-"""What a ledger client can be told, with BookKeeper's keys."""
+"""The settings of a ledger client, with BookKeeper's keys."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class _LoopThread:
 
 
 class _OpenLedger(Generic[_Handle]):
-    """What writers and readers have."""
+    """The common part of writers and readers."""
 
     def __init__(self, thread: _LoopThread, handle: _Handle) -> None:
         self._thread = thread
@@ -137,7 +137,7 @@ class _OpenLedger(Generic[_Handle]):
 
 
 class _Writer(_OpenLedger[_WriterHandle]):
-    """What both kinds of writers have."""
+    """The common part of both kinds of writers."""
 
     def read(self, first: int, last: int) -> list[LedgerEntry]:
         """Entries that are acknowledged."""

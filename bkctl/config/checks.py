@@ -1,4 +1,4 @@
-"""What must hold between settings, or a bookie does not start: Java's rules, and those of its layout.
+"""The rules between settings without which a bookie does not start: Java's, and those of its layout.
 
 Source: ``ServerConfiguration.validate``, ``DiskChecker``, ``LedgerDirsMonitor``, ``DbLedgerStorage``.
 """

@@ -1,4 +1,4 @@
-"""What a configuration key is: one declaration from which reading, checking and documents derive.
+"""The declaration of a configuration key, from which reading, checking and documents derive.
 
 Names, types, defaults and meanings are those of BookKeeper 4.17.3 (``ServerConfiguration``,
 ``AbstractConfiguration``, ``ClientConfiguration``, ``DbLedgerStorage``, ``KeyValueStorageRocksDB``), so that
@@ -46,7 +46,7 @@ class Kind(enum.Enum):
 
 
 class Area(enum.Enum):
-    """What a key is about, in the order of the documents; the value is the heading."""
+    """The subject of a key, in the order of the documents; the value is the heading."""
 
     IDENTITY = "Identity and start"
     NETWORK = "Network, threads, back-pressure"
@@ -68,7 +68,7 @@ class Area(enum.Enum):
 
 
 class State(enum.Enum):
-    """What this bookie makes of a key."""
+    """The way in which this bookie treats a key."""
 
     HONOURED = "honoured"
     #: A later release will honour it.
@@ -108,7 +108,7 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, as a phrase: ``an int from 1 to 65535 (bytes)``."""
+        """Describe the values of a key in a phrase: ``an int from 1 to 65535 (bytes)``."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is Kind.BOOL:

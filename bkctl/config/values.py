@@ -35,7 +35,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was given for one key: items with references unresolved, and a place for messages."""
+    """The value given for one key: items with references unresolved, and a place for messages."""
 
     items: tuple[str, ...]
     where: str

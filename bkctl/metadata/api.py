@@ -1,4 +1,4 @@
-"""What a metadata store offers: synchronous, safe to use from many threads, every wait bounded.
+"""The interface of a metadata store: synchronous, safe to use from many threads, every wait bounded.
 
 Errors, besides those that a method names:
 
@@ -38,7 +38,7 @@ class VersionConflictError(RefusedError):
 
 
 class AlreadyExistsError(RefusedError):
-    """What was to be created is there already."""
+    """The node, ledger or cookie to be created exists already."""
 
 
 class AuthenticationNeededError(RefusedError):
@@ -70,7 +70,7 @@ class LayoutManager(Protocol):
         """Read LAYOUT; None when the cluster has none (as Pulsar makes them)."""
 
     def layout(self) -> LedgerLayout:
-        """Where ledgers stand: LAYOUT's kind, else the URI's, else hierarchical.
+        """Return the layout of ledgers: LAYOUT's kind, else the URI's, else hierarchical.
 
         Raises RefusedError when the URI asks for another kind than LAYOUT's, or LAYOUT for one that is not
         supported.
@@ -108,7 +108,7 @@ class RegisteredBookies:
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """All of them, ascending."""
+        """Return all of these bookies, ascending."""
         return tuple(sorted({*self.writable, *self.read_only}))
 
 
@@ -327,14 +327,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Who replicates a ledger, and since when, milliseconds since 1970."""
+    """The host that replicates a ledger, and since when, in milliseconds since 1970."""
 
     host: str
     since_ms: int
 
 
 class Underreplication(Protocol):
-    """What autorecovery, ours or Java's, has written down for everybody to see, and its switches."""
+    """The marks, votes and switches that autorecovery, ours or Java's, keeps for everybody to see."""
 
     def prepare(self) -> None:
         """Make what auditors and workers need to be there, as the first of Java's does.
@@ -502,7 +502,7 @@ class MetadataStore(Protocol):
 
     @property
     def underreplication(self) -> Underreplication:
-        """What autorecovery has written down."""
+        """Return the store's view of autorecovery."""
 
     def pulsar_rack_mapping(self) -> bytes | None:
         """Return what Pulsar's ``/bookies`` beside the ledgers root holds; None without one."""

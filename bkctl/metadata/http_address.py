@@ -1,4 +1,4 @@
-"""Where bookies' HTTP admins are: as they registered them, and whether that is this machine."""
+"""Find the HTTP admins of bookies as they registered them, and tell whether one is on this machine."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class _Entry:
 
 
 class MemoryCluster:
-    """What the processes share. ``outage`` makes every operation fail as a lost connection does."""
+    """The state that the processes share. ``outage`` makes every operation fail as a lost connection does."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())

@@ -1,4 +1,4 @@
-"""What opening a metadata store can be told, with BookKeeper's keys."""
+"""The settings for opening a metadata store, with BookKeeper's keys."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class SessionCallbacks:
 
 
 class NodeTree(abc.ABC):
-    """What each kind of store implements. Every method may raise ConnectionFailedError, and waits boundedly.
+    """A store's own part. Every method may raise ConnectionFailedError, and waits boundedly.
 
     A read of a missing node gives None; a failure is never reported that way.
     """
@@ -94,7 +94,7 @@ class NodeTree(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What and where the store is, for messages."""
+        """Return the kind and the place of the store, for messages."""
 
     @property
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""What autorecovery keeps below the ledgers root: marks, locks, votes, switches.
+"""Read and write autorecovery's nodes below the ledgers root: marks, locks, votes, switches.
 
 Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedgerAuditorManager``.
 """

@@ -1,4 +1,4 @@
-"""What the checks of an elected auditor share: the cluster's state, and the right to mark ledgers.
+"""The office that an elected auditor's checks share: the cluster's state, the right to mark ledgers.
 
 The right hangs on the vote. Every mark is written in one step with the check that the vote is still there: a
 process that was stopped for longer than its session lived does not know by itself that somebody else was

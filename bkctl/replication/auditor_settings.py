@@ -1,4 +1,4 @@
-"""What an auditor can be told, with BookKeeper's keys."""
+"""The settings of an auditor, with BookKeeper's keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an auditor has done so far, under the names that Java's metrics have."""
+"""The counts of an auditor's work, under the names that Java's metrics have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Counter(enum.Enum):
 
 
 class Gauge(enum.Enum):
-    """What the last check found; the value is Java's name."""
+    """A figure that the last check found; the value is Java's name."""
 
     NOT_ADHERING = "NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY"
     SOFTLY_ADHERING = "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY"
@@ -30,7 +30,7 @@ class Gauge(enum.Enum):
 
 
 class Measure(enum.Enum):
-    """What is measured once a round or once a ledger; the value is Java's name. Times are in milliseconds."""
+    """A time or number measured once a round or once a ledger; the value is Java's name. Times are in ms."""
 
     UNDER_REPLICATED_LEDGERS = "NUM_UNDER_REPLICATED_LEDGERS"
     UNDER_REPLICATED_BYTES = "UNDER_REPLICATED_LEDGERS_TOTAL_SIZE"

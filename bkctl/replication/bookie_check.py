@@ -20,7 +20,7 @@ from bkctl.replication.auditor_status import Measure
 
 @dataclass(frozen=True, slots=True)
 class BookieCheck:
-    """What a check found: the ledgers it read, those of them that name lost bookies, and these bookies."""
+    """The result of a check: the ledgers it read, those of them that name lost bookies, and these bookies."""
 
     ledgers: int
     under_replicated: int

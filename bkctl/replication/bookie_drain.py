@@ -37,7 +37,7 @@ _TICK_S = 1.0
 
 
 class DrainPhase(enum.Enum):
-    """What a drain is at; the value is the JSON form."""
+    """The phase of a drain; the value is the JSON form."""
 
     MOVING = "moving"
     WAITING = "waiting"
@@ -106,7 +106,7 @@ class DrainResult:
 
 
 class DrainTally:
-    """What one pass over all ledgers has found, or a rehearsal. ``accepted`` are as in DrainSettings."""
+    """The result of one pass over all ledgers, or of a rehearsal. ``accepted`` are as in DrainSettings."""
 
     def __init__(self, accepted: Container[int] = ()) -> None:
         self.named = self.moved = self.blocked = self.off_policy = self.entries = self.bytes = 0

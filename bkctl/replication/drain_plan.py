@@ -1,4 +1,4 @@
-"""What taking a bookie out of service would be: how much is to be moved, where to, and what is in the way.
+"""Plan taking a bookie out of service: how much is to be moved, where to, and what is in the way.
 
 Read from metadata alone, in one pass that holds nothing but sums. No replica is looked at: a rehearsal
 (:class:`bkctl.replication.bookie_move.BookieMove`) does that.

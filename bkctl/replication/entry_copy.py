@@ -22,7 +22,7 @@ from bkctl.types import ResultCode
 
 @dataclass(slots=True)
 class CopyCounts:
-    """What a copy has read and written so far; an entry counts once for each bookie it was written to."""
+    """The entries read and written so far; an entry counts once for each bookie it was written to."""
 
     entries_read: int = 0
     bytes_read: int = 0
@@ -33,7 +33,7 @@ class CopyCounts:
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """What the copies of all entries of a fragment share.
+    """The rules that the copies of all entries of a fragment share.
 
     ``keepers`` are targets that may hold a good copy already: they are asked first. ``slow`` collects bookies
     that keep the copy waiting.

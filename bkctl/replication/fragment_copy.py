@@ -58,7 +58,7 @@ class FailedIndex:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What became of a fragment. ``metadata`` and ``version`` are what is stored now, as far as is known.
+    """The outcome of a fragment's copy. ``metadata`` and ``version`` are stored now, as far as is known.
 
     ``replaced`` maps indices to their new bookies; ``refilled`` are those whose own bookie was written to
     again. ``superseded``: somebody else changed the segment meanwhile, so that nothing was written; look
@@ -252,7 +252,7 @@ class FragmentCopyMachine(OperationMachine):
         copy.begin()
 
     def _sources(self, entry: int) -> Sequence[str]:
-        """Who may have it: the good ones first, slow ones behind them, then those that failed the check.
+        """Return the possible sources: the good ones first, then slow ones, then those that failed the check.
 
         The latter may still have this entry; the digest tells.
         """

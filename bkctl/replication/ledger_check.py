@@ -56,7 +56,7 @@ _SILENT_LEDGERS = 16
 
 
 class MachineRunner(Protocol):
-    """What runs machines of the client; a :class:`~bkctl.client.bookkeeper.BookKeeper` does."""
+    """A runner of the client's machines; a :class:`~bkctl.client.bookkeeper.BookKeeper` is one."""
 
     async def run(self, machine: Machine) -> object:
         """Return the value that a machine finishes with. Raises its error."""

@@ -31,7 +31,7 @@ from bkctl.types import LedgerState
 
 @dataclass(frozen=True, slots=True)
 class LedgerLook:
-    """What was seen. ``lac`` is where a ledger that is not closed was known to have come, -1 for unknown."""
+    """The state of a ledger as seen. ``lac`` is how far an open one was known to reach, -1 for unknown."""
 
     stored: StoredLedger
     access: LedgerAccess

@@ -47,7 +47,7 @@ _EVERY_ENTRY = 100
 
 
 class MoveOutcome(enum.Enum):
-    """What became of a ledger; the value is the JSON form.
+    """The outcome for a ledger; the value is the JSON form.
 
     ``MOVABLE`` is what a rehearsal says of one that can be moved. ``BUSY``: a replication worker is at it.
     ``FAILED`` may succeed when it is tried again.

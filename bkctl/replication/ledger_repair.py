@@ -80,7 +80,7 @@ class RepairSettings:
 
 @dataclass(slots=True)
 class RepairCounts:
-    """What the work on ledgers has done so far."""
+    """The counts of the work on ledgers so far."""
 
     copies: CopyCounts = field(default_factory=CopyCounts)
     ledgers_recovered: int = 0

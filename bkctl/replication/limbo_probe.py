@@ -19,7 +19,7 @@ PROBED_ENTRY = 1 << 62
 
 
 class LimboAnswer(enum.Enum):
-    """What the bookie said."""
+    """The answer of a bookie about a ledger's limbo."""
 
     COMPLETE = "complete"
     LIMBO = "limbo"

@@ -16,7 +16,7 @@ from bkctl.metadata.api import MetadataStore, Underreplication
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceEnd:
-    """What was set back. ``kept`` names what somebody has changed meanwhile, which stays as it is."""
+    """The switches that were set back. ``kept`` names those that somebody has changed meanwhile."""
 
     maintenance: Maintenance
     enabled: bool

@@ -1,4 +1,4 @@
-"""What became of a ledger's replicas, bookie by bookie."""
+"""The outcome of a repair for a ledger's replicas, bookie by bookie."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from bkctl.replication.fragment_check import is_for_now
 
 
 class ReplicaState(enum.Enum):
-    """What a replica is; the value is the JSON form."""
+    """The state of a replica; the value is the JSON form."""
 
     PRESENT = "present"
     NEVER_WRITTEN = "never_written"

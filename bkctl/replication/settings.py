@@ -1,4 +1,4 @@
-"""What a replication worker can be told, with BookKeeper's keys."""
+"""The settings of a replication worker, with BookKeeper's keys."""
 
 from __future__ import annotations
 

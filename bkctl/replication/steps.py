@@ -1,4 +1,4 @@
-"""What the repair of a ledger asks of the world around it, so that a simulation can be that world."""
+"""The questions that the repair of a ledger asks of the world, so that a simulation can be that world."""
 
 from __future__ import annotations
 

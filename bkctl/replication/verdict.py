@@ -1,4 +1,4 @@
-"""What became of a marked ledger, or would: in a word for programs and a sentence for people."""
+"""The verdict on a marked ledger: a word for programs and a sentence for people."""
 
 from __future__ import annotations
 

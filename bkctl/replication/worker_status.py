@@ -1,4 +1,4 @@
-"""What a replication worker has done and is at, for metrics and for people.
+"""The work that a replication worker has done and is at, for metrics and for people.
 
 The counters' names in Java's metrics, behind ``replication_worker_`` (standalone) or
 ``replication_replication_worker_`` (in a bookie):

@@ -13,7 +13,7 @@ from bkctl.vfs import FileSystem
 
 
 class ServedBookie(Protocol):
-    """What is shown of a bookie, at any time of its life: a part that is not up yet is None."""
+    """The view of a bookie at any time of its life: a part that is not up yet is None."""
 
     @property
     def config(self) -> BookieConfig:

@@ -1,4 +1,4 @@
-"""What a task of a rebuild answers, as JSON: text that can only become values of these kinds.
+"""The answers of the tasks of a rebuild, as JSON: text that can only become values of these kinds.
 
 An answer comes from executors and, over Connect, from a server; to unpickle it would be to run what they say.
 """

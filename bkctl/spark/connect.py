@@ -21,7 +21,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 def connect(address: str, app_name: str) -> SparkSession:
-    """A session of the server at ``sc://host[:port][/;parameters]``.
+    """Return a session of the server at ``sc://host[:port][/;parameters]``.
 
     Raises UsageError for an address that is none, ConnectionFailedError when nobody listens there,
     MissingPackageError when packages of the client are missing.

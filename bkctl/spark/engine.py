@@ -169,7 +169,7 @@ def _as_text(password: bytes) -> str:
 def open_spark_engine(
     master: str, work_dir: str, memory_bytes: int, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkEngine]:
-    """An engine in a session that ends with it, unless it was there before. Raises as ``session`` does.
+    """Open an engine in a session that ends with it, unless it was there before. Raises as ``session`` does.
 
     An error of Spark's is raised as one of ours (:func:`~bkctl.spark.failures.failures`).
     """

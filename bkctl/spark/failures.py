@@ -22,7 +22,7 @@ _SHOWN_LINES = 3
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raises what failed in Spark as an error with an exit code: ours again when it was one, else
+    """Raise what failed in Spark as an error with an exit code: ours again when it was one, else
     StorageError with the first lines of Spark's text."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -34,7 +34,7 @@ def failures() -> Iterator[None]:
 
 
 def as_ours(text: str) -> BkctlError:
-    """The error that a text of Spark's tells of."""
+    """Return the error that a text of Spark's describes."""
     for name, said in reversed(_RAISED.findall(text)):
         if name in _KINDS:
             return _KINDS[name](said)

@@ -40,7 +40,7 @@ _PIECE_ROWS = 4096
 
 @dataclass
 class TableWritten(WriterCommitMessage):
-    """What a task wrote: nothing, or the table ``path`` with keys from ``first`` to ``last``."""
+    """The result of a task: nothing, or the table ``path`` with keys from ``first`` to ``last``."""
 
     path: str
     rows: int
@@ -183,7 +183,7 @@ class _Order:
         self.last: tuple[int, int] | None = None
 
     def taken(self, rows: Rows) -> Rows:
-        """The rows to write."""
+        """Take the rows to write."""
         import numpy as np
 
         if not len(rows):
@@ -228,7 +228,7 @@ def _rows_of(batch: pa.RecordBatch) -> Rows:
 
 
 def _current(directory: str) -> str:
-    """The ``current`` directory that a path means."""
+    """Return the ``current`` directory that a path means."""
     below = os.path.join(directory, "current")
     found = below if os.path.isdir(below) else directory
     if not os.path.isdir(found):

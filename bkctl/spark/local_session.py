@@ -46,7 +46,7 @@ _warehouses: list[tuple[int, str]] = []
 
 
 def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> SparkSession:
-    """A session with the data source ``bookkeeper`` registered; one that runs already is used.
+    """Return a session with the data source ``bookkeeper`` registered; one that runs already is used.
 
     ``master`` is ``local[N]``, the address of a cluster, or ``sc://host:port`` for a Spark Connect server,
     whose own settings count. ``conf`` are further settings by their full names, ``**{"spark.x": "y"}``, and
@@ -81,7 +81,7 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
 def session_for_work(
     master: str, memory_bytes: int, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session that ends with the work; one that was there before stays. Raises as :func:`session` does.
+    """Open a session that ends with the work; an earlier one stays. Raises as :func:`session` does.
 
     ``memory_bytes`` bounds Java's part of a session on this machine; on a cluster its own settings do.
     ``settings`` are Spark's own and win.
@@ -158,7 +158,7 @@ def _remove_warehouses() -> None:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """What Spark's launcher and its Python workers take from the environment, while the session starts."""
+    """Set the variables that Spark's launcher and its Python workers take, while the session starts."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(bkctl.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     wanted = {

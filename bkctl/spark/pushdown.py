@@ -44,7 +44,7 @@ _ID_MAX = (1 << 63) - 1
 def push(
     table: str, filters: Iterable[Filter], options: TableOptions
 ) -> tuple[TableOptions | None, list[Filter]]:
-    """The options with the conditions in them, None when no row can satisfy them; and what is left to
+    """Return the options with the conditions in them, None when no row can satisfy them; and what is left to
     Spark."""
     left: list[Filter] = []
     narrowed: TableOptions | None = options

@@ -35,7 +35,7 @@ _WRITE = frozenset({"replace"})
 
 
 class BookKeeperSource(DataSource):
-    """What Spark makes of ``format("bookkeeper")``; every method but ``name`` raises UsageError for options
+    """The data source of ``format("bookkeeper")``; every method but ``name`` raises UsageError for options
     without meaning."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -92,7 +92,7 @@ class BookKeeperSource(DataSource):
         return from_arrow_schema(chosen(schema, columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the columns of ``schema`` and no others."""
+        """Return a reader of the columns of ``schema`` and no others."""
         from bkctl.spark.reader import PushdownReader, TableReader
 
         self._check_columns(schema)
@@ -101,7 +101,7 @@ class BookKeeperSource(DataSource):
         return kind(self._table, self._paths, schema.names, self._options())
 
     def _check_columns(self, schema: StructType) -> None:
-        """Raises UsageError for a column that the table lacks, or has with another type."""
+        """Check columns. Raises UsageError for one that the table lacks, or has with another type."""
         from pyspark.sql.pandas.types import from_arrow_type
 
         from bkctl.pipeline.tables.registry import table_named
@@ -128,7 +128,7 @@ class BookKeeperSource(DataSource):
         return EntryStream(self._paths, schema.names, self._options(), StreamOptions.parse(given))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes table ``index_locations`` into the ``locations`` database of a directory."""
+        """Return a writer of table ``index_locations`` into the ``locations`` database of a directory."""
         from bkctl.spark.index_writer import IndexWriter
 
         if self._table != "index_locations":

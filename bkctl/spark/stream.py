@@ -89,7 +89,7 @@ class EntryStream(DataSourceStreamReader):
         return {} if self._stream.from_start else self._advanced({}, 0, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The bound of a batch that the options ask for."""
+        """Return the bound of a batch that the options ask for."""
         if self._stream.bytes_max:
             return ReadMaxBytes(self._stream.bytes_max)
         if self._stream.files_max:
@@ -126,7 +126,7 @@ class EntryStream(DataSourceStreamReader):
         return reached
 
     def _check_losses(self, start: Offset, logs: Mapping[str, SplitFile]) -> None:
-        """A log that is gone or shorter than what was read of it, although it was not delivered whole."""
+        """Name a log that is gone, or shorter than what was read of it, before all of it was delivered."""
         if not self._stream.fail_on_data_loss:
             return
         for path, before in start.items():
@@ -162,7 +162,7 @@ class EntryStream(DataSourceStreamReader):
 
     @staticmethod
     def _piece(path: str, log: SplitFile | None, first: int, last: int) -> SplitFile:
-        """A piece of a log, which its reader may find gone."""
+        """Return a piece of a log, which its reader may find gone."""
         found = log or SplitFile(path, os.path.dirname(path), None, 0, last)
         return replace(found, bytes=max(found.bytes, last), start=first, stop=last)
 

@@ -117,7 +117,7 @@ class BookieScreen(WatchScreen):
 
     @on(LineView.Clicked, "#tabs")
     def choose_tab(self, event: LineView.Clicked) -> None:
-        """A click on a title."""
+        """Follow a click on a title."""
         start = 0
         for number, span in enumerate(tab_line(self.tab)[1:]):
             if start <= event.column - 1 < start + len(span.text):
@@ -126,7 +126,7 @@ class BookieScreen(WatchScreen):
 
     @on(RowView.Chosen)
     def open_directory(self, event: RowView.Chosen) -> None:
-        """A journal or a ledger directory on a screen of its own."""
+        """Open a journal or a ledger directory on a screen of its own."""
         kind, name = directory_rows.directory_of(event.key)
         self.app.push_screen(DirectoryScreen(self.watched, self.glyphs, self._bookie, kind, name))
 

@@ -91,7 +91,7 @@ class ClusterScreen(WatchScreen):
 
     @on(LineView.Clicked, "#columns")
     def sort_by_column(self, event: LineView.Clicked) -> None:
-        """A click on a title sorts by it; one more turns the order round."""
+        """Sort by the title that was clicked; one more click turns the order round."""
         start = cluster_rows.CURSOR_CELLS
         for column in cluster_rows.columns_for(self.size.width):
             if start <= event.column <= start + column.cells:

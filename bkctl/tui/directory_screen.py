@@ -25,7 +25,7 @@ LOGS_INTERVAL_S = 10.0
 
 
 def path_line(path: str, width: int, mark: str) -> Line:
-    """A path that loses its beginning where there is no room."""
+    """Return a path that loses its beginning where there is no room."""
     return (Span(" "), Span(fit(path, width - 2, keep_end=True, mark=mark), Tone.STRONG))
 
 

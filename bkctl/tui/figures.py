@@ -89,7 +89,7 @@ def time_of_day(time_ms: int) -> str:
 
 
 def date_and_time(time_ms: int) -> str:
-    """The day too."""
+    """Format a time with its day."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))
 
 

@@ -1,4 +1,4 @@
-"""What bars, sparklines and marks are drawn with: Unicode, or ASCII where the locale has no more."""
+"""The characters of bars, sparklines and marks: Unicode, or ASCII where the locale has no more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Glyphs:
     ascending: str
 
     def bar(self, share: float | None, width: int) -> str:
-        """A bar of ``width`` cells, ``share`` (0 to 1) of it full. What is more than nothing shows."""
+        """Draw a bar of ``width`` cells, ``share`` (0 to 1) of it full. What is more than nothing shows."""
         if share is None:
             return self.gap * width
         full = round(min(max(share, 0.0), 1.0) * width)
@@ -35,7 +35,7 @@ class Glyphs:
         return self.bar_full * full + self.bar_empty * (width - full)
 
     def sparkline(self, values: Sequence[float], width: int, top: float | None = None) -> str:
-        """The last ``width`` values, the newest on the right; NaN is a gap.
+        """Draw the last ``width`` values, the newest on the right; NaN is a gap.
 
         ``top`` is the value of a full cell; None: the greatest of those that are drawn.
         """

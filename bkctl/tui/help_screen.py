@@ -1,4 +1,4 @@
-"""What the keys do and the figures mean."""
+"""The screen that explains the keys and the figures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_lines(*, replay: bool) -> list[Line]:
-    """The help as lines; with the keys of a recording where one is played."""
+    """Return the help as lines; with the keys of a recording where one is played."""
     keys = (*KEYS, *REPLAY_KEYS) if replay else KEYS
     return [
         (Span(" bkctl top: keys", Tone.HEADING),),

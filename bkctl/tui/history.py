@@ -1,4 +1,4 @@
-"""What the figures of the last minutes were, for sparklines: bounded in length and in number."""
+"""The figures of the last minutes, for sparklines: bounded in length and in number."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class History:
             self._add(figures, dict(figures_of(bookie)))
 
     def series(self, bookie: str, figure: str) -> Sequence[float]:
-        """The values of one figure; empty when there are none."""
+        """Return the values of one figure; empty when there are none."""
         return self._figures.get(bookie, {}).get(figure, _NOTHING)
 
     def total(self, figure: str) -> list[float]:
-        """The sum over all bookies, sample by sample; NaN where none of them told."""
+        """Return the sum over all bookies, sample by sample; NaN where none of them had a value."""
         all_series = [figures[figure] for figures in self._figures.values() if figure in figures]
         length = max((len(series) for series in all_series), default=0)
         sums = [math.nan] * length
@@ -84,7 +84,7 @@ class History:
         return sums
 
     def highest(self, figure: str) -> list[float]:
-        """The greatest value among all bookies, sample by sample."""
+        """Return the greatest value among all bookies, sample by sample."""
         all_series = [figures[figure] for figures in self._figures.values() if figure in figures]
         length = max((len(series) for series in all_series), default=0)
         tops = [math.nan] * length

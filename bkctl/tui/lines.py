@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Tone(Enum):
-    """What a piece of text is; the value is the name of its style."""
+    """The kind of a piece of text; the value is the name of its style."""
 
     PLAIN = "plain"
     DIM = "dim"
@@ -53,7 +53,7 @@ def line_width(line: Line) -> int:
 
 
 def printable(text: str) -> str:
-    """The text on one line, without anything that a terminal would take for a command."""
+    """Return the text on one line, without anything that a terminal would take for a command."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
@@ -76,7 +76,7 @@ def fit(text: str, width: int, *, right: bool = False, keep_end: bool = False, m
 
 
 def wrapped(text: str, width: int, lines_max: int, mark: str = "~") -> list[str]:
-    """The text in lines of at most ``width`` cells, broken between words; what does not fit is cut."""
+    """Break the text into lines of at most ``width`` cells between words; what does not fit is cut."""
     lines: list[str] = []
     line = ""
     for word in printable(text).split():
@@ -94,14 +94,14 @@ def wrapped(text: str, width: int, lines_max: int, mark: str = "~") -> list[str]
 
 
 def remark(text: str, tone: Tone, width: int, mark: str = "~") -> list[Line]:
-    """A sentence in a line or two, with a cell free on both sides."""
+    """Return a sentence in a line or two, with a cell free on both sides."""
     return [
         (Span(" "), Span(line, tone)) for line in wrapped(text, max(width - 2, 1), REMARK_LINES_MAX, mark)
     ]
 
 
 def padded(line: Line, width: int) -> Line:
-    """The line filled up to ``width`` cells; one that is longer is cut at a piece's end or within it."""
+    """Fill the line up to ``width`` cells; one that is longer is cut at a piece's end or within it."""
     have = line_width(line)
     if have <= width:
         return line if have == width else (*line, Span(" " * (width - have)))

@@ -1,4 +1,4 @@
-"""Where to go in a recording, as one types it."""
+"""Parse a place in a recording, as one types it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
 def position_of(text: str, replay: Replay) -> int | None:
-    """The sample's number from 0; None for what is no such place.
+    """Return the sample's number from 0; None for a text that is no such place.
 
     ``120`` is the 120th sample, ``+30`` and ``-30`` count from the current one, ``50%`` is the middle,
     ``14:05:30`` the first sample from that local time on, on the day of the recording's first sample.

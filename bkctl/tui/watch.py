@@ -1,4 +1,4 @@
-"""What is being watched: the sample on the screen, those before it, whether it stands still. No widgets."""
+"""The state of watching: the sample on the screen, those before it, whether it stands still. No widgets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Watch:
         self._last_answers: dict[str, BookieSample] = {}
 
     def take(self, sample: ClusterSample) -> bool:
-        """A new sample; True when it is now the one on the screen."""
+        """Take a new sample; True when it is now the one on the screen."""
         self.samples_taken += 1
         sample = self._newest = self._keep(sample)
         if self.replay is not None:
@@ -58,7 +58,7 @@ class Watch:
             self.shown = self._newest
 
     def change_interval(self, direction: int) -> float:
-        """The next longer (1) or shorter (-1) interval; the seconds."""
+        """Change to the next longer (1) or shorter (-1) interval; return its seconds."""
         if direction > 0:
             self.interval_s = min(
                 (choice for choice in INTERVALS_S if choice > self.interval_s), default=self.interval_s
@@ -99,7 +99,7 @@ class Watch:
         self.samples_taken += 1
 
     def notices(self) -> list[str]:
-        """What whoever watches should know beside the figures."""
+        """Return the notices that belong beside the figures."""
         found = [] if self.problem is None else [self.problem]
         if self.shown is None:
             return found or ["waiting for the first answer"]
@@ -110,13 +110,13 @@ class Watch:
         return found
 
     def bookie(self, bookie_id: str) -> BookieSample | None:
-        """A bookie of the sample on the screen."""
+        """Return a bookie of the sample on the screen."""
         if self.shown is None:
             return None
         return next((bookie for bookie in self.shown.bookies if bookie.bookie == bookie_id), None)
 
     def last_answer(self, bookie: BookieSample) -> BookieSample:
-        """The bookie itself, or what it said when it answered last."""
+        """Return the bookie itself, or what it said when it answered last."""
         return bookie if bookie.error is None else self._last_answers.get(bookie.bookie, bookie)
 
     def silence_ms(self, bookie: BookieSample) -> int | None:
@@ -148,7 +148,7 @@ class Watch:
 
 
 def _departed(last: BookieSample) -> BookieSample:
-    """A bookie that is not registered any more, as a row of its own."""
+    """Return a bookie that is not registered any more, as a row of its own."""
     error = "not registered any more"
     return BookieSample(
         bookie=last.bookie,

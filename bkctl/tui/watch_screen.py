@@ -1,4 +1,4 @@
-"""What all screens have in common: a status line above, the keys below, and lines in between."""
+"""The common part of all screens: a status line above, the keys below, and lines in between."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class WatchScreen(Screen[None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def body(self) -> ComposeResult:
-        """The widgets between status line and notice."""
+        """Yield the widgets between status line and notice."""
         raise NotImplementedError
 
     def foot(self) -> ComposeResult:
-        """The widgets between notice and keys."""
+        """Yield the widgets between notice and keys."""
         yield from ()
 
     def where(self) -> str:
-        """The way down to this screen."""
+        """Return the way down to this screen."""
         raise NotImplementedError
 
     def lines_changed(self) -> None:
@@ -45,11 +45,11 @@ class WatchScreen(Screen[None]):
         raise NotImplementedError
 
     def notices(self) -> list[str]:
-        """What this screen has to tell beside the figures."""
+        """Return the notices of this screen."""
         return []
 
     def note(self) -> str:
-        """What else the status line says."""
+        """Return the rest of the status line."""
         return ""
 
     def draw(self) -> None:
@@ -67,12 +67,12 @@ class WatchScreen(Screen[None]):
         notice.show(remark("; ".join(notices), Tone.WARNING, self.size.width, self.glyphs.cut))
 
     def gone_notices(self, bookie: str) -> list[str]:
-        """What there is to tell of a bookie that was watched."""
+        """Return the notices about a bookie that was watched and is gone."""
         gone = self.watched.shown is not None and self.watched.bookie(bookie) is None
         return [f"{bookie} is not among the bookies that are watched any more"] if gone else []
 
     def lines_of(self, view_id: str) -> LineView:
-        """A block of this screen by its id."""
+        """Return a block of this screen by its id."""
         return self.query_one(f"#{view_id}", LineView)
 
     def show_one(self, view_id: str, line: Line) -> None:

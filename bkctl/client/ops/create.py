@@ -23,7 +23,7 @@ TAKEN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class NewLedger:
-    """What a ledger is to be like. Raises UsageError for quorums that do not go together.
+    """The form of a ledger to be made. Raises UsageError for quorums that do not go together.
 
     ``c_token`` is a random number below 2^63 by which a creation knows its own metadata again; the caller
     draws it. ``ctime_ms`` None leaves the time to the store. ``metadata_version`` 1 holds neither digest,

@@ -1,4 +1,4 @@
-"""Where the parts of a machine leave instructions, and where each gets the outcomes of its own.
+"""A place where the parts of a machine leave instructions, and where each gets the outcomes of its own.
 
 A part asks (:meth:`Exchange.send`, :meth:`Exchange.set_timer`, ...) and names the function that is told. The
 machine hands every event to :meth:`Exchange.deliver` and takes the instructions that came of it.

@@ -65,7 +65,7 @@ ReadOutcome = LedgerEntry | NeverHadIt | DoNotKnow
 
 
 class LedgerAccess:
-    """What a client needs besides metadata to read or write a ledger."""
+    """The knowledge besides metadata that a client needs to read or write a ledger."""
 
     __slots__ = ("digester", "key", "ledger")
 

@@ -50,7 +50,7 @@ Plan = Callable[[LedgerMetadata], LedgerMetadata | NeedBookies | None]
 
 @dataclass(frozen=True, slots=True)
 class UpdateOutcome:
-    """What is stored now. ``written`` tells whether this update wrote it, as far as it knows."""
+    """The metadata as stored now. ``written`` tells whether this update wrote them, as far as it knows."""
 
     metadata: LedgerMetadata
     version: int

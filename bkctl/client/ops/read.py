@@ -54,7 +54,7 @@ LAC_SPECULATION = Speculation(1.5, 5.0, 2.0)
 
 @dataclass(slots=True)
 class StickyIndex:
-    """Where a handle's sticky reads begin; it moves on when that bookie fails (``stickyReadSEnabled``).
+    """The start of a handle's sticky reads; it moves on when that bookie fails (``stickyReadSEnabled``).
 
     A handle keeps one for all its reads; it counts only where every bookie has every entry (E == Wq).
     """

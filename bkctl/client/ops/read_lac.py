@@ -41,7 +41,7 @@ from bkctl.types import ResultCode
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLac:
-    """What one bookie of the ensemble said. ``known`` False: nothing that counts, ``error`` says why.
+    """The answer of one bookie of the ensemble. ``known`` False: nothing that counts, ``error`` says why.
 
     ``last_entry`` is the highest entry it has, ``lac`` the highest LAC it knows, ``length`` the ledger's
     length at ``last_entry``; each -1 (``length`` 0) where it did not tell. A plain read tells the LAC alone

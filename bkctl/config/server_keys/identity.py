@@ -1,4 +1,4 @@
-"""Who the bookie is, and what it checks before it starts."""
+"""The identity of a bookie, and the checks before its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ID = Declare(Area.IDENTITY, KEYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """Who the bookie is; ``bkctl.server.life.identity`` makes the id of it."""
+    """The identity of a bookie; ``bkctl.server.life.identity`` makes the id of it."""
 
     bookie_id: str | None = _ID.setting(
         "bookieId",

@@ -1,4 +1,4 @@
-"""Who may connect, and encryption."""
+"""The right to connect, and encryption."""
 
 from __future__ import annotations
 

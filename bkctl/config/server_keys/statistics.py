@@ -75,7 +75,7 @@ _HTTP.ignored("httpServerTrustStorePassword", Kind.STRING, None, f"goes with {_N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsSettings:
-    """What is measured."""
+    """The choice of what is measured."""
 
     enabled: bool = _STAT.setting(
         "enableStatistics", Kind.BOOL, True, "Measure, and serve metrics under /metrics."

@@ -82,7 +82,7 @@ class ConnectionLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """What is used of ZooKeeper's stat; ``owner`` is 0 for a persistent node. ``children_changes`` counts
+    """The used part of ZooKeeper's stat; ``owner`` is 0 for a persistent node. ``children_changes`` counts
     the children that were made and those that were deleted."""
 
     version: int

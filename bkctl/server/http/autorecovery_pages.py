@@ -29,7 +29,7 @@ class AutorecoveryPages:
         self._metadata = metadata
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         base = "/api/v1/autorecovery"
         router.add_get(f"{base}/status", self._status)
         router.add_put(f"{base}/status", self._set_status)

@@ -32,7 +32,7 @@ class BookiePages:
         self._sanity = asyncio.Lock()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         router.add_get("/api/v1/bookie/is_ready", self._is_ready)
         router.add_get("/api/v1/bookie/state", self._state)
         router.add_get("/api/v1/bookie/state/readonly", self._read_only)

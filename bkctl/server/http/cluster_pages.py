@@ -26,7 +26,7 @@ class ClusterPages:
         self._service = service
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         router.add_get("/api/v1/bookie/list_bookies", self._list)
         router.add_get("/api/v1/bookie/list_bookie_info", self._room)
         router.add_get("/api/v1/bookie/cluster_info", self._cluster)
@@ -75,7 +75,7 @@ def cluster_values(store: MetadataStore) -> dict[str, object]:
 
 
 def _host(bookie: KnownBookie) -> str | None:
-    """Where clients find it; None when it has not told."""
+    """Return the address for clients; None when the bookie has not registered one."""
     return next((endpoint.host for endpoint in bookie.endpoints if endpoint.id == "bookie"), None)
 
 

@@ -46,7 +46,7 @@ class GcAdmin:
         self._service = service
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path of the table above."""
+        """Add the routes of the table above."""
         router.add_get("/api/v1/bookie/gc", self._in_force)
         router.add_put("/api/v1/bookie/gc", self._trigger)
         router.add_get("/api/v1/bookie/gc_details", self._details)

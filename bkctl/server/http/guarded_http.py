@@ -35,7 +35,7 @@ _REQUESTS_MAX = 100
 
 
 class Collector(Protocol):
-    """What turns counters into a scrape."""
+    """A collector that turns counters into a scrape."""
 
     def collect(self) -> Scrape:
         """Return what there is to show."""

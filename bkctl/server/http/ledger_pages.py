@@ -51,7 +51,7 @@ class LedgerPages:
         self._client: BookKeeper | None = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         router.add_get("/api/v1/ledger/list", self._list)
         router.add_get("/api/v1/ledger/metadata", self._metadata)
         router.add_get("/api/v1/ledger/read", self._read)

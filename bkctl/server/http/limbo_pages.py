@@ -37,7 +37,7 @@ class LimboPages:
         self._one_at_a_time = asyncio.Lock()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         router.add_get("/api/v1/bkctl/ledger/limbo", self._limbo)
         router.add_delete("/api/v1/bkctl/ledger/limbo", self._leave)
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AutoRecoveryStart:
-    """What runs: the name in the election, the metadata store, the port of HTTP, None without."""
+    """The running process: its name in the election, the metadata store, the port of HTTP, None without."""
 
     name: str
     uri: str

@@ -55,7 +55,7 @@ UNREGISTER_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """What came of a start. ``http_port`` None: no HTTP. ``unclean``: the last run ended without a flush."""
+    """The result of a start. ``http_port`` None: no HTTP. ``unclean``: the last run ended without a flush."""
 
     bookie: str
     host: str

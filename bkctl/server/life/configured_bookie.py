@@ -1,4 +1,4 @@
-"""Who a configuration says its bookie is, for commands that do not start it."""
+"""The identity that a configuration gives its bookie, for commands that do not start it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class HostNames(Protocol):
-    """What the id has to know of the machine and its network."""
+    """The names and addresses of the machine that an id is made of."""
 
     def address_of(self, interface: str | None) -> str:
         """Return an interface's IPv4 address, with None that of the host's own name. Raises UsageError."""

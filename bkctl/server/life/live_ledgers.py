@@ -1,4 +1,4 @@
-"""What garbage collection asks the metadata store; see :mod:`bkctl.engine.gc.ports`."""
+"""The questions of garbage collection to the metadata store; see :mod:`bkctl.engine.gc.ports`."""
 
 from __future__ import annotations
 

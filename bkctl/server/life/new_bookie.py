@@ -27,7 +27,7 @@ from bkctl.vfs import PosixFileSystem
 
 @dataclass(frozen=True, slots=True)
 class NewBookie:
-    """What :func:`initialise` made: ``directories`` have cookies now."""
+    """The bookie that :func:`initialise` made: ``directories`` have cookies now."""
 
     bookie: str
     instance_id: str | None

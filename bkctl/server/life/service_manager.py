@@ -32,7 +32,7 @@ _WATCHDOG_S_MIN = 0.1
 
 
 class ServiceManager:
-    """Where ``$NOTIFY_SOCKET`` of ``environment`` points; silent where there is none."""
+    """The service manager behind ``$NOTIFY_SOCKET`` of ``environment``; silent where there is none."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")

@@ -1,4 +1,4 @@
-"""What this process uses of the machine: processor time, waiting for a processor, memory (Linux)."""
+"""Measure this process: processor time, waiting for a processor, memory (Linux)."""
 
 from __future__ import annotations
 

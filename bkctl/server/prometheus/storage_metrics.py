@@ -1,4 +1,4 @@
-"""What Java's DbLedgerStorage tells of each ledger directory, and of all of them together."""
+"""The metrics of Java's DbLedgerStorage for each ledger directory, and for all of them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bookie asks of the system for the socket of a client: keepalive, and the answers that wait in it."""
+"""Ask the system about the socket of a client: keepalive, and the answers that wait in it."""
 
 from __future__ import annotations
 

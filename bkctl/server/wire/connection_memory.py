@@ -49,7 +49,7 @@ def handshakes_max(bytes_max: int) -> int:
 
 
 class ConnectionMemory:
-    """What is left of the budget; on the event loop's thread only.
+    """The rest of the budget; on the event loop's thread only.
 
     Whoever holds something takes its bytes and gives them back. ``on_full`` is called when more was taken
     than there is, and may close connections.

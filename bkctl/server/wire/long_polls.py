@@ -34,7 +34,7 @@ Respond = Callable[[Response], None]
 
 
 class Client(Protocol):
-    """Whoever asks."""
+    """The client that asks."""
 
     @property
     def gone(self) -> bool:

@@ -22,7 +22,7 @@ from bkctl.server.wire.stage_pool import StagePool
 
 
 class Port(Protocol):
-    """What a connection and its runs of reads use of the server that they belong to.
+    """The part of the server that a connection and its runs of reads use.
 
     Times are seconds of ``now_s``; a timeout of None never ends.
     """

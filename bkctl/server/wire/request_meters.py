@@ -1,4 +1,4 @@
-"""What requests that come one by one took, by their kind (Java: ``RequestStats``).
+"""Measure requests that come one by one, by their kind (Java: ``RequestStats``).
 
 Runs of plain adds and reads are counted where they are served, once for each run.
 """

@@ -1,1 +1,1 @@
-"""What the screens say: samples in, lines out; nothing here knows of a terminal."""
+"""The content of the screens: samples in, lines out; nothing here knows of a terminal."""

@@ -26,7 +26,7 @@ BAR_CELLS_MAX = 60
 
 
 def overview(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """The most of everything that fits one screen."""
+    """Show as much of everything as fits one screen."""
     if width >= TWO_COLUMNS_WIDTH:
         half = (width - 3) // 2
         left = [
@@ -59,7 +59,7 @@ def overview(bookie: BookieSample, history: History, width: int, glyphs: Glyphs)
 
 
 def rate_lines(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """Adds, reads and journal syncs: rate, latencies, and the past of the rate."""
+    """Show adds, reads and journal syncs: rate, latencies, and the past of the rate."""
     adds = f"p50 {figures.milliseconds(bookie.add_p50_ms)}  p99 {figures.milliseconds(bookie.add_p99_ms)} ms"
     reads = (
         f"p50 {figures.milliseconds(bookie.read_p50_ms)}  p99 {figures.milliseconds(bookie.read_p99_ms)} ms"
@@ -171,7 +171,7 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
 
 
 def process_lines(bookie: BookieSample, width: int, *, one_line: bool = False) -> list[Line]:
-    """The process, and what it holds open; with ``one_line`` without the adds in progress."""
+    """Show the process, and what it holds open; with ``one_line`` without the adds in progress."""
     most = "" if bookie.cpu_cores_max is None else f" of {bookie.cpu_cores_max:g}"
     in_progress = figures.count(bookie.adds_in_progress)
     if bookie.adds_in_progress_bound is not None:

@@ -1,4 +1,4 @@
-"""What stands below the cluster's table: totals with their past, and why the chosen bookie is held back."""
+"""The lines below the cluster's table: totals with their past, and why the chosen bookie is held back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def headline(sample: ClusterSample | None, shown: int) -> str:
 
 
 def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
-    """Adds and reads of all bookies, and the slowest add p99, each with a sparkline."""
+    """Show adds and reads of all bookies, and the slowest add p99, each with a sparkline."""
     history = watch.history
     bookies = watch.shown.bookies if watch.shown is not None else ()
     return [
@@ -55,7 +55,7 @@ def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
 def explanation(
     watch: Watch, bookie: BookieSample | None, width: int, lines: int, mark: str = "~"
 ) -> list[Line]:
-    """The line that names the bottleneck and says why; exactly ``lines`` lines."""
+    """Name the bottleneck and say why; in exactly ``lines`` lines."""
     if bookie is None:
         return [EMPTY] * lines
     name, why = _judged(watch, bookie)
@@ -64,14 +64,14 @@ def explanation(
 
 
 def bottleneck_lines(watch: Watch, bookie: BookieSample, width: int, mark: str = "~") -> list[Line]:
-    """The same on a bookie's own screen, where its name stands above."""
+    """Explain the bottleneck on a bookie's own screen, where its name stands above."""
     name, why = _judged(watch, bookie)
     head = (Span(" bottleneck " if bookie.error is None else " "), name, Span("  "))
     return _explained(head, why, width, 2, mark)
 
 
 def _judged(watch: Watch, bookie: BookieSample) -> tuple[Span, str]:
-    """What is the matter with a bookie, in a word, and why."""
+    """Name the trouble of a bookie in a word, and say why."""
     if bookie.error is not None:
         return Span("LOST", Tone.BAD), health.lost(bookie, watch.silence_ms(bookie))
     stage, why = bookie.bottleneck.stage, bookie.bottleneck.why
@@ -81,7 +81,7 @@ def _judged(watch: Watch, bookie: BookieSample) -> tuple[Span, str]:
 
 
 def _explained(head: Line, why: str, width: int, lines: int, mark: str) -> list[Line]:
-    """The head, and the text behind it and in the lines below, as far as they go."""
+    """Lay out the head, and the text behind it and in the lines below, as far as they go."""
     indent = 1
     used = sum(len(span.text) for span in head)
     if used + 20 > width and lines > 1:

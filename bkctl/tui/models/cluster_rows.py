@@ -95,7 +95,7 @@ def _column(
     value: Callable[[BookieSample], float | None],
     from_width: int = 0,
 ) -> Column:
-    """A figure, by which one sorts."""
+    """Make the column of a figure, by which one sorts."""
     return Column(key, title, cells, lambda bookie: Span(figure(value(bookie))), value, from_width=from_width)
 
 
@@ -168,7 +168,7 @@ def columns_for(width: int) -> list[Column]:
 
 
 def heading(columns: Sequence[Column], view: View, glyphs: Glyphs) -> Line:
-    """The titles; the one that is sorted by carries an arrow where there is a cell for it."""
+    """Return the titles; the one that is sorted by carries an arrow where there is a cell for it."""
     spans = [Span(" " * CURSOR_CELLS)]
     for column in columns:
         title = column.title
@@ -180,7 +180,7 @@ def heading(columns: Sequence[Column], view: View, glyphs: Glyphs) -> Line:
 
 
 def visible(bookies: Sequence[BookieSample], view: View) -> list[BookieSample]:
-    """The bookies that pass the filter, in order; those without a value for the order come last."""
+    """Return the bookies that pass the filter, in order; those without a value for the order come last."""
     wanted = view.filter.lower()
     kept = [bookie for bookie in bookies if wanted in _searched(bookie)] if wanted else list(bookies)
     column = next((column for column in COLUMNS if column.key == view.sort), COLUMNS[0])
@@ -200,7 +200,7 @@ def visible(bookies: Sequence[BookieSample], view: View) -> list[BookieSample]:
 def rows(
     watch: Watch, view: View, columns: Sequence[Column], width: int, glyphs: Glyphs
 ) -> list[tuple[str, Line]]:
-    """A key (the bookie's id) and a line for each bookie that is visible."""
+    """Return a key (the bookie's id) and a line for each bookie that is visible."""
     if watch.shown is None:
         return []
     shown = visible(watch.shown.bookies, view)
@@ -211,7 +211,7 @@ def rows(
 
 
 def short_names(bookies: Sequence[str], cells: int, mark: str) -> dict[str, str]:
-    """What each bookie is called in so many cells.
+    """Shorten the name of each bookie to so many cells.
 
     Where one is too long all lose the end that they have in common, a domain and a port; what tells them
     apart is then at their end, which is kept.
@@ -226,7 +226,7 @@ def short_names(bookies: Sequence[str], cells: int, mark: str) -> dict[str, str]
 
 
 def _common_ending(names: Sequence[str]) -> str:
-    """What all names end with, from a full stop or colon on."""
+    """Return the end that all names share, from a full stop or colon on."""
     shortest = min(names, key=len)
     for at, character in enumerate(shortest):
         if character in ".:" and all(name.endswith(shortest[at:]) for name in names):
@@ -259,5 +259,5 @@ def _row(
 
 
 def _searched(bookie: BookieSample) -> str:
-    """What a filter is looked for in: the id, the mode and the bottleneck's name."""
+    """Return the text in which a filter is looked for: the id, the mode and the bottleneck's name."""
     return f"{bookie.bookie} {health.mode(bookie)[0]} {bookie.bottleneck.stage.value}".lower()

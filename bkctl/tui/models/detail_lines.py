@@ -50,7 +50,7 @@ def entry_logs_tab(bookie: BookieSample, history: History, width: int, glyphs: G
 
 
 def gc_tab(bookie: BookieSample, _history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """Collection and compaction of every ledger directory."""
+    """Show collection and compaction of every ledger directory."""
     if not bookie.gc:
         return [_nothing("This bookie tells nothing of its collections.")]
     return _joined(collection(state, width, glyphs) for state in bookie.gc)
@@ -155,14 +155,14 @@ def flushes(
 
 
 def _written_to(state: LedgerDirState) -> str:
-    """The logs that are being written; Java's bookies do not tell."""
+    """Name the logs that are being written; Java's bookies do not say."""
     if state.current_logs is None:
         return ""
     return f" {figures.count(state.current_logs)} open {figures.size(state.current_log_bytes)},"
 
 
 def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
-    """Collection and compaction of one ledger directory."""
+    """Show collection and compaction of one ledger directory."""
     phase = state.phase or figures.UNKNOWN
     log = "" if state.log_id is None else f", log {state.log_id}"
     forced = ", was asked for" if state.in_force else ""
@@ -205,7 +205,7 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
 def ledger_directory(
     bookie: BookieSample, name: str, history: History, width: int, glyphs: Glyphs
 ) -> list[Line]:
-    """A ledger directory in few lines, to stand above the table of its logs."""
+    """Show a ledger directory in few lines, to stand above the table of its logs."""
     lines = [
         *directory_lines.disk_lines(bookie, width, glyphs, name),
         *directory_lines.cache_lines(bookie, width, glyphs, name),

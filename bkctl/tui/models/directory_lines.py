@@ -1,4 +1,4 @@
-"""What belongs to a directory, in lines: caches, journal, flushes, collection, disk."""
+"""The lines about one directory: caches, journal, flushes, collection, disk."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _write_cache(name: str, halves: list[WriteCacheHalf], width: int, glyphs: Gl
 
 
 def half_role(half: WriteCacheHalf, *, first: bool) -> str:
-    """What a half of the write cache is there for at the moment; the first one takes what is added."""
+    """Name the present use of a half of the write cache; the first one takes what is added."""
     if half.flushing is None:
         return "both halves"
     return "flushing" if half.flushing else "filling" if first else "idle"
@@ -150,7 +150,7 @@ def _flush(state: LedgerDirState, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def gc_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
-    """What collection and compaction do and have done, per ledger directory."""
+    """Describe the work of collection and compaction, per ledger directory."""
     return [_gc(state, width, glyphs) for state in bookie.gc if only is None or state.dir == only]
 
 

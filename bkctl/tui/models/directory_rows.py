@@ -23,7 +23,7 @@ def directory_key(kind: str, name: str) -> str:
 
 
 def directory_of(key: str) -> tuple[str, str]:
-    """The kind and the directory of a row."""
+    """Return the kind and the directory of a row."""
     kind, _, name = key.partition(":")
     return kind, name
 
@@ -111,7 +111,7 @@ def log_heading(width: int) -> Line:
 
 
 def log_rows(logs: Sequence[EntryLogState], width: int, glyphs: Glyphs) -> list[tuple[str, Line]]:
-    """The newest log first."""
+    """Return a row for each log, the newest first."""
     bar = min(max(width - 67, 6), 60)
     return [
         (

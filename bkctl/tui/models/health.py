@@ -43,13 +43,13 @@ def stage_tone(stage: Stage) -> Tone:
 
 
 def fullest_queue(bookie: BookieSample) -> Queue | None:
-    """The queue nearest to its bound; None where there is none with a bound and something in it."""
+    """Return the queue nearest to its bound; None where none with a bound has something in it."""
     filled = [queue for queue in bookie.queues if queue.fullness]
     return max(filled, key=lambda queue: queue.fullness or 0.0, default=None)
 
 
 def fullest_disk(bookie: BookieSample) -> Disk | None:
-    """The disk with the greatest share in use."""
+    """Return the disk with the greatest share in use."""
     return max(bookie.disks, key=lambda disk: disk.used_fraction, default=None)
 
 

@@ -19,7 +19,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def merged(bookie: BookieSample) -> BookieSample:
-    """The bookie with one line of each kind.
+    """Return the bookie with one line of each kind.
 
     Bytes, counts and rates are sums, quantiles and busy shares those of the worst directory, disks the
     fullest one, a collection the one that is at work.

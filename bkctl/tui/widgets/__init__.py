@@ -1,1 +1,1 @@
-"""What draws lines on the terminal, a changed piece at a time."""
+"""The widgets that draw lines on the terminal, a changed piece at a time."""

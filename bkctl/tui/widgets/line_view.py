@@ -109,7 +109,7 @@ class LineView(ScrollView):
         self.action_move(direction * len(self._lines))
 
     def _line_at(self, at: int, y: int) -> Line:
-        """A line; at the bottom, how many are hidden below."""
+        """Return a line; at the bottom, how many are hidden below."""
         below = len(self._lines) - at
         if self._more_below and y == self.size.height - 1 and below > 1:
             return (Span(f" {below} more lines below (Down, PgDn)", Tone.DIM),)
@@ -244,7 +244,7 @@ class RowView(LineView):
 
 
 def changed_cells(before: Line, after: Line) -> tuple[int, int]:
-    """Where two lines differ, as (first cell, cells), from the first piece to the last one that do.
+    """Return where two lines differ, as (first cell, cells), from the first piece to the last one that do.
 
     The whole line when their pieces do not match. One region for a line: the library sends each region from
     the widget's left edge on.
@@ -263,7 +263,7 @@ def changed_cells(before: Line, after: Line) -> tuple[int, int]:
 
 
 def joined(line: Line) -> list[Span]:
-    """The same line in few pieces: each has codes of its own, which go over the wire.
+    """Join the pieces of a line into few: each has codes of its own, which go over the wire.
 
     Blanks look the same in every tone but the reversed one.
     """
