@@ -53,7 +53,7 @@ _DECOMMISSION = '{"bookie_src": "ID", "delete_cookie": true or false}'
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What was asked for. ``targets`` None is whom the placement policy chooses."""
+    """The order of a client. ``targets`` None leaves the choice to the placement policy."""
 
     kind: str
     bookies: tuple[str, ...]
@@ -174,7 +174,7 @@ class RemovalPages:
         self._job: _Job | None = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Every path."""
+        """Add the routes of all these pages."""
         for name, put in (("bookie", self._recover), ("decommission", self._decommission)):
             router.add_get(f"/api/v1/autorecovery/{name}", self._state)
             router.add_put(f"/api/v1/autorecovery/{name}", put)
