@@ -90,7 +90,7 @@ DB = StorageKind(
 IDX = StorageKind(
     name="idx",
     classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
-    served_classes=(),
+    served_classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
     indexes=("idx",),
     traces=(),
     has_databases=False,
@@ -120,6 +120,11 @@ def kind_in(indexes: Collection[str]) -> StorageKind | None:
     return next((kind for kind in KINDS if kind.is_in(indexes)), None)
 
 
-def is_served(storage_class: str | None) -> bool:
-    """Return whether a bookie of this program starts with this ``ledgerStorageClass``."""
-    return any(storage_class in kind.served_classes for kind in KINDS)
+def kind_of_class(storage_class: str | None) -> StorageKind:
+    """Return the kind that a ``ledgerStorageClass`` chooses; the default one for a class that is none."""
+    return next((kind for kind in KINDS if storage_class in kind.classes), DEFAULT)
+
+
+def short_names(classes: Iterable[str]) -> str:
+    """Return classes as people call them: without their packages."""
+    return " or ".join(name.rsplit(".", 1)[-1] for name in classes)

@@ -44,6 +44,10 @@ SLOT_BYTES = 8
 PAGE_BYTES = 8192
 VERSIONS = (0, 1)
 FENCED = 1
+#: Bits of bkctl's in the state, which Java writes back as they are. A ledger in limbo may lack entries. A
+#: file without a ledger has slots that nobody may read: they came without a row, or a deletion was cut off.
+LIMBO = 1 << 30
+NO_LEDGER = 1 << 29
 
 _HEAD = struct.Struct(">4sii")
 _I32 = struct.Struct(">i")
@@ -65,6 +69,16 @@ class FileInfoHeader:
     def fenced(self) -> bool:
         """Whether no client may add to the ledger any more."""
         return bool(self.state & FENCED)
+
+    @property
+    def limbo(self) -> bool:
+        """Whether entries may have been lost, so that a missing one is unknown."""
+        return bool(self.state & LIMBO)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether there is a ledger; otherwise nothing of the file may be read."""
+        return not self.state & NO_LEDGER
 
 
 @dataclass(frozen=True, slots=True)

@@ -391,7 +391,6 @@ def _examinations(
                 subject,
                 config=config,
                 given=frozenset() if configuration is None else configuration.given,
-                other_storage=configuration is not None and configuration.other_storage,
                 cluster=_cluster(subject, identity if config is not None else None, options),
                 ledgers=ledgers,
                 metadata_file=file,

@@ -19,6 +19,7 @@ from bkctl.config.server_keys.security import TlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.config.values import GivenValues
+from bkctl.storage_kinds import StorageKind, kind_of_class
 
 #: Total of the caches unless ``--memory`` says otherwise; the stand-in for Java's direct memory.
 DEFAULT_MEMORY_BYTES = 256 << 20
@@ -56,3 +57,8 @@ class BookieConfig:
     given: Mapping[str, str | None] = field(compare=False, repr=False)
     #: The same as they are read, for what has settings of its own: the client and autorecovery.
     values: GivenValues = field(compare=False, repr=False)
+
+    @property
+    def storage_kind(self) -> StorageKind:
+        """The kind of ledger storage that the bookie has."""
+        return kind_of_class(self.storage.storage_class)

@@ -12,6 +12,7 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.config.server_keys.journal import JAVA_JOURNAL_DIRECTORY, JAVA_LEDGER_DIRECTORY
 from bkctl.config.values import GivenValues, Notice
 from bkctl.errors import UsageError
+from bkctl.storage_kinds import kind_of_class
 
 _ALIGNMENT_BYTES = 512
 _FIRST_JOURNAL_WITH_FILE_INFO = 6
@@ -47,7 +48,8 @@ def _check_directories(config: BookieConfig, values: GivenValues) -> None:
             # A cookie separates directories by TABs, and journal directories by commas.
             if any(character < " " for character in path):
                 raise UsageError(f"{where}: {name}: {path!r} holds a control character")
-    if directories.indexes and len(directories.indexes) != len(directories.ledgers):
+    in_pairs = not kind_of_class(values.text("ledgerStorageClass")).shares_log_ids
+    if in_pairs and directories.indexes and len(directories.indexes) != len(directories.ledgers):
         raise UsageError(
             f"{values.where('indexDirectories')}: indexDirectories: expected as many as ledgerDirectories "
             f"({len(directories.ledgers)}), found {len(directories.indexes)}"

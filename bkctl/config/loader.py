@@ -25,7 +25,6 @@ from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.config.values import GivenValues, Notice, gather
 from bkctl.errors import UsageError
-from bkctl.storage_kinds import DB_LEDGER_STORAGE, is_served
 
 #: Directory of a bookie without a configuration, below the working directory.
 DATA_DIRECTORY = "bkctl-data"
@@ -82,13 +81,6 @@ def build(
     memory = settings.DEFAULT_MEMORY_BYTES if memory_bytes is None else memory_bytes
     if memory < _MIB:
         raise UsageError(f"--memory: expected at least 1 MiB, found {memory} bytes")
-    storage = values.text("ledgerStorageClass")
-    if not is_served(storage):
-        raise UsageError(
-            f"{values.where('ledgerStorageClass')}: ledgerStorageClass: this bookie has DbLedgerStorage "
-            "only; a bookie of another storage is converted with Java's `bookkeeper shell "
-            f"convert-to-db-storage`, then say ledgerStorageClass={DB_LEDGER_STORAGE}"
-        )
     directories = values.fill(DirectorySettings)
     return settings.BookieConfig(
         identity=_identity(values, loopback_only),

@@ -14,7 +14,7 @@ from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import DirectoryFacts
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
-from bkctl.storage_kinds import DEFAULT
+from bkctl.storage_kinds import DEFAULT, StorageKind, kind_in, short_names
 from bkctl.vfs import FileSystem
 
 _OLD_LAYOUT = re.compile(r"VERSION|.*\.(?:txn|idx|log)")
@@ -28,19 +28,26 @@ def every_directory(directories: DirectorySettings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def examine(filesystem: FileSystem, directories: DirectorySettings) -> list[DirectoryFacts]:
+def examine(
+    filesystem: FileSystem, directories: DirectorySettings, kind: StorageKind = DEFAULT
+) -> list[DirectoryFacts]:
     """Examine every directory for :func:`bkctl.directories.cookie_rules.decide`; write nothing.
 
-    Raises RefusedError for directories that DbLedgerStorage can not start on (a layout older than 3, another
-    storage's index), CorruptionError naming a VERSION file that does not parse, StorageError.
+    Raises RefusedError for directories that a bookie with a storage of ``kind`` can not start on (a layout
+    older than 3, another storage's index), CorruptionError naming a VERSION file that does not parse,
+    StorageError.
     """
     places = set(directories.index_places)
-    return [directory_facts(filesystem, path, path in places) for path in every_directory(directories)]
+    names = every_directory(directories)
+    return [directory_facts(filesystem, path, path in places, kind) for path in names]
 
 
-def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -> DirectoryFacts:
-    """One configured directory; ``holds_index``: DbLedgerStorage keeps an index in it. Raises as
-    :func:`examine`.
+def directory_facts(
+    filesystem: FileSystem, directory: str, holds_index: bool, kind: StorageKind = DEFAULT
+) -> DirectoryFacts:
+    """One configured directory; ``holds_index``: the storage keeps an index in it.
+
+    Raises as :func:`examine`.
     """
     path = current(directory)
     status = filesystem.status(path)
@@ -51,10 +58,12 @@ def directory_facts(filesystem: FileSystem, directory: str, holds_index: bool) -
         raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
     names = filesystem.names(path)
     found = inspect_directory(filesystem, path)
-    if holds_index and DEFAULT.finds_nothing_in(found.indexes):
+    if holds_index and kind.finds_nothing_in(found.indexes):
+        there = kind_in(found.indexes)
+        classes = there.classes if there is not None else ()
         raise RefusedError(
-            f"{path}: holds an index of SortedLedgerStorage or InterleavedLedgerStorage; this bookie would "
-            "find none of its ledgers. Convert it first (`bookkeeper shell convert-to-db-storage`)"
+            f"{path}: holds an index of {short_names(classes)}; a bookie of {short_names(kind.classes)} "
+            f"would find none of its ledgers. Say ledgerStorageClass={classes[0] if classes else ''}"
         )
     return DirectoryFacts(
         directory,

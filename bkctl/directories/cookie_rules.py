@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from bkctl.codec.cookie import LAYOUT_VERSION, Cookie, join_dirs
 from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.errors import CorruptionError, RefusedError
+from bkctl.storage_kinds import DEFAULT, StorageKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,13 @@ def decide(
     stored: Sequence[StoredCookie],
     *,
     allow_expansion: bool,
+    kind: StorageKind = DEFAULT,
 ) -> CookieDecision:
     """Return what to write before the bookie may start, by the table above.
 
     ``wanted`` is :func:`cookie_of`, ``directories`` every journal, ledger and index directory once, and
-    ``stored`` the cookies found under each id that the bookie could have. Raises RefusedError, naming the
+    ``stored`` the cookies found under each id that the bookie could have. With a storage over all directories
+    their number and order do not matter. Raises RefusedError, naming the
     reason and the way out, and CorruptionError for a cookie whose directories do not parse.
     """
     for one in stored:
@@ -111,7 +114,8 @@ def decide(
             _require_match(wanted, directory.cookie, directory.path, allow_expansion)
     found = [one.cookie for one in stored]
     found += [directory.cookie for directory in directories if directory.cookie is not None]
-    _require_same_places(wanted, found, directories)
+    if not kind.shares_log_ids:
+        _require_same_places(wanted, found, directories)
     missing = [directory for directory in directories if directory.cookie is None]
     everywhere = tuple(directory.path for directory in directories)
     if not stored:

@@ -399,7 +399,7 @@ class Bookie:
         Below a configured path it is in a directory ``name``, None where it is the only one.
         """
         gc = self.settings.gc
-        if not gc.metadata_cache:
+        if not gc.metadata_cache or not keeper.index_place.kind.has_metadata_cache:
             return None
         place = keeper.directory
         if gc.metadata_cache_path is not None:

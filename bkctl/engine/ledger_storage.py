@@ -24,7 +24,7 @@ Implementations are :mod:`bkctl.engine.db_storage` and the twin, :mod:`bkctl.eng
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from bkctl.codec.ledger_data import LedgerData
@@ -108,6 +108,32 @@ class EntryLocations(Protocol):
 
     def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
         """Return the keys and locations of all entries, some thousands at a time."""
+
+
+class StoredLocations(EntryLocations, Protocol):
+    """The locations as their storage needs them, too. One thread at a time puts and deletes."""
+
+    @property
+    def never_written(self) -> bool:
+        """Whether nothing was ever put."""
+
+    def entries(self, ledger: int) -> Iterator[int]:
+        """Return the ids of a ledger's entries, ascending; those that are not negative."""
+
+    def delete_ledgers(self, ledgers: Iterable[int]) -> None:
+        """Remove all locations of the ledgers, durably."""
+
+    def count_estimate(self) -> int:
+        """Return about how many locations there are."""
+
+    def note_written(self) -> None:
+        """Make it durably an index that was written to."""
+
+    def note_synced(self) -> None:
+        """Note durably that all locations are synced, so that damage to them is known."""
+
+    def close(self) -> None:
+        """Close it; what was not synced is not durable."""
 
 
 class LogKeeper(Protocol):

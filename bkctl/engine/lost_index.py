@@ -66,7 +66,7 @@ class LostIndex:
     @property
     def rows_lost(self) -> bool:
         """Whether it is no longer known which ledgers there are."""
-        return LEDGERS in self.databases
+        return LEDGERS in self.databases or self.place.kind.has_file_per_ledger
 
     @property
     def found(self) -> str:

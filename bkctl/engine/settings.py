@@ -10,15 +10,16 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.errors import UsageError
+from bkctl.storage_kinds import kind_of_class
 
 
 @dataclass(frozen=True, slots=True)
 class BookieSettings:
     """Directories as configured (files are in their ``current``), and the settings of each part.
 
-    ``index_directories`` empty means that the ledger directories hold the indexes too. The order of ledger
-    and index directories, and of journals, is part of the format: a ledger is found by its id modulo their
-    number.
+    ``index_directories`` empty means that the ledger directories hold the indexes too. With DbLedgerStorage
+    the order of ledger and index directories is part of the format: a ledger is found by its id modulo their
+    number. The order of journals is so in any case.
     """
 
     journal_directories: tuple[str, ...]
@@ -35,7 +36,12 @@ class BookieSettings:
     def __post_init__(self) -> None:
         if not self.journal_directories or not self.ledger_directories:
             raise UsageError("a bookie needs at least one journal and one ledger directory")
-        if self.index_directories and len(self.index_directories) != len(self.ledger_directories):
+        in_pairs = not kind_of_class(self.storage.storage_class).shares_log_ids
+        if (
+            in_pairs
+            and self.index_directories
+            and len(self.index_directories) != len(self.ledger_directories)
+        ):
             raise UsageError(
                 f"{len(self.index_directories)} index directories for {len(self.ledger_directories)} ledger"
                 " directories: their number must be the same"

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bkctl.engine.db_storage.opening import open_db_storages
+from bkctl.engine.interleaved_storage.opening import (
+    damaged_index_file,
+    open_interleaved_storage,
+    refuse_nothing,
+)
 from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages
 from bkctl.errors import BkctlError, CorruptionError
-from bkctl.storage_kinds import DB_LEDGER_STORAGE
+from bkctl.storage_kinds import DB_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE, SORTED_LEDGER_STORAGE
 from bkctl.vfs import WritableFileSystem
 
 
@@ -28,8 +33,13 @@ class StorageChoice:
     refusal: Callable[[BookieSettings, CorruptionError], BkctlError]
 
 
+_OVER_INDEX_FILES = StorageChoice(open_interleaved_storage, refuse_nothing, damaged_index_file)
+
 STORAGES: Mapping[str, StorageChoice] = {
     DB_LEDGER_STORAGE: StorageChoice(open_db_storages, refuse_gone_indexes, damaged_index),
+    # Two names of one storage: what they leave is the same, and so is what they do (ADR 0019).
+    INTERLEAVED_LEDGER_STORAGE: _OVER_INDEX_FILES,
+    SORTED_LEDGER_STORAGE: _OVER_INDEX_FILES,
 }
 
 

@@ -171,6 +171,27 @@ class Puts:
         return map(Put, self.keys, self.values)
 
 
+class BatchWrites(Protocol):
+    """The writing of batches alone: what a store is that is no more than that to a caller."""
+
+    def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
+        """Apply all operations, in their order; with ``sync`` durably, and with them all before."""
+
+
+class NotableStore(BatchWrites, Protocol):
+    """A store that :func:`note_written` can note in that it was written to."""
+
+    @property
+    def never_written(self) -> bool:
+        """Whether nothing was ever written to it."""
+
+    def flush(self) -> None:
+        """Bring what is only in memory and the write-ahead log into tables."""
+
+    def compact(self) -> None:
+        """Rewrite the tables: tombstones go."""
+
+
 class KeyValueStore(KeyValueReader, Protocol):
     """A store that this process alone may write.
 
@@ -241,7 +262,7 @@ class SortedFileWriter(Protocol):
         """Remove the file; after ``finish`` this does nothing."""
 
 
-def note_written(store: KeyValueStore) -> None:
+def note_written(store: NotableStore) -> None:
     """Make a store one that was written to, durably; it has no row and no tombstone from that.
 
     Raises StorageError.

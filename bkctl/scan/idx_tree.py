@@ -68,7 +68,8 @@ class IdxTree:
             except (CorruptionError, StorageError) as error:
                 yield _damage(path, error)
                 continue
-            yield LedgerRow(ledger, _ledger_data(header))
+            if header.has_ledger:
+                yield LedgerRow(ledger, _ledger_data(header))
 
     def header(self, ledger: int) -> FileInfoHeader | None:
         """Return the header of a ledger's file, None when it has none.
@@ -265,7 +266,7 @@ def _decode_header(path: str, data: bytes) -> FileInfoHeader:
 
 
 def _ledger_data(header: FileInfoHeader) -> LedgerData:
-    return LedgerData(header.fenced, header.master_key, header.explicit_lac)
+    return LedgerData(header.fenced, header.master_key, header.explicit_lac, header.limbo or None)
 
 
 def _damage(path: str, error: CorruptionError | StorageError) -> IndexDamage:

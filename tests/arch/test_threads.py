@@ -16,6 +16,7 @@ MODULES = sorted(
 POOLS = {
     PACKAGE / "engine" / "checkpoint.py",
     PACKAGE / "engine" / "entrylog" / "log_per_ledger_manager.py",
+    PACKAGE / "engine" / "interleaved_storage" / "index_files.py",
     PACKAGE / "server" / "wire" / "stage_pool.py",
 }
 

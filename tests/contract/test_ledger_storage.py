@@ -11,13 +11,17 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.ledger_storage import LAST_ENTRY, LedgerStorage
 from bkctl.errors import NoEntryError, NoSpaceError, StorageError
+from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
-Rig = StorageRig | MemoryStorageRig
+Rig = StorageRig | MemoryStorageRig | InterleavedStorageRig
 
 #: Bytes that wait for a flush at most; of DbLedgerStorage both halves of the write cache.
 BYTES_MAX = 16_000
+
+#: Of a length that every storage keeps.
+EXPLICIT_LAC = b"explicit LAC" + bytes(8)
 
 
 def db_rig() -> Rig:
@@ -28,14 +32,25 @@ def memory_rig() -> Rig:
     return MemoryStorageRig(BYTES_MAX)
 
 
-@pytest.fixture(params=[db_rig, memory_rig], ids=["db", "memory"])
+def interleaved_rig() -> Rig:
+    return InterleavedStorageRig(StorageSettings(write_cache_bytes_max=BYTES_MAX, retry_ms=1))
+
+
+def spread_rig() -> Rig:
+    settings = StorageSettings(write_cache_bytes_max=BYTES_MAX, retry_ms=1)
+    return InterleavedStorageRig(settings, directories=3, indexes=2)
+
+
+@pytest.fixture(
+    params=[db_rig, memory_rig, interleaved_rig, spread_rig], ids=["db", "memory", "interleaved", "spread"]
+)
 def rig(request: pytest.FixtureRequest) -> Rig:
     make: Callable[[], Rig] = request.param
     return make().open()
 
 
 def row(key: bytes, *, fenced: bool = False) -> LedgerData:
-    return LedgerData(fenced=fenced, master_key=key, explicit_lac=b"lac")
+    return LedgerData(fenced=fenced, master_key=key, explicit_lac=EXPLICIT_LAC)
 
 
 def fill(rig: Rig) -> int:
@@ -126,7 +141,7 @@ def test_a_fence_of_an_idle_ledger_is_durable_without_an_entry(rig: Rig) -> None
     found = after.storage.ledgers.get(7)
     assert found is not None
     assert found.fenced
-    assert found.explicit_lac == b"lac"
+    assert found.explicit_lac == EXPLICIT_LAC
 
 
 def test_rows_are_listed_counted_and_looked_for(rig: Rig) -> None:

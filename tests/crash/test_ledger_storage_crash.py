@@ -11,7 +11,10 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.errors import BkctlError
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
+
+Rig = StorageRig | InterleavedStorageRig
 
 SETTINGS = StorageSettings(write_cache_bytes_max=1 << 20, flush_batch_entries_max=4, read_ahead_entries_max=3)
 ROUNDS = 4
@@ -24,7 +27,7 @@ class Workload:
     Ledger 1 is put anew in every round, ledger 9 deleted in the last but one.
     """
 
-    def __init__(self, rig: StorageRig) -> None:
+    def __init__(self, rig: Rig) -> None:
         self.rig = rig
         #: The last round whose flush has returned.
         self.covered = 0
@@ -53,7 +56,7 @@ class Workload:
         row = LedgerData(fenced=number % 2 == 0, master_key=str(number).encode())
         self.rig.storage.ledgers.set(1, row)
 
-    def check(self, crashed: StorageRig) -> None:
+    def check(self, crashed: Rig) -> None:
         """What was covered is there, in its covered form or a later one."""
         storage = crashed.storage
         for number in range(1, self.covered + 1):
@@ -72,17 +75,17 @@ class Workload:
             assert storage.ledgers.get(9) is None
         self._check_readable(crashed)
 
-    def _check_readable(self, crashed: StorageRig) -> None:
+    def _check_readable(self, crashed: Rig) -> None:
         """Every row of the index leads to its entry: rows come after what they point at."""
-        keys = [key for key, _ in crashed.location_rows.iterate()]
+        keys = [key for batch, _ in crashed.storage.locations.batches() for key in batch]
         for key, answer in zip(keys, crashed.storage.read_many(keys), strict=True):
             assert isinstance(answer, bytes), answer
             assert answer[:16] == key
 
 
-def crashed_at_every(point_of: Callable[[int], StorageRig]) -> int:
+def crashed_at_every(point_of: Callable[[int], Rig]) -> int:
     """Run the workload with a crash at point 0, 1, 2, .. until it finishes; how many points there were."""
-    for point in range(400):
+    for point in range(1000):
         work = Workload(point_of(point))
         work.run()
         for chance in (None, random.Random(point), random.Random(1000 + point)):
@@ -104,6 +107,22 @@ def test_a_power_cut_at_every_point_of_the_file_system(log_bytes_max: int, per_l
     assert points >= 2 * ROUNDS
 
 
+@pytest.mark.parametrize(("directories", "indexes", "per_ledger"), [(1, 1, False), (3, 2, True)])
+def test_a_power_cut_at_every_point_of_index_files(directories: int, indexes: int, per_ledger: bool) -> None:
+    points = crashed_at_every(
+        lambda point: InterleavedStorageRig(
+            SETTINGS,
+            directories=directories,
+            indexes=indexes,
+            crash_after=point,
+            log_bytes_max=3000,
+            per_ledger=per_ledger,
+        )
+    )
+    # Beside the logs at least a header and the pages of two ledgers in every round.
+    assert points >= 5 * ROUNDS
+
+
 @pytest.mark.parametrize("error", ["storage", "after"])
 @pytest.mark.parametrize("store", ["location_store", "ledger_store"])
 def test_a_power_cut_at_every_write_of_an_index(store: str, error: str) -> None:
@@ -115,11 +134,20 @@ def test_a_power_cut_at_every_write_of_an_index(store: str, error: str) -> None:
     assert crashed_at_every(rig_that_stops_at) >= ROUNDS
 
 
+def db_rig() -> Rig:
+    return StorageRig(SETTINGS, log_bytes_max=3000)
+
+
+def spread_rig() -> Rig:
+    return InterleavedStorageRig(SETTINGS, directories=2, indexes=2, log_bytes_max=3000)
+
+
+@pytest.mark.parametrize("make", [db_rig, spread_rig], ids=["db", "interleaved"])
 @pytest.mark.parametrize("seed", range(5))
-def test_life_goes_on_after_a_crash(seed: int) -> None:
+def test_life_goes_on_after_a_crash(seed: int, make: Callable[[], Rig]) -> None:
     """Crash, reopen, write, crash again, at random points; a new start never harms what was there."""
     chance = random.Random(seed)
-    rig = StorageRig(SETTINGS, log_bytes_max=3000)
+    rig = make()
     # The bodies that may be read of a key, and the keys that must be found.
     possible: dict[bytes, set[bytes]] = {}
     covered: set[bytes] = set()

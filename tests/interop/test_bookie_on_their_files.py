@@ -5,21 +5,18 @@ The released client gets every entry that was ever acknowledged, from every book
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from bkctl.codec.cookie import decode_cookie, encode_cookie, join_dirs
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.types import LedgerState
+from tests.support.adopted_images import adopt_cookies, load_metadata
 from tests.support.java_bookkeeper import copy_directory
 from tests.support.java_client import JavaClient, JavaLedgerClient
 from tests.support.java_cluster import OUR_CONF
@@ -55,30 +52,9 @@ class Served:
         return [(entry, *facts) for (its, entry), facts in sorted(entries.items()) if its == ledger]
 
 
-def load_metadata(server: ZooKeeperServer, dump: Path) -> tuple[str, KazooClient]:
-    """A dump's nodes under a root of their own: the URI, and a client to change them with."""
-    root = f"/ledgers-{uuid.uuid4().hex[:12]}"
-    client = KazooClient(server.address)
-    client.start()
-    for path, node in sorted(json.loads(dump.read_text()).items()):
-        if not node["ephemeral"]:
-            client.create(path.replace("/ledgers", root, 1), base64.b64decode(node["data"]))
-    return f"zk+hierarchical://{server.address}{root}", client
-
-
 def adopt(client: KazooClient, root: str, bookie: str, folder: Path, metadata_uri: str) -> EmbeddedBookie:
-    """A bookie of ours on a folder that was moved: cookies name the new place, as an operator would do it."""
-    cookie = decode_cookie((folder / "ledgers/current/VERSION").read_bytes())
-    moved = encode_cookie(
-        replace(
-            cookie,
-            journal_dirs=str(folder / "journal"),
-            ledger_dirs=join_dirs([str(folder / "ledgers")]),
-        )
-    )
-    for name in ("journal", "ledgers"):
-        (folder / name / "current/VERSION").write_bytes(moved)
-    client.set(f"{root}/cookies/{bookie}", moved)
+    """A bookie of ours on a folder that was moved."""
+    adopt_cookies(client, root, bookie, folder)
     overrides = {
         **OUR_CONF,
         "bookieId": bookie,

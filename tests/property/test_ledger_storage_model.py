@@ -22,6 +22,7 @@ from bkctl.engine.ledger_storage import LAST_ENTRY
 from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
 from bkctl.vfs import FaultRule
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
@@ -32,7 +33,7 @@ ENTRIES = st.integers(0, 12)
 class StorageMachine(RuleBasedStateMachine):
     """``now`` is what must be read; ``durable`` what a crash leaves: the state at the last flush."""
 
-    rig: StorageRig | MemoryStorageRig
+    rig: StorageRig | MemoryStorageRig | InterleavedStorageRig
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,6 +163,37 @@ class DbStorageMachine(StorageMachine):
         self.flush()
 
 
+class InterleavedStorageMachine(StorageMachine):
+    """The storage over index files, with moves of files, and with flushes that fail anywhere."""
+
+    rig: InterleavedStorageRig
+
+    @initialize(
+        directories=st.integers(1, 3), log_bytes=st.sampled_from([1500, 1 << 30]), per_ledger=st.booleans()
+    )
+    def begin(self, directories: int, log_bytes: int, per_ledger: bool) -> None:
+        settings = StorageSettings(write_cache_bytes_max=12_000, read_cache_bytes_max=8 * 600)
+        self.rig = InterleavedStorageRig(
+            settings, directories=directories, indexes=2, log_bytes_max=log_bytes, per_ledger=per_ledger
+        ).open()
+
+    @rule(ledger=LEDGERS, place=st.integers(0, 1))
+    def move(self, ledger: int, place: int) -> None:
+        if self.rig.files.path(ledger) is not None:
+            self.rig.files.move(ledger, place)
+
+    @rule(path=st.sampled_from([".log", ".idx", ".tmp"]), first=st.integers(1, 12))
+    def failed_flush_then_a_good_one(self, path: str, first: int) -> None:
+        self.rig.faulty.inject(FaultRule("write", path=path, first=first, count=1))
+        try:
+            self.rig.storage.flush()
+        except BkctlError:
+            self.nothing_is_lost()
+        self.rig.heal()
+        assert not self.rig.failures
+        self.flush()
+
+
 class MemoryStorageMachine(StorageMachine):
     """The twin."""
 
@@ -182,7 +214,9 @@ class MemoryStorageMachine(StorageMachine):
 
 
 TestDbStorageMachine = DbStorageMachine.TestCase
+TestInterleavedStorageMachine = InterleavedStorageMachine.TestCase
 TestMemoryStorageMachine = MemoryStorageMachine.TestCase
+TestInterleavedStorageMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
 TestDbStorageMachine.settings = TestMemoryStorageMachine.settings = hypothesis_settings(
     max_examples=max(60, hypothesis_settings().max_examples // 4), stateful_step_count=40
 )

@@ -14,6 +14,7 @@ from bkctl.directories.cookie_rules import StoredCookie
 from bkctl.directories.holders import Holder, holders
 from bkctl.errors import NotFoundError
 from bkctl.reporting import Advance, nobody
+from bkctl.storage_kinds import DEFAULT, StorageKind
 from bkctl.vfs import FileSystem
 
 
@@ -76,7 +77,7 @@ class Examination:
     """One bookie under examination.
 
     ``config`` is None without a configuration (or with one that cannot be read); ``given`` are the keys that
-    it sets. ``other_storage`` says that it names another ledger storage than DbLedgerStorage.
+    it sets.
     ``command_options`` are the options by which a next command finds the same configuration and cluster.
     ``users`` are the processes that use a directory, by its path, looked for once. ``unreadable`` collects
     index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is told once.
@@ -88,7 +89,6 @@ class Examination:
     subject: Subject
     config: BookieConfig | None = None
     given: frozenset[str] = frozenset()
-    other_storage: bool = False
     cluster: ClusterFacts | None = None
     ledgers: Mapping[int, LedgerMetadata] | None = None
     metadata_file: str | None = None
@@ -99,6 +99,11 @@ class Examination:
     users: dict[str, list[Holder]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     damaged_logs: set[str] = field(default_factory=set)
+
+    @property
+    def kind(self) -> StorageKind:
+        """The kind of storage that the configuration names; the default without one."""
+        return DEFAULT if self.config is None else self.config.storage_kind
 
     @property
     def known_cluster(self) -> ClusterFacts | None:

@@ -15,7 +15,7 @@ KEYS: list[ConfigKey] = []
 _LOG = Declare(Area.ENTRY_LOG, KEYS)
 _DB = Declare(Area.DB_STORAGE, KEYS)
 _SORTED = Declare(Area.SORTED_STORAGE, KEYS)
-_OTHER_STORAGE = "this bookie's storage is DbLedgerStorage"
+_NO_ARENA = "entries in memory are not copied into an arena"
 _OPTIONS = "the index is opened with the options of a Java bookie's databases"
 _DIRECT_IO = "entry logs are written through the page cache"
 
@@ -24,7 +24,7 @@ _STORAGE_CLASS = _LOG.honoured(
     "ledgerStorageClass",
     Kind.CLASS,
     DB_LEDGER_STORAGE,
-    "The ledger storage. This bookie writes DbLedgerStorage; it does not start on the others.",
+    "DbLedgerStorage, or over index files SortedLedgerStorage or InterleavedLedgerStorage.",
     choices=tuple(name for kind in KINDS for name in kind.classes),
     java_default=SORTED_LEDGER_STORAGE,
 )
@@ -201,6 +201,52 @@ class StorageSettings:
         java_default="10 % of direct memory over the directories",
         unset=0,
     )
+    memtable_bytes_max: int | None = _SORTED.setting(
+        "skipListSizeLimit",
+        Kind.LONG,
+        None,
+        "Sorted- and InterleavedLedgerStorage: entries that wait in memory for a flush; as many"
+        " wait while they are flushed. Wins over --memory.",
+        unit="bytes",
+        lower=1 << 20,
+        default_text="12.5 % of --memory",
+        java_default="67108864",
+    )
+    index_file_version: int = _SORTED.setting(
+        "fileInfoFormatVersionToWrite",
+        Kind.INT,
+        1,
+        "Version of new index files of Sorted- and InterleavedLedgerStorage; the value must fit"
+        " journalFormatVersionToWrite, as in Java. 0 has no place for an explicit LAC.",
+        lower=0,
+        upper=1,
+    )
+    index_files_open_max: int = _SORTED.setting(
+        "openFileLimit",
+        Kind.INT,
+        1000,
+        "Index files of Sorted- and InterleavedLedgerStorage that are open at a time; 0: 1000.",
+        lower=0,
+        java_default="20000",
+    )
+    index_page_bytes: int = _SORTED.setting(
+        "pageSize",
+        Kind.INT,
+        8192,
+        "Index files of Sorted- and InterleavedLedgerStorage are read and written in pages of this size.",
+        unit="bytes",
+        lower=512,
+        upper=1 << 20,
+    )
+    index_pages_max: int | None = _SORTED.setting(
+        "pageLimit",
+        Kind.INT,
+        -1,
+        "Pages of index files in memory; -1: as many as dbStorage_rocksDB_blockCacheSize, or its share"
+        " of --memory, has room for.",
+        lower=-1,
+        none_below=1,
+    )
     sequential_ledgers_max: int = 10_000
     flush_batch_entries_max: int = 500
     flush_batch_bytes_max: int = 2 << 20
@@ -215,6 +261,10 @@ class StorageSettings:
             "retry_ms",
         ):
             require_least(self, name, 1)
+        if self.index_page_bytes % 8:
+            raise UsageError(
+                f"pageSize: a page of {self.index_page_bytes} bytes does not hold whole slots of 8"
+            )
         require_least(self, "read_cache_bytes_max", 0)
         require_least(self, "read_ahead_entries_max", 0)
         if self.read_ahead_bytes_max is not None:
@@ -248,21 +298,11 @@ _DB.ignored("dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB", Kind.LONG, No
 _DB.ignored("dbStorage_directIOEntryLoggerTotalReadBufferSizeMB", Kind.LONG, None, _DIRECT_IO, unit="MiB")
 _DB.ignored("dbStorage_directIOEntryLoggerReadBufferSizeMB", Kind.LONG, 8, _DIRECT_IO, unit="MiB")
 _DB.ignored("dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds", Kind.INT, 300, _DIRECT_IO, unit="s")
-_SORTED.honoured(
-    "fileInfoFormatVersionToWrite",
-    Kind.INT,
-    1,
-    "No such file is written here; the value must fit journalFormatVersionToWrite, as in Java.",
-    lower=0,
-    upper=1,
-)
 # The release's own sample shows "ture", so the text is not looked at.
-_SORTED.ignored("sortedLedgerStorageEnabled", Kind.STRING, "true", _OTHER_STORAGE)
-_SORTED.ignored("skipListSizeLimit", Kind.LONG, 64 << 20, _OTHER_STORAGE, unit="bytes")
-_SORTED.ignored("skipListArenaChunkSize", Kind.INT, 4 << 20, _OTHER_STORAGE, unit="bytes")
-_SORTED.ignored("skipListArenaMaxAllocSize", Kind.INT, 128 << 10, _OTHER_STORAGE, unit="bytes")
-_SORTED.ignored("openFileLimit", Kind.INT, 20000, _OTHER_STORAGE)
-_SORTED.ignored("fileInfoCacheInitialCapacity", Kind.INT, None, _OTHER_STORAGE)
-_SORTED.ignored("fileInfoMaxIdleTime", Kind.LONG, 0, _OTHER_STORAGE, unit="s")
-_SORTED.ignored("pageSize", Kind.INT, 8192, _OTHER_STORAGE, unit="bytes")
-_SORTED.ignored("pageLimit", Kind.INT, -1, _OTHER_STORAGE)
+_SORTED.ignored("sortedLedgerStorageEnabled", Kind.STRING, "true", "ledgerStorageClass says which it is")
+_SORTED.ignored("skipListArenaChunkSize", Kind.INT, 4 << 20, _NO_ARENA, unit="bytes")
+_SORTED.ignored("skipListArenaMaxAllocSize", Kind.INT, 128 << 10, _NO_ARENA, unit="bytes")
+_SORTED.ignored("fileInfoCacheInitialCapacity", Kind.INT, None, "open index files are in a table that grows")
+_SORTED.ignored(
+    "fileInfoMaxIdleTime", Kind.LONG, 0, "an index file is closed when others need its place", unit="s"
+)

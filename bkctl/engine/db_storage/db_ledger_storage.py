@@ -31,13 +31,12 @@ from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_caches import WriteCaches
-from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.flush import Flush, ForceFailedError
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.db_storage.read_ahead import EntryReader
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.ledger_storage import LAST_ENTRY, IndexPlace, LogKeeper, StorageLevels
+from bkctl.engine.ledger_storage import LAST_ENTRY, IndexPlace, LogKeeper, StorageLevels, StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import (
     BkctlError,
@@ -73,7 +72,7 @@ class DbLedgerStorage:
         *,
         lock: threading.Lock,
         entry_logger: EntryLogger,
-        locations: EntryLocationIndex,
+        locations: StoredLocations,
         ledgers: LedgerIndex,
         clock: Clock,
         settings: StorageSettings,
@@ -81,7 +80,7 @@ class DbLedgerStorage:
         index_directory: str | None = None,
     ) -> None:
         self.directory = directory
-        self.directories = (directory,)
+        self.directories: Sequence[str] = (directory,)
         self.index_place = IndexPlace((directory,), index_directory or directory)
         self.entry_logger = entry_logger
         self.locations = locations
@@ -299,7 +298,7 @@ class DbLedgerStorage:
     # --- what others ask ------------------------------------------------------------------------------------
 
     @property
-    def collected(self) -> tuple[LogKeeper]:
+    def collected(self) -> Sequence[LogKeeper]:
         """The storage itself, which has one directory."""
         return (self,)
 

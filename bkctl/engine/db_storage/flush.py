@@ -34,10 +34,10 @@ from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES
 from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import WriteCaches
-from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.flush_pace import FlushPace
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import BkctlError, StorageError, SyncError
 
@@ -72,7 +72,7 @@ class Flush:
         *,
         lock: threading.Lock,
         entry_logger: EntryLogger,
-        locations: EntryLocationIndex,
+        locations: StoredLocations,
         ledgers: LedgerIndex,
         clock: Clock,
         settings: StorageSettings,

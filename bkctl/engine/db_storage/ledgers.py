@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from bkctl.codec.ledger_data import (
     FLAGS_ID,
@@ -29,7 +30,7 @@ from bkctl.codec.ledger_data import (
 from bkctl.engine.cache.entry_table import empty_in_pieces
 from bkctl.engine.db_storage.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Delete, KeyValueStore, Operation, Put, note_written
+from bkctl.kvstore.base import Delete, Operation, Put, Row, note_written
 from bkctl.ledger_set import PARTS, LedgerSet, Part
 
 #: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
@@ -45,6 +46,36 @@ _FLAGS_KEY = encode_ledger_key(FLAGS_ID)
 _Row = bytes | None
 
 
+class RowStore(Protocol):
+    """What rows are kept in: as a :class:`~bkctl.kvstore.base.KeyValueStore` does it."""
+
+    @property
+    def path(self) -> str:
+        """What messages name it by."""
+
+    @property
+    def never_written(self) -> bool:
+        """Whether nothing was ever written to it."""
+
+    def batches(self) -> Iterator[list[Row]]:
+        """Return all rows, in the order of their keys."""
+
+    def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
+        """Apply operations in their order; with ``sync`` durably, and with them all before."""
+
+    def flush(self) -> None:
+        """Bring what is only in memory and in a log into files."""
+
+    def compact(self) -> None:
+        """Give back what was deleted."""
+
+    def note_synced(self) -> None:
+        """Note durably that all that was written so far is synced."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
 class LedgerIndex:
     """Over an open store; thread-safe.
 
@@ -53,7 +84,7 @@ class LedgerIndex:
     without such a row; ``strange_keys`` counts other rows with a negative id, which Java skips too.
     """
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: RowStore) -> None:
         """Load all rows. Raises CorruptionError when one of them is wrong, StorageError."""
         self.flags = 0
         self.strange_keys = 0

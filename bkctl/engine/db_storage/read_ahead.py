@@ -19,8 +19,8 @@ from bkctl.codec.entrylog import log_name
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache, Row
-from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import BkctlError, BookieIOError
 
@@ -41,7 +41,7 @@ class EntryReader:
     def __init__(
         self,
         entry_logger: EntryLogger,
-        locations: EntryLocationIndex,
+        locations: StoredLocations,
         read_cache: ReadCache,
         settings: StorageSettings,
         meters: StorageMeters,

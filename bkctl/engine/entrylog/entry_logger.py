@@ -26,7 +26,7 @@ from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
-from bkctl.engine.entrylog.log_allocator import LogAllocator
+from bkctl.engine.entrylog.log_allocator import LogAllocator, LogIds
 from bkctl.engine.entrylog.log_ids import sort_names
 from bkctl.engine.entrylog.log_per_ledger_manager import LogPerLedgerManager
 from bkctl.engine.entrylog.open_logs import OpenLogs
@@ -45,7 +45,7 @@ _Result = TypeVar("_Result")
 class EntryLogger:
     """One thread appends and forces; any thread reads, lists and removes.
 
-    ``directory`` is a ledger directory's ``current``.
+    ``directory`` is a ledger directory's ``current``; ``ids`` are shared with the loggers of others.
 
     Counters, written by the appending thread: ``entries_appended``, ``bytes_appended`` (size words included),
     ``logs_begun``, ``logs_rolled``, ``logs_evicted`` (rolled before they were full), ``forces`` and
@@ -58,12 +58,13 @@ class EntryLogger:
         filesystem: WritableFileSystem,
         settings: EntryLogSettings,
         clock: Clock | None = None,
+        ids: LogIds | None = None,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
         self._open_logs = OpenLogs(directory, filesystem, settings.files_open_max)
         self._reader = RecordReader(self._open_logs)
-        self._allocator = LogAllocator(directory, filesystem)
+        self._allocator = LogAllocator(directory, filesystem, ids)
         self._manager = self._make_manager(settings, clock or SystemClock())
         self._opened = False
         self._closed = False
@@ -84,6 +85,11 @@ class EntryLogger:
         """
         self._allocator.open()
         self._opened = True
+
+    @property
+    def directory(self) -> str:
+        """The ``current`` directory of the logs."""
+        return self._directory
 
     @property
     def strange_names(self) -> tuple[str, ...]:

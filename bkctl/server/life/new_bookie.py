@@ -63,7 +63,7 @@ def port_of_before(config: BookieConfig) -> int:
     """
     if config.identity.bookie_id is not None:
         return 0
-    for fact in directories.examine(PosixFileSystem(), config.directories):
+    for fact in directories.examine(PosixFileSystem(), config.directories, config.storage_kind):
         if fact.cookie is not None:
             port = fact.cookie.bookie_host.rpartition(":")[2]
             return int(port) if port.isdecimal() else 0
@@ -79,9 +79,10 @@ def decide_cookies(config: BookieConfig, metadata: MetadataStore, port: int) -> 
     )
     return decide(
         cookie,
-        directories.examine(PosixFileSystem(), config.directories),
+        directories.examine(PosixFileSystem(), config.directories, config.storage_kind),
         directories.read_stored(metadata.cookies, candidate_ids(config.identity, port, names)),
         allow_expansion=config.directories.allow_expansion,
+        kind=config.storage_kind,
     )
 
 
@@ -200,7 +201,7 @@ def registered_http_url(config: BookieConfig) -> str:
 
 
 def _own_ids(config: BookieConfig) -> list[str]:
-    facts = directories.examine(PosixFileSystem(), config.directories)
+    facts = directories.examine(PosixFileSystem(), config.directories, config.storage_kind)
     stamped = [fact.cookie.bookie_host for fact in facts if fact.cookie is not None]
     if config.identity.port == 0 and config.identity.bookie_id is None:
         return list(dict.fromkeys(stamped))

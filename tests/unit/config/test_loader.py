@@ -195,10 +195,7 @@ def test_without_metadata_a_file_is_refused(text: str) -> None:
         ("serverWriteBufferHighWaterMark=1000", ("f:4", "serverWriteBufferLowWaterMark")),
         ("nettyMaxFrameSizeBytes=104857600", ("f:4", "journalMaxMemorySizeMb")),
         ("logSizeLimit=2147483648", ("f:4", "1073741824")),
-        (
-            "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage",
-            ("f:4", "DbLedgerStorage only", "convert-to-db-storage"),
-        ),
+        ("ledgerStorageClass=org.example.OwnLedgerStorage", ("f:4", "one of", "SortedLedgerStorage")),
         ("bookieAuthProviderFactoryClass=x.Sasl", ("f:4", "no authentication", "take the key out")),
         ("zkEnableSecurity=true", ("f:4", "open to everybody", "take the key out")),
         ("httpServerTlsEnable=true", ("f:4", "httpServerTlsEnable", "127.0.0.1")),

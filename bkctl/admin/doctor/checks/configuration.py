@@ -15,10 +15,8 @@ from bkctl.config.properties import ReadBytes, load_properties, read_bytes
 from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.config.values import Given, GivenValues, Notice, gather
 from bkctl.errors import BkctlError, UsageError
-from bkctl.storage_kinds import is_served
 
 CHECK = "configuration"
-_STORAGE_KEY = "ledgerStorageClass"
 _USAGE_THRESHOLD_SENSIBLE = 0.98
 _INSTEAD = "no command changes a configuration: change the key in the file (or the -X), and look again"
 _FLUSH_INTERVAL_SENSIBLE_MS = 600_000
@@ -29,13 +27,12 @@ class ReadConfiguration:
     """A configuration with what is wrong in it.
 
     ``config`` is made of the keys that can be read, None when it cannot be made of them; ``given`` are the
-    keys that are set. ``other_storage``: it names a ledger storage other than DbLedgerStorage.
+    keys that are set.
     """
 
     path: str
     config: BookieConfig | None
     given: frozenset[str]
-    other_storage: bool
     findings: tuple[Finding, ...]
 
 
@@ -59,16 +56,11 @@ def read_configuration(
             Severity.WARNING, f"{place}: not ASCII: read as ISO-8859-1, as Java does", "\\uXXXX instead"
         )
     usable = reader.usable(given, environment)
-    other_storage = False
-    if _STORAGE_KEY in usable:
-        other_storage = not is_served(GivenValues(usable, environment).text(_STORAGE_KEY))
-        if other_storage:
-            del usable[_STORAGE_KEY]
     values = GivenValues(usable, environment)
     config = reader.config(values, memory_bytes)
     if config is not None:
         reader.sense(config)
-    return ReadConfiguration(path, config, frozenset(given), other_storage, tuple(reader.findings))
+    return ReadConfiguration(path, config, frozenset(given), tuple(reader.findings))
 
 
 def _step(command_options: tuple[str, ...]) -> NextStep:

@@ -164,7 +164,13 @@ def _refusal(exam: Examination, wanted: Cookie) -> str | None:
         return None
     facts = [_facts(exam, place) for place in exam.subject.places]
     try:
-        decide(wanted, facts, cluster.stored, allow_expansion=config.directories.allow_expansion)
+        decide(
+            wanted,
+            facts,
+            cluster.stored,
+            allow_expansion=config.directories.allow_expansion,
+            kind=config.storage_kind,
+        )
     except BkctlError as error:
         return str(error)
     return None

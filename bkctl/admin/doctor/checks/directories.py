@@ -15,7 +15,7 @@ from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.directories.bookie_directories import refuse_old_layout
 from bkctl.errors import NotFoundError, RefusedError
 from bkctl.scan.directory import DIRTY_NAME, REBUILD_SUFFIX
-from bkctl.storage_kinds import DEFAULT
+from bkctl.storage_kinds import kind_in, short_names
 
 #: Half-written small files: ``VERSION.<random>.tmp``, ``lastMark.<random>.tmp``.
 _HALF_FILE = re.compile(r".+\.[0-9a-f]+\.tmp")
@@ -104,7 +104,7 @@ def check_directories(exam: Examination) -> Iterator[Finding]:
             following if known else _made(exam),
             dir=place.path,
         )
-    if subject.configured and not exam.other_storage:
+    if subject.configured:
         yield from _other_storage(exam)
 
 
@@ -119,18 +119,18 @@ def _made(exam: Examination) -> NextStep:
 def _other_storage(exam: Examination) -> Iterator[Finding]:
     for place in exam.subject.indexes:
         found = place.found
-        if found is not None and DEFAULT.finds_nothing_in(found.indexes):
+        if found is not None and exam.kind.finds_nothing_in(found.indexes):
+            there = kind_in(found.indexes) or exam.kind
             explicit = "ledgerStorageClass" in exam.given
             yield Finding(
                 "directories",
                 Kind.OTHER_STORAGE,
                 Severity.ERROR if explicit else Severity.NOTE,
-                "an index of SortedLedgerStorage or InterleavedLedgerStorage (.idx files); a bookie of "
-                "DbLedgerStorage finds none of its ledgers",
-                "locations/ and ledgers/, or the right ledgerStorageClass",
+                f"an index of {short_names(there.classes)}; a bookie of {short_names(exam.kind.classes)} "
+                "finds none of its ledgers",
+                f"the index of {short_names(exam.kind.classes)}, or the right ledgerStorageClass",
                 not_ended(
-                    "no command turns one storage into the other: say the ledgerStorageClass of before in "
-                    "the configuration, and run the bookie with Java",
+                    f"say ledgerStorageClass={there.classes[0]} in the configuration",
                     "inspect",
                     place.path,
                 ),

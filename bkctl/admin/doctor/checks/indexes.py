@@ -23,7 +23,6 @@ from bkctl.directories.index_spaces import index_spaces
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.reporting import counted
 from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
-from bkctl.storage_kinds import DEFAULT
 
 #: Different groups of findings (kind, directory, log or ledger) that are kept; more are counted together.
 GROUPS_MAX = 500
@@ -235,8 +234,8 @@ def _next(exam: Examination, first: IndexFinding) -> NextStep:
     """The step of ``index check``, with what the doctor can show besides."""
     metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
     step = next_step(first, metadata)
-    if first.kind is Kind.LOST_INDEX and exam.config is not None and not exam.other_storage:
-        return ended_by(("index", "rebuild", first.dir, "--storage", DEFAULT.name, "--yes"))
+    if first.kind is Kind.LOST_INDEX and exam.config is not None:
+        return ended_by(("index", "rebuild", first.dir, "--storage", exam.kind.name, "--yes"))
     if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
         places = [place.path for place in exam.subject.places if place.found]
         look = ("cookie", "diff", *exam.command_options) if exam.config else ("cookie", "get", *places)

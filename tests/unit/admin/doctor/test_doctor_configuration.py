@@ -10,6 +10,7 @@ import pytest
 from bkctl.admin.doctor.checks.configuration import ReadConfiguration, read_configuration
 from bkctl.admin.doctor.finding import Severity
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.storage_kinds import IDX
 
 Read = Callable[..., ReadConfiguration]
 
@@ -34,7 +35,6 @@ def test_a_sound_configuration(read: Read) -> None:
     assert found.findings == ()
     assert found.config is not None
     assert found.config.directories.ledgers == ("/l",)
-    assert not found.other_storage
 
 
 def test_everything_wrong_is_told_at_once(read: Read) -> None:
@@ -67,8 +67,8 @@ def test_an_override_counts(read: Read) -> None:
 
 def test_java_storages_are_known(read: Read) -> None:
     found = read("ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage\n")
-    assert found.other_storage
     assert found.config is not None
+    assert found.config.storage_kind is IDX
     assert told(found, Severity.ERROR) == []
     assert "ledgerStorageClass" in found.given
 

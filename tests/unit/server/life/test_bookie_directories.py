@@ -14,6 +14,7 @@ from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError, Versioned
 from bkctl.server.life import own_directories as place
+from bkctl.storage_kinds import IDX
 from bkctl.vfs import MemoryFileSystem, PosixFileSystem
 
 SETTINGS = DirectorySettings(
@@ -132,8 +133,9 @@ def test_a_file_named_current_is_refused() -> None:
 
 def test_an_index_of_another_storage_is_refused() -> None:
     filesystem = MemoryFileSystem({"/a/current/0/5/5.idx": b"x", "/a/current/0.log": b"x"})
-    with pytest.raises(RefusedError, match="convert-to-db-storage"):
+    with pytest.raises(RefusedError, match="SortedLedgerStorage"):
         place.examine(filesystem, SETTINGS)
+    assert any(facts.holds_data for facts in place.examine(filesystem, SETTINGS, IDX))
 
 
 def test_a_damaged_cookie_is_damage_and_names_its_file() -> None:

@@ -1,0 +1,496 @@
+"""The ``.idx`` files of a bookie while it runs: few are open, few pages in memory.
+
+One thread writes at a time (flushes and collectors take turns), any thread reads. A write goes to the file at
+once and is durable with the next :meth:`IndexFiles.sync`; headers and new files are durable when the call
+returns. A file that was written and not synced stays open, so that a failed sync is told to who waits for it.
+
+Pages belong to an open file: one that is closed, or whose ledger was deleted, takes its pages along.
+
+Source: ``org.apache.bookkeeper.bookie.IndexPersistenceMgr``, ``IndexInMemPageMgr`` and ``FileInfo``.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from posixpath import dirname, join
+
+from bkctl.codec.file_info import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    SLOT_BYTES,
+    FileInfoHeader,
+    decode_header,
+    encode_header,
+    index_path,
+)
+from bkctl.engine.interleaved_storage.index_places import (
+    FIRST_DIRECTORY,
+    RELOCATING_SUFFIX,
+    find_files,
+    was_written,
+)
+from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
+from bkctl.vfs import WritableFileSystem
+
+_COPY_BYTES = 1 << 20
+
+#: Files that are open at a time, unless something else is said.
+FILES_OPEN_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFileSettings:
+    """Bounds, and the version of files that are made."""
+
+    files_open_max: int = FILES_OPEN_MAX
+    pages_max: int = 4096
+    page_bytes: int = PAGE_BYTES
+    version: int = 1
+    sync_threads: int = 8
+
+
+class _OpenFile:
+    """A ledger's file with its lock. ``users`` belongs to :class:`IndexFiles`; the rest is under the lock."""
+
+    __slots__ = ("file", "lock", "pages", "users", "wanted")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.file: LedgerFile | None = None
+        self.pages: set[int] = set()
+        self.users = 0
+        self.wanted = True
+
+
+class IndexFiles:
+    """Over the ``current`` of each index directory. Every method raises StorageError, CorruptionError."""
+
+    def __init__(
+        self, filesystem: WritableFileSystem, directories: Sequence[str], settings: IndexFileSettings
+    ) -> None:
+        """Find all files. Raises RefusedError too, for a ledger with two of them."""
+        self.directories = tuple(directories)
+        self.slots_estimate = 0
+        self._filesystem = filesystem
+        self._settings = settings
+        self._per_page = settings.page_bytes // SLOT_BYTES
+        self._lock = threading.Lock()
+        self._places = find_files(filesystem, directories)
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+        self._unsynced: dict[int, _OpenFile] = {}
+        self._pages: OrderedDict[tuple[_OpenFile, int], array[int]] = OrderedDict()
+        self._pages_lock = threading.Lock()
+        self._next_place = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    # --- which files there are ------------------------------------------------------------------------------
+
+    @property
+    def never_written(self) -> bool:
+        """Whether no index directory has, or had, a file."""
+        return not was_written(self._filesystem, self.directories)
+
+    def note_written(self) -> None:
+        """Make it durably visible that these directories are a bookie's index."""
+        for directory in self.directories:
+            self._filesystem.make_directories(join(directory, FIRST_DIRECTORY))
+
+    def ledgers(self) -> list[int]:
+        """Return the ledgers with a file, in no order."""
+        with self._lock:
+            return list(self._places)
+
+    def path(self, ledger: int) -> str | None:
+        """Return where the file of a ledger is, None without one."""
+        with self._lock:
+            place = self._places.get(ledger)
+        return None if place is None else join(self.directories[place], index_path(ledger))
+
+    def read_headers(self) -> Iterator[tuple[int, FileInfoHeader]]:
+        """Return the header of every file, for the start; a file of no byte is none: Java makes it so.
+
+        Raises CorruptionError naming the file whose header does not decode: the start is refused then, and
+        at every other time too. Nobody is served from a state that is not the ledger's.
+        """
+        for ledger in sorted(self.ledgers()):
+            path = self.path(ledger)
+            assert path is not None
+            file = self._filesystem.open(path)
+            try:
+                if not file.size_bytes:
+                    self._forget(ledger)
+                    self._filesystem.remove(path)
+                    continue
+                header = decode_header(file.read_at(0, HEADER_BYTES))
+                self.slots_estimate += (file.size_bytes - HEADER_BYTES) // SLOT_BYTES
+            except CorruptionError as error:
+                raise error.located(path) from None
+            finally:
+                file.close()
+            yield ledger, header
+
+    # --- headers: one thread --------------------------------------------------------------------------------
+
+    def header(self, ledger: int) -> FileInfoHeader | None:
+        """Return what the file of a ledger says, None without a file."""
+        with self._borrowed(ledger) as opened:
+            return None if opened is None else _file(opened).header
+
+    def write_headers(self, headers: Mapping[int, FileInfoHeader]) -> None:
+        """Give ledgers these headers, durably; a file is made where there is none."""
+        self._each(self._write_header, list(headers.items()))
+
+    def remove(self, ledger: int) -> None:
+        """Remove the file of a ledger for good."""
+        path = self.path(ledger)
+        if path is None:
+            return
+        self._forget(ledger)
+        with suppress(NotFoundError):
+            self._filesystem.remove(path)
+        self._filesystem.sync_directory(dirname(path))
+
+    def begin_anew(self, ledger: int, header: FileInfoHeader) -> None:
+        """Put a file without slots in the place of a ledger's, in one step."""
+        path = self.path(ledger)
+        if path is None:
+            return
+        header = replace(header, version=self._settings.version)
+        self._filesystem.replace(path, encode_header(self._storable(header)))
+        # Readers that are in the old file find what it had when they began.
+        self._forget(ledger, self._places[ledger])
+
+    def _write_header(self, item: tuple[int, FileInfoHeader]) -> None:
+        ledger, header = item
+        with self._borrowed(ledger) as opened:
+            if opened is not None:
+                file = _file(opened)
+                header = replace(header, version=file.header.version)
+                if file.header != self._storable(header):
+                    file.write_header(header)
+                return
+        self._create(ledger, self._storable(replace(header, version=self._settings.version)))
+
+    def _create(self, ledger: int, header: FileInfoHeader) -> None:
+        """Make a file in the next directory that has room. Raises NoSpaceError when none has."""
+        failed: NoSpaceError | None = None
+        for _ in self.directories:
+            with self._lock:
+                place = self._next_place
+                self._next_place = (place + 1) % len(self.directories)
+            try:
+                directory = self.directories[place]
+                LedgerFile.create(
+                    self._filesystem, directory, ledger, header, self._settings.page_bytes
+                ).close()
+            except NoSpaceError as error:
+                failed = error
+                continue
+            with self._lock:
+                self._places[ledger] = place
+            return
+        assert failed is not None
+        raise failed
+
+    @staticmethod
+    def _storable(header: FileInfoHeader) -> FileInfoHeader:
+        return header if header.version else replace(header, explicit_lac=None)
+
+    # --- slots ----------------------------------------------------------------------------------------------
+
+    def get(self, ledger: int, entries: Sequence[int]) -> list[int]:
+        """Return the locations of entries of a ledger, 0 where there is none. From any thread."""
+        with self._borrowed(ledger) as opened:
+            if opened is None:
+                return [0] * len(entries)
+            per_page, found = self._per_page, []
+            number, slots = -1, array("q")
+            for entry in entries:
+                if entry < 0:
+                    found.append(0)
+                    continue
+                if entry // per_page != number:
+                    number = entry // per_page
+                    slots = self._page(opened, number)
+                found.append(slots[entry % per_page])
+            return found
+
+    def put(self, ledger: int, entries: Sequence[int], locations: Sequence[int]) -> None:
+        """Set slots of a ledger that has a file, ascending by entry; a full disk moves the file."""
+        try:
+            self._put(ledger, entries, locations)
+        except NoSpaceError:
+            if not self._move_to_room(ledger):
+                raise
+            self._put(ledger, entries, locations)
+
+    def _put(self, ledger: int, entries: Sequence[int], locations: Sequence[int]) -> None:
+        with self._borrowed(ledger) as opened:
+            if opened is None:
+                raise StorageError(f"ledger {ledger}: its index file is gone")
+            file = _file(opened)
+            self._keep_until_synced(ledger, opened)
+            per_page, before = self._per_page, file.pages
+            at = 0
+            while at < len(entries):
+                number = entries[at] // per_page
+                # A copy, because a write that fails leaves the page in memory as it was.
+                slots = array("q", self._page(opened, number))
+                while at < len(entries) and entries[at] // per_page == number:
+                    slots[entries[at] % per_page] = locations[at]
+                    at += 1
+                self._drop_page(opened, number)
+                file.write_page(number, slots)
+                self._keep_page(opened, number, slots)
+            self.slots_estimate += (file.pages - before) * per_page
+        if len(self._unsynced) >= self._settings.files_open_max:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make all slots that were set durable. Raises SyncError."""
+        written = self._unsynced
+        self._each(_sync_pages, list(written.values()))
+        self._unsynced = {}
+        for opened in written.values():
+            self._give_back(opened)
+
+    def last_entry(self, ledger: int) -> int | None:
+        """Return the largest entry id of a ledger, None without entries. From any thread."""
+        with self._borrowed(ledger) as opened:
+            return None if opened is None else _file(opened).last_entry()
+
+    def page_of(self, ledger: int, number: int) -> array[int] | None:
+        """Return the slots of a page, None behind the last one or without a file. From any thread."""
+        with self._borrowed(ledger) as opened:
+            if opened is None or number >= _file(opened).pages:
+                return None
+            return array("q", _file(opened).read_page(number))
+
+    @property
+    def slots_a_page(self) -> int:
+        """How many slots a page has."""
+        return self._per_page
+
+    # --- moving to another directory ------------------------------------------------------------------------
+
+    def _move_to_room(self, ledger: int) -> bool:
+        """Move the file of a ledger to another directory whose disk has more room; whether it did."""
+        here = self._places.get(ledger)
+        if here is None or len(self.directories) == 1:
+            return False
+        free = {at: self._filesystem.disk_space(path).free_bytes for at, path in enumerate(self.directories)}
+        there = max(free, key=free.__getitem__)
+        if there == here or free[there] <= free[here]:
+            return False
+        self.move(ledger, there)
+        return True
+
+    def move(self, ledger: int, place: int) -> None:
+        """Move a file: a copy beside its new name, durable; the old one removed; then the name.
+
+        As in Java a crash leaves the old file, with a copy that the next start removes, or the copy, which
+        the next start gives the name.
+        """
+        path = self.path(ledger)
+        assert path is not None, "a ledger without a file is not moved"
+        target = join(self.directories[place], index_path(ledger))
+        copy = target + RELOCATING_SUFFIX
+        with self._borrowed(ledger) as opened:
+            assert opened is not None
+            self._filesystem.make_directories(dirname(target))
+            with suppress(NotFoundError):
+                self._filesystem.remove(copy)
+            try:
+                self._copy(path, copy)
+            except NoSpaceError:
+                with suppress(BkctlError):
+                    self._filesystem.remove(copy)
+                raise
+            self._filesystem.sync_directory(dirname(target))
+            self._filesystem.remove(path)
+            self._filesystem.sync_directory(dirname(path))
+            self._filesystem.rename(copy, target)
+            self._filesystem.sync_directory(dirname(target))
+        self._forget(ledger, place)
+
+    def _copy(self, source: str, target: str) -> None:
+        reader = self._filesystem.open(source)
+        try:
+            writer = self._filesystem.create(target)
+            try:
+                offset = 0
+                while data := reader.read_at(offset, _COPY_BYTES):
+                    writer.write_at(offset, data)
+                    offset += len(data)
+                writer.sync()
+            finally:
+                writer.close()
+        finally:
+            reader.close()
+
+    # --- open files -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _borrowed(self, ledger: int) -> Iterator[_OpenFile | None]:
+        """Lend the open file of a ledger, with its lock held; None when it has none."""
+        with self._lock:
+            place = self._places.get(ledger)
+            if place is not None:
+                opened = self._open.get(ledger)
+                if opened is None:
+                    opened = self._open[ledger] = _OpenFile()
+                else:
+                    self._open.move_to_end(ledger)
+                opened.users += 1
+            surplus = self._surplus()
+        self._close_all(surplus)
+        if place is None:
+            yield None
+            return
+        assert opened is not None
+        try:
+            with opened.lock:
+                if opened.file is None:
+                    path = join(self.directories[place], index_path(ledger))
+                    try:
+                        opened.file = LedgerFile.open(self._filesystem, path, self._settings.page_bytes)
+                    except NotFoundError as error:
+                        if self.path(ledger) == path:
+                            raise CorruptionError(
+                                "index file", expected="a file", found="none", path=path
+                            ) from error
+                if opened.file is None:
+                    yield None
+                else:
+                    yield opened
+        finally:
+            self._give_back(opened)
+
+    def _give_back(self, opened: _OpenFile) -> None:
+        with self._lock:
+            opened.users -= 1
+            unused = opened.users == 0 and not opened.wanted
+        if unused:
+            self._close_all([opened])
+
+    def _keep_until_synced(self, ledger: int, opened: _OpenFile) -> None:
+        if ledger not in self._unsynced:
+            with self._lock:
+                opened.users += 1
+            self._unsynced[ledger] = opened
+
+    def _forget(self, ledger: int, place: int | None = None) -> None:
+        """The file is another one, at ``place``, or none; who is inside finishes with the old one."""
+        kept = self._unsynced.pop(ledger, None)
+        if kept is not None:
+            self._give_back(kept)
+        with self._lock:
+            # In one step: a reader that comes between two would take the entries for absent ones.
+            if place is None:
+                self._places.pop(ledger, None)
+            else:
+                self._places[ledger] = place
+            opened = self._open.pop(ledger, None)
+            if opened is not None:
+                opened.wanted = False
+            unused = opened is not None and opened.users == 0
+        if opened is not None and unused:
+            self._close_all([opened])
+
+    def _surplus(self) -> list[_OpenFile]:
+        """Under the lock: files that nobody uses, the least recently used first."""
+        surplus: list[_OpenFile] = []
+        if len(self._open) > self._settings.files_open_max:
+            for ledger, opened in list(self._open.items())[: len(self._open) - self._settings.files_open_max]:
+                if opened.users == 0:
+                    del self._open[ledger]
+                    opened.wanted = False
+                    surplus.append(opened)
+        return surplus
+
+    def _close_all(self, closed: Iterable[_OpenFile]) -> None:
+        for opened in closed:
+            for number in list(opened.pages):
+                self._drop_page(opened, number)
+            if opened.file is not None:
+                # Nothing is lost with a descriptor whose pages were synced, or whose ledger is gone.
+                with suppress(StorageError):
+                    opened.file.close()
+                opened.file = None
+
+    def close(self) -> None:
+        """Give all files back; slots that were not synced are not durable."""
+        with self._lock:
+            opened = [*self._open.values()]
+            self._open.clear()
+        self._unsynced = {}
+        self._close_all(opened)
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    # --- pages: under the lock of their file ----------------------------------------------------------------
+
+    def _page(self, opened: _OpenFile, number: int) -> array[int]:
+        with self._pages_lock:
+            slots = self._pages.get((opened, number))
+            if slots is not None:
+                self._pages.move_to_end((opened, number))
+                return slots
+        slots = _file(opened).read_page(number)
+        self._keep_page(opened, number, slots)
+        return slots
+
+    def _keep_page(self, opened: _OpenFile, number: int, slots: array[int]) -> None:
+        with self._pages_lock:
+            self._pages[opened, number] = slots
+            opened.pages.add(number)
+            while len(self._pages) > self._settings.pages_max:
+                (owner, dropped), _ = self._pages.popitem(last=False)
+                owner.pages.discard(dropped)
+
+    def _drop_page(self, opened: _OpenFile, number: int) -> None:
+        with self._pages_lock:
+            self._pages.pop((opened, number), None)
+            opened.pages.discard(number)
+
+    def _each(self, work: Callable[..., None], items: Collection[object]) -> None:
+        """Do the work for all items, several at once: mostly it waits for a disk.
+
+        Raises a failure once none of them is being worked on any more, a failed sync first.
+        """
+        threads = min(self._settings.sync_threads, len(items))
+        if threads <= 1:
+            for item in items:
+                work(item)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._settings.sync_threads, thread_name_prefix="index-files")
+
+        def failure_of(item: object) -> BkctlError | None:
+            try:
+                work(item)
+            except BkctlError as error:
+                return error
+            return None
+
+        failures = [each for each in self._pool.map(failure_of, items) if each is not None]
+        if failures:
+            # After any other one the flush may be tried again.
+            raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
+
+
+def _file(opened: _OpenFile) -> LedgerFile:
+    assert opened.file is not None, "the file is open while it is lent"
+    return opened.file
+
+
+def _sync_pages(opened: _OpenFile) -> None:
+    _file(opened).sync()

@@ -1,0 +1,76 @@
+"""What a collector works on in one of several ledger directories that have their index in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.ledger_storage import EntryLocations, IndexPlace, LedgerRows
+
+_Result = TypeVar("_Result")
+
+
+class SharedIndex(Protocol):
+    """The storage that several keepers stand on."""
+
+    @property
+    def index_place(self) -> IndexPlace: ...
+
+    @property
+    def locations(self) -> EntryLocations: ...
+
+    @property
+    def ledgers(self) -> LedgerRows: ...
+
+    def flush(self) -> None: ...
+
+    def note_synced(self) -> None: ...
+
+    def while_quiet(self, work: Callable[[], _Result]) -> _Result: ...
+
+    def is_lost(self, key: bytes) -> bool: ...
+
+
+class DirectoryLogKeeper:
+    """Implements :class:`~bkctl.engine.ledger_storage.LogKeeper` for the directory of ``entry_logger``."""
+
+    def __init__(self, storage: SharedIndex, entry_logger: EntryLogger) -> None:
+        self.entry_logger = entry_logger
+        self._storage = storage
+
+    @property
+    def directory(self) -> str:
+        """The ``current`` directory of the logs."""
+        return self.entry_logger.directory
+
+    @property
+    def index_place(self) -> IndexPlace:
+        """Where the index of all directories is."""
+        return self._storage.index_place
+
+    @property
+    def locations(self) -> EntryLocations:
+        """Where the entries are, also those in other directories."""
+        return self._storage.locations
+
+    @property
+    def ledgers(self) -> LedgerRows:
+        """The rows of all ledgers."""
+        return self._storage.ledgers
+
+    def flush(self) -> None:
+        """Flush the storage."""
+        self._storage.flush()
+
+    def note_synced(self) -> None:
+        """Note durably what of the index is synced."""
+        self._storage.note_synced()
+
+    def while_quiet(self, work: Callable[[], _Result]) -> _Result:
+        """Return what ``work`` returns, which runs while no flush does."""
+        return self._storage.while_quiet(work)
+
+    def is_lost(self, key: bytes) -> bool:
+        """Whether the index ought to have an entry that it did not have when it was asked."""
+        return self._storage.is_lost(key)

@@ -1,0 +1,302 @@
+"""The index files of a bookie: bounds, moves, what a start puts in order, and what Java's lose."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bkctl.codec.file_info import HEADER_BYTES, FileInfoHeader, encode_header, index_path
+from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.interleaved_storage.index_files import IndexFiles, IndexFileSettings
+from bkctl.engine.interleaved_storage.index_headers import HeaderIndex, HeaderStore, header_of, row_of
+from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
+from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
+from bkctl.errors import BadRequestError, CorruptionError, NoEntryError, RefusedError, StorageError, SyncError
+from bkctl.scan.idx_tree import IdxTree
+from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
+from tests.support.interleaved_storage_rig import FILES, InterleavedStorageRig
+from tests.support.storage_rig import entry_of, key_of
+
+PLACES = ("/i0/current", "/i1/current")
+HEADER = FileInfoHeader(1, b"k" * 20)
+
+
+def disk_with(*paths: str) -> MemoryFileSystem:
+    """Two index directories, with an index file of this name for each path."""
+    files = MemoryFileSystem()
+    for place in PLACES:
+        files.make_directories(place)
+    for path in paths:
+        files.make_directories(path.rpartition("/")[0])
+        files.replace(path, encode_header(HEADER))
+    return files
+
+
+def opened(files: MemoryFileSystem | FaultyFileSystem, settings: IndexFileSettings = FILES) -> IndexFiles:
+    return IndexFiles(files, PLACES, settings)
+
+
+def test_open_files_and_pages_stay_within_their_bounds() -> None:
+    files = opened(disk_with())
+    for ledger in range(20):
+        files.write_headers({ledger: HEADER})
+        files.put(ledger, list(range(30)), list(range(100, 130)))
+    files.sync()
+    assert all(files.get(ledger, [29]) == [129] for ledger in range(20))
+    # One file may be in use while another one is opened.
+    assert len(files._open) <= FILES.files_open_max + 1
+    assert len(files._pages) <= FILES.pages_max
+    assert sum(len(each.pages) for each in files._open.values()) == len(files._pages)
+
+
+def test_a_copy_in_progress_counts_only_where_there_is_no_file() -> None:
+    moved, kept = index_path(5), index_path(6)
+    disk = disk_with(f"{PLACES[1]}/{moved}.rloc", f"{PLACES[0]}/{kept}", f"{PLACES[1]}/{kept}.rloc")
+    disk.replace(f"{PLACES[0]}/{kept}.abc.tmp", b"half")
+    files = opened(disk)
+    assert files.path(5) == f"{PLACES[1]}/{moved}"
+    assert files.path(6) == f"{PLACES[0]}/{kept}"
+    assert disk.names(f"{PLACES[0]}/0/6") == ["6.idx"]
+    assert disk.names(f"{PLACES[1]}/0/6") == []
+
+
+def test_a_ledger_with_two_files_is_refused() -> None:
+    with pytest.raises(RefusedError, match="two index files"):
+        opened(disk_with(*(f"{place}/{index_path(5)}" for place in PLACES)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_within_a_move_leaves_the_file_in_one_place(seed: int) -> None:
+    for point in range(60):
+        disk = disk_with(f"{PLACES[0]}/{index_path(5)}")
+        files = opened(disk)
+        files.put(5, [0, 9], [7, 8])
+        files.sync()
+        try:
+            moving = opened(FaultyFileSystem(disk, crash_after=point))  # type: ignore[arg-type]
+            moving.move(5, 1)
+            finished = True
+        except StorageError:
+            finished = False
+        left = opened(disk.crash(random.Random(seed + point)))
+        assert dict(left.read_headers()) == {5: HEADER}
+        assert left.get(5, [0, 1, 9]) == [7, 0, 8]
+        if finished:
+            assert left.path(5) == f"{PLACES[1]}/{index_path(5)}"
+            return
+    raise AssertionError("the move has no end")
+
+
+def test_a_reader_finds_every_entry_while_files_move() -> None:
+    files = opened(disk_with(f"{PLACES[0]}/{index_path(5)}"))
+    files.put(5, [3], [9])
+    assert files.get(5, [3]) == [9]
+    for place in (1, 0, 1):
+        files.move(5, place)
+        assert files.get(5, [3]) == [9]
+
+
+def test_a_file_goes_to_another_disk_when_its_own_is_full() -> None:
+    memory = disk_with(f"{PLACES[0]}/{index_path(5)}")
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    disk.inject(FaultRule("write", path=f"{PLACES[0]}/{index_path(5)}", error_number=28))
+    free = {PLACES[0]: 0, PLACES[1]: 1 << 20}
+    original = memory.disk_space
+    disk.disk_space = lambda path: replace(original(path), free_bytes=free[path])  # type: ignore[method-assign]
+    files.put(5, [1], [4])
+    files.sync()
+    assert files.path(5) == f"{PLACES[1]}/{index_path(5)}"
+    assert opened(memory.crash(random.Random(0))).get(5, [1]) == [4]
+
+
+def test_a_failed_sync_of_a_file_that_others_pushed_out_is_told() -> None:
+    memory = disk_with()
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    files.write_headers(dict.fromkeys(range(6), HEADER))
+    disk.inject(FaultRule("sync", path="0/0/0.idx"))
+
+    def put_and_sync() -> None:
+        for ledger in range(6):
+            files.put(ledger, [0], [1])
+        files.sync()
+
+    with pytest.raises(SyncError):
+        put_and_sync()
+
+
+def test_a_header_keeps_limbo_and_bits_without_a_name() -> None:
+    row = LedgerData(fenced=True, master_key=b"key", explicit_lac=bytes(20), limbo=True)
+    header = header_of(row, 1 << 7)
+    assert header.state & 1 << 7
+    assert row_of(header) == row
+    assert header_of(replace(row, fenced=False, limbo=None), header.state).state == 1 << 7
+
+
+def test_what_no_header_has_room_for_is_refused() -> None:
+    rows = HeaderIndex(opened(disk_with()))
+    for wrong in (
+        LedgerData(fenced=False, master_key=b"k" * 1005),
+        LedgerData(fenced=False, master_key=b"k", explicit_lac=b"short"),
+    ):
+        with pytest.raises(BadRequestError):
+            rows.set(1, wrong)
+    rows.set(1, LedgerData(fenced=False, master_key=b"k" * 1004))
+    rows.flush()
+    assert rows.get(2) is None
+
+
+def test_an_entry_without_a_slot_is_refused_before_it_is_kept() -> None:
+    rig = InterleavedStorageRig().open()
+    with pytest.raises(BadRequestError):
+        rig.put(1, ENTRY_ID_MAX + 1)
+    assert not rig.storage.has_unflushed(1)
+    body = rig.put(1, 0)
+    rig.storage.flush()
+    assert rig.storage.read(1, 0) == body
+
+
+def test_a_file_without_a_byte_is_none() -> None:
+    """Java makes the file first; a power cut leaves it empty, and its entries are in the journal."""
+    disk = disk_with()
+    disk.make_directories(f"{PLACES[0]}/0/5")
+    disk.create(f"{PLACES[0]}/{index_path(5)}").close()
+    rows = HeaderIndex(opened(disk))
+    assert rows.get(5) is None
+    assert disk.names(f"{PLACES[0]}/0/5") == []
+
+
+# --- what Java loses: each is tried with the mutant that loses it, too ------------------------------------
+
+
+def fence_an_idle_ledger() -> LedgerData | None:
+    """What a power cut leaves of a ledger that was fenced after its last entry was flushed."""
+    rig = InterleavedStorageRig().open()
+    rig.put(7, 0)
+    rig.storage.ledgers.set(7, LedgerData(fenced=False, master_key=b"key"))
+    rig.storage.flush()
+    fenced = LedgerData(fenced=True, master_key=b"key", explicit_lac=bytes(20))
+    rig.storage.ledgers.set(7, fenced)
+    rig.storage.flush()
+    return rig.after_crash().storage.ledgers.get(7)
+
+
+def with_a_damaged_header() -> list[bool]:
+    """For two starts over a file whose header does not decode: whether its ledger is served."""
+    disk = disk_with(f"{PLACES[0]}/{index_path(7)}")
+    file = disk.open_to_write(f"{PLACES[0]}/{index_path(7)}")
+    file.write_at(0, b"XXXX")
+    file.sync_data()
+    served = []
+    for _ in range(2):
+        try:
+            served.append(HeaderIndex(opened(disk)).get(7) is not None)
+        except CorruptionError:
+            served.append(False)
+    return served
+
+
+def test_the_fence_and_the_lac_of_an_idle_ledger_are_durable() -> None:
+    found = fence_an_idle_ledger()
+    assert found is not None
+    assert (found.fenced, found.explicit_lac) == (True, bytes(20))
+
+
+def test_a_damaged_header_is_refused_at_every_start() -> None:
+    assert with_a_damaged_header() == [False, False]
+
+
+def unsynced_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_header(file: LedgerFile, header: FileInfoHeader) -> None:
+        file._file.write_at(0, encode_header(header))
+        file.header = header
+
+    monkeypatch.setattr(LedgerFile, "write_header", write_header)
+
+
+def headers_with_pages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = IndexFiles.write_headers
+
+    def write_headers(files: IndexFiles, headers: dict[int, FileInfoHeader]) -> None:
+        with_pages = {
+            ledger: each
+            for ledger, each in headers.items()
+            if files.path(ledger) is None or ledger in files._unsynced
+        }
+        original(files, with_pages)
+
+    monkeypatch.setattr(IndexFiles, "write_headers", write_headers)
+
+
+@pytest.mark.parametrize("mutant", [unsynced_header, headers_with_pages_only])
+def test_a_mutant_that_loses_the_fence_of_an_idle_ledger_is_killed(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    found = fence_an_idle_ledger()
+    assert found is None or not found.fenced
+
+
+def test_a_mutant_that_serves_a_damaged_header_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = IndexFiles.read_headers
+
+    def read_headers(files: IndexFiles) -> object:
+        try:
+            yield from original(files)
+        except CorruptionError:
+            yield 7, FileInfoHeader(1, b"")
+
+    monkeypatch.setattr(IndexFiles, "read_headers", read_headers)
+    assert with_a_damaged_header() != [False, False]
+
+
+def test_a_deletion_that_was_cut_off_leaves_no_ledger() -> None:
+    rig = InterleavedStorageRig().open()
+    rig.put(7, 0)
+    rig.storage.ledgers.set(7, LedgerData(fenced=False, master_key=b"key"))
+    rig.storage.flush()
+    rig.storage.ledgers.delete(7)
+    rig.storage.ledgers.flush()
+    after = rig.after_crash()
+    assert after.storage.ledgers.get(7) is None
+    assert not _header_of(after, 7).has_ledger
+    assert not list(IdxTree(after.disk, PLACES[0]).ledger_rows())
+    assert HeaderStore(after.files).path == PLACES[0]
+
+
+def _header_of(rig: InterleavedStorageRig, ledger: int) -> FileInfoHeader:
+    header = rig.files.header(ledger)
+    assert header is not None
+    return header
+
+
+def test_a_lost_index_directory_is_seen_and_an_empty_one_is_none() -> None:
+    rig = InterleavedStorageRig().open()
+    assert rig.storage.lost_parts() == {"idx": "empty"}
+    rig.storage.note_written()
+    rig.put(1, 0)
+    rig.storage.flush()
+    rig.delete(1)
+    rig.storage.flush()
+    after = rig.after_crash()
+    assert after.storage.lost_parts() == {}
+    with pytest.raises(NoEntryError):
+        after.storage.read(1, 0)
+
+
+def test_pages_are_as_other_readers_see_them() -> None:
+    rig = InterleavedStorageRig().open()
+    for entry in (0, 3, 40):
+        rig.put(1, entry)
+    rig.storage.flush()
+    path = rig.files.path(1)
+    assert path is not None
+    slots = array("q", rig.disk.open(path).read_at(HEADER_BYTES, 8))
+    assert slots[0] != 0
+    assert rig.storage.locations.get_many([key_of(1, 0), key_of(1, 1)])[1] is None
+    assert rig.storage.read(1, 40) == entry_of(1, 40)
