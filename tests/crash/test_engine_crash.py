@@ -13,6 +13,7 @@ import pytest
 
 from bkctl.errors import BkctlError
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, damages, random_settings
+from tests.support.index_files_rig import IndexFilesRig
 from tests.support.twin_rig import TwinRig
 
 SOAK = "BKCTL_SOAK" in os.environ
@@ -76,7 +77,7 @@ def crashes_at(seed: int, point: int, make: type[PowerRig] = PowerRig) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("make", [PowerRig, TwinRig], ids=["db", "memory"])
+@pytest.mark.parametrize("make", [PowerRig, TwinRig, IndexFilesRig], ids=["db", "memory", "idx"])
 def test_whatever_the_power_cut_leaves_holds_what_was_promised(seed: int, make: type[PowerRig]) -> None:
     points = points_of(seed, make)
     chosen = range(points + 1)

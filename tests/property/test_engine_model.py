@@ -19,6 +19,7 @@ from bkctl.vfs.faulty import FaultRule, FileOperation
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, random_settings
 from tests.support.engine_rig import Answers, EngineRig, small_settings
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.index_files_rig import IndexFilesRig
 from tests.support.twin_rig import TwinRig
 
 WAIT_S = 20.0
@@ -96,7 +97,7 @@ def is_well_again(rig: EngineRig) -> bool:
     raise AssertionError("the bookie stays read-only and names no failure")
 
 
-@pytest.mark.parametrize("make", [PowerRig, TwinRig], ids=["db", "memory"])
+@pytest.mark.parametrize("make", [PowerRig, TwinRig, IndexFilesRig], ids=["db", "memory", "idx"])
 @settings(max_examples=max(100, settings().max_examples // 10))
 @given(
     seed=st.integers(0, 1 << 30),
