@@ -165,9 +165,8 @@ def _lost(missing: Sequence[DirectoryFacts], stored: Sequence[StoredCookie]) -> 
     return (
         f"{paths}: no cookie (current/VERSION), but bookie {stored[-1].bookie} is known to the metadata "
         "store: a disk is not mounted, or was replaced or emptied. Mount the right disks; if their data is "
-        "lost, remove this bookie's cookie, let its ledgers be replicated elsewhere (`bookkeeper shell "
-        "recover`), empty its directories (`bkctl bookie format`) and start it as a new bookie. New, empty "
-        "directories of a bookie are accepted with allowStorageExpansion=true"
+        "lost, `bkctl bookie rebuild` makes the new, empty ones fit to be filled from the other replicas. "
+        "Directories that the bookie never had are accepted with allowStorageExpansion=true"
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,10 @@ from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.losses import Loss, Losses, decode_losses, encode_losses
+from bkctl.errors import RefusedError
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from tests.support.admin_requests import ask, ask_json
+from tests.support.java_cluster import free_port
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -203,3 +206,65 @@ def test_all_ledgers_of_a_bookie_and_what_cannot_be_meant(
     assert run_cli("ledger", "repair", ledger, "--http", "x", env=env).exit_code == 2
     assert run_cli("ledger", "compare", ledger, "--entry", "5-99", env=env).exit_code == 2
     assert run_cli("ledger", "compare", 987654321, env=env).exit_code == 6
+
+
+def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path) -> None:
+    """One of two ledger directories is lost, then all of them with the journal."""
+    with LocalCluster(2, tmp_path / "others") as others:
+        mine = tmp_path / "mine"
+        keys = {
+            "metadataServiceUri": others.metadata_uri,
+            "bookieId": "mine",
+            "bookiePort": str(free_port()),
+            "journalDirectories": str(mine / "journal"),
+            "ledgerDirectories": f"{mine / 'l0'},{mine / 'l1'}",
+            "httpServerEnabled": "true",
+            "httpServerHost": "127.0.0.1",
+            "httpServerPort": str(free_port()),
+            "allowLoopback": "true",
+        }
+        conf = tmp_path / "bk_server.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+
+        def bookie() -> EmbeddedBookie:
+            return EmbeddedBookie(mine, metadata_uri=others.metadata_uri, overrides=keys)
+
+        uri = {"BKCTL_METADATA_URI": others.metadata_uri}
+        rebuild = ("bookie", "rebuild", "--conf", conf)
+        with bookie():
+            ledgers = [written(others, 3, 3, 2) for _ in range(4)]
+            left_open = written(others, 3, 3, 2, close=False)
+            assert run_cli(*rebuild, "--yes").exit_code == 4, "it runs"
+        nothing = run_cli(*rebuild, "--yes")
+        assert (nothing.exit_code, from_ndjson(nothing.stdout)) == (0, [])
+        for gone in (["l1"], ["l0", "l1", "journal"]):
+            for name in gone:
+                shutil.rmtree(mine / name)
+                (mine / name).mkdir()
+            with pytest.raises(RefusedError, match="bookie rebuild"):
+                bookie().start()
+            assert run_cli(*rebuild).exit_code == 4, "nobody said yes"
+            planned = run_cli(*rebuild, "--dry-run")
+            assert not any((mine / name / "current").exists() for name in gone)
+            done = run_cli(*rebuild, "--yes")
+            assert done.exit_code == 0, done.stderr
+            assert "ledger repair --bookie mine" in done.stderr
+            rows = {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(done.stdout)}
+            assert rows == {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(planned.stdout)}
+            lost = [each for each in (*ledgers, left_open) if f"l{each % 2}" in gone]
+            assert sum(rows.values()) == len(lost)
+            with bookie() as running:
+                assert all(ask_json(running, "GET", f"{PAGE}{each}")["limbo"] for each in lost)
+                # An open ledger goes on being unknown there until it is closed.
+                filled = run_cli("ledger", "repair", "--bookie", "mine", "--yes", env=uri)
+                assert filled.exit_code == (3 if gone == ["l1"] else 0), filled.stderr
+                if gone == ["l1"]:
+                    assert (
+                        run_cli("ledger", "repair", left_open, "--recover", "--yes", env=uri).exit_code == 0
+                    )
+                for each in (*ledgers, left_open):
+                    assert run_cli("ledger", "compare", each, env=uri).exit_code == 0
+                    assert not ask_json(running, "GET", f"{PAGE}{each}")["limbo"]
+        with bookie():  # the rows are durable
+            for each in ledgers:
+                assert run_cli("ledger", "compare", each, env=uri).exit_code == 0

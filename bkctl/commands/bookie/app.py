@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.bookie import gc
+from bkctl.commands.bookie import gc, rebuild
 from bkctl.commands.frame.bookie_options import (
     ConfigurationOptions,
     MemoryOption,
@@ -247,3 +247,4 @@ def status_command(
 
 
 gc.register(app)
+rebuild.register(app)

@@ -1,0 +1,125 @@
+"""``bkctl bookie rebuild``: a new, empty disk in the place of one that a bookie lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import typer
+
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, bookie_config
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.progress import progress
+
+if TYPE_CHECKING:
+    from bkctl.server.life.lost_disk import DiskRebuild
+
+REBUILD_SCHEMA: Schema = (
+    Key("dir", "string", "a directory that had no cookie and was empty"),
+    Key("ledgers", "int", "ledgers that the metadata place there: with a row now, in limbo until repaired"),
+    Key("bookie", "string", "id of the bookie"),
+    Key("stamped", "bool", "whether it has the bookie's cookie now"),
+)
+
+
+@takes(REBUILD_SCHEMA)
+def rebuild_command(
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    *,
+    configuration: ConfigurationOptions,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Make a new, empty disk fit to take the place of one that was lost.
+
+    A bookie that the metadata store knows does not start on a directory without its cookie: it would answer
+    "no such entry" for all that was on the disk. This gives each new directory a row for every ledger that
+    the metadata place there, fenced and in limbo, so that its entries are "unknown" until they are back, and
+    then the cookie of the metadata store. Directories that still have their cookie stay as they are.
+
+    Then start the bookie, and 'bkctl ledger repair --bookie ID --yes' copies the entries from the other
+    replicas while it serves: both can be run again after an interruption. For a Java bookie let one of ours
+    run on its configuration until that is done: Java's cannot leave limbo while it runs.
+    Refused with exit code 4: for a bookie that runs or is not known, for a directory that is not empty, and
+    where the journals alone are lost ('bookie start --accept-loss' sets limbo then).
+
+    Examples:
+
+      bkctl bookie rebuild --conf bk_server.conf --dry-run
+
+      bkctl bookie rebuild --conf bk_server.conf --yes
+    """
+    from bkctl.kvstore import rocksdb_store
+    from bkctl.kvstore.profile import LEDGERS_PROFILE
+    from bkctl.server.life import own_directories
+    from bkctl.server.life.lost_disk import DiskRebuild, find_lost_disk
+    from bkctl.server.life.new_bookie import open_bookie_metadata
+    from bkctl.vfs import PosixFileSystem
+
+    config, filesystem = bookie_config(configuration), PosixFileSystem()
+    own_directories.refuse_planted_links(config.directories)
+    with closing(open_bookie_metadata(config)) as store:
+        lost = find_lost_disk(config, store, filesystem)
+        if not lost.directories:
+            typer.echo(
+                f"bkctl: every directory of bookie {lost.bookie} has its cookie: none was lost", err=True
+            )
+            write_rows([], REBUILD_SCHEMA, output)
+            return
+
+        def rebuild(advance: Callable[[int], None]) -> DiskRebuild:
+            return DiskRebuild(
+                filesystem,
+                store,
+                lost,
+                lambda path: rocksdb_store.open_store(path, LEDGERS_PROFILE, create=True),
+                advance,
+            )
+
+        if dry_run:
+            with progress("listing", counts="ledgers") as advance:
+                rows = rebuild(advance).count()
+        else:
+            paths = ", ".join(one.path for one in lost.directories)
+            ask(f"make {paths} directories of bookie {lost.bookie}, with every ledger in limbo", yes=yes)
+            own_directories.make_current(filesystem, config.directories)
+            with own_directories.DirectoryLocks(own_directories.every_directory(config.directories)):
+                lost = find_lost_disk(config, store, filesystem)
+                with progress("listing", counts="ledgers") as advance:
+                    rows = rebuild(advance).run()
+    write_rows(
+        (
+            {
+                "dir": one.path,
+                "ledgers": rows.ledgers[one.path],
+                "bookie": lost.bookie,
+                "stamped": not dry_run,
+            }
+            for one in lost.directories
+        ),
+        REBUILD_SCHEMA,
+        output,
+    )
+    _say(lost.bookie, rows.unreadable, dry_run=dry_run)
+
+
+def _say(bookie: str, unreadable: int, *, dry_run: bool) -> None:
+    if unreadable:
+        typer.echo(
+            f"bkctl: the metadata of {unreadable} ledgers do not decode: they are in limbo here as well, "
+            "wherever they belong",
+            err=True,
+        )
+    if not dry_run:
+        typer.echo(
+            f"bkctl: next: start the bookie, then 'bkctl ledger repair --bookie {bookie} --yes'", err=True
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command("rebuild")(rebuild_command)

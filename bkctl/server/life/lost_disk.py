@@ -1,0 +1,262 @@
+"""A new disk in the place of one that was lost: rows for the ledgers that belong there, then the cookie.
+
+The cookie in the metadata store says that the bookie has these directories, so that a start on an empty one
+is refused, ours and Java's: it would answer "no such entry" for everything that was on the disk. Here the
+new directory first gets a row for each ledger that the metadata place on it: with the ledger's key, fenced,
+and in limbo, so that every entry is "unknown" until it is back. Only then it gets its cookie, the one in the
+store, and the bookie may start. Entries come while it runs, through the front door (``ledger repair
+--bookie``): copies are proved and read back there, a ledger leaves limbo when it has all of them, the bookie
+serves and takes new ledgers meanwhile, and a kill at any time leaves limbo on.
+
+The order is: a marker in each new directory, rows (synced), cookies, markers away. A run that was killed
+leaves directories without a cookie, on which no bookie starts, and with a marker, by which the next run knows
+that it may go over them again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from posixpath import join
+
+from bkctl.codec.cookie import encode_cookie
+from bkctl.codec.digest import master_key
+from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.config.bookie import BookieConfig
+from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.kvstore.base import KeyValueStore, Operation, Put
+from bkctl.metadata.api import MetadataStore
+from bkctl.scan.directory import COOKIE_NAME, current
+from bkctl.scan.index import LEDGERS
+from bkctl.server.life import own_directories as directories
+from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
+from bkctl.vfs import WritableFileSystem
+
+#: In a new directory until it has its cookie.
+MARKER_NAME = "REBUILDING"
+_BATCH_ROWS = 10_000
+
+#: Opens, or makes, the ``ledgers`` database in a directory.
+OpenLedgers = Callable[[str], KeyValueStore]
+
+
+@dataclass(frozen=True, slots=True)
+class NewDirectory:
+    """A directory without a cookie. ``number`` is its place among the ledger directories, -1 for a journal's.
+
+    ``index`` is where its databases are.
+    """
+
+    path: str
+    number: int = -1
+    index: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LostDisk:
+    """What is to be done: ``cookie`` is the bookie's in the store, ``directories`` are new and empty."""
+
+    bookie: str
+    cookie: StoredCookie
+    directories: tuple[NewDirectory, ...]
+    ledger_directories: int
+
+
+@dataclass(slots=True)
+class RebuiltRows:
+    """Ledgers with a row, by directory.
+
+    Of ``unreadable`` ones the metadata do not decode: nobody knows whether they belong here, so that they
+    have a row in limbo as well, without a key.
+    """
+
+    ledgers: Counter[str] = field(default_factory=Counter)
+    unreadable: int = 0
+
+
+def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: WritableFileSystem) -> LostDisk:
+    """Return which directories of a known bookie are new and empty.
+
+    Raises RefusedError when the bookie is not known, runs, or its directories are not as they must be.
+    """
+    names, port = SystemHostNames(), config.identity.port
+    stored = directories.read_stored(metadata.cookies, candidate_ids(config.identity, port, names))
+    if not stored:
+        raise RefusedError(
+            "the metadata store has no cookie of this bookie, so that no disk of it was lost: it is a new "
+            "bookie ('bkctl bookie init')"
+        )
+    wanted = cookie_of(
+        bookie_id(config.identity, port, names), config.directories, metadata.layout.instance_id()
+    )
+    up = [one.bookie for one in stored if one.bookie in metadata.registration.bookies().everyone]
+    if up:
+        raise RefusedError(f"bookie {up[0]} is registered: it runs, or its session has not ended yet")
+    found = directories.examine(filesystem, config.directories)
+    # As if every directory had its cookie: what else is wrong is said here, in the words of a start.
+    decide(wanted, [_with_cookie(one, stored[-1]) for one in found], stored, allow_expansion=False)
+    new = [one.path for one in found if one.cookie is None]
+    for path in new:
+        _require_empty(filesystem, path)
+    return LostDisk(wanted.bookie_host, stored[-1], _placed(config, new), len(config.directories.ledgers))
+
+
+def _with_cookie(facts: DirectoryFacts, stored: StoredCookie) -> DirectoryFacts:
+    if facts.cookie is not None:
+        return facts
+    return DirectoryFacts(facts.path, stored.cookie, is_empty=True)
+
+
+def _require_empty(filesystem: WritableFileSystem, path: str) -> None:
+    folder = current(path)
+    if filesystem.status(folder) is None:
+        return
+    names = set(filesystem.names(folder))
+    if names and MARKER_NAME not in names:
+        raise RefusedError(
+            f"{folder}: has no cookie and is not empty ({sorted(names)[0]}); only a new, empty directory is "
+            "filled. If it is this bookie's and only lost its cookie, put that back: bkctl cookie create"
+        )
+
+
+def _placed(config: BookieConfig, new: Sequence[str]) -> tuple[NewDirectory, ...]:
+    """Return the new directories with their places. Raises RefusedError for a half without the other."""
+    ledgers, indexes = config.directories.ledgers, config.directories.index_places
+    lost_journals = [path for path in config.directories.journals if path in new]
+    surviving = [path for path in ledgers if path not in new]
+    alone = [path for path in lost_journals if path not in ledgers]
+    if alone and surviving:
+        raise RefusedError(
+            f"{', '.join(alone)}: the journals are gone, and {surviving[0]} is there: what the journals "
+            "alone had is unknown in every ledger. Put the cookie back (bkctl cookie create), start with "
+            "--accept-loss, which sets limbo, then bkctl ledger repair --bookie"
+        )
+    found = []
+    for number, (path, index) in enumerate(zip(ledgers, indexes, strict=True)):
+        if (path in new) != (index in new):
+            there, gone = (index, path) if path in new else (path, index)
+            raise RefusedError(
+                f"{gone} is new, and {there}, which belongs to it, is not: a lost index is built anew "
+                "from the logs (bkctl cookie create, bkctl index rebuild); of lost logs the index has to be "
+                "emptied, too"
+            )
+        if path in new:
+            found.append(NewDirectory(path, number, index))
+    found += [
+        NewDirectory(index) for index in dict.fromkeys(indexes) if index in new and index not in ledgers
+    ]
+    found += [NewDirectory(path) for path in dict.fromkeys(alone)]
+    return tuple(found)
+
+
+class DiskRebuild:
+    """Makes the new directories ones that the bookie may start on.
+
+    The directories are locked while it runs.
+    """
+
+    def __init__(
+        self,
+        filesystem: WritableFileSystem,
+        metadata: MetadataStore,
+        lost: LostDisk,
+        open_ledgers: OpenLedgers,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._fs = filesystem
+        self._metadata = metadata
+        self._lost = lost
+        self._open = open_ledgers
+        self._advance = advance
+
+    def count(self) -> RebuiltRows:
+        """Return what :meth:`run` would write."""
+        rows = RebuiltRows()
+        for _ in self._rows(rows):
+            pass
+        return rows
+
+    def run(self) -> RebuiltRows:
+        """Write rows, then cookies. Raises StorageError, RefusedError, and what the metadata store raises."""
+        rows = RebuiltRows()
+        for step in self.steps(rows):
+            step()
+        return rows
+
+    def steps(self, rows: RebuiltRows) -> Iterator[Callable[[], None]]:
+        """Yield what makes something durable, one after the other; a kill may come between any two."""
+        for one in self._lost.directories:
+            yield lambda one=one: self._mark(one)  # type: ignore[misc]
+        yield lambda: self._write_rows(rows)
+        for one in self._lost.directories:
+            yield lambda one=one: self._stamp(one)  # type: ignore[misc]
+        for one in self._lost.directories:
+            yield lambda one=one: self._unmark(one)  # type: ignore[misc]
+
+    def _mark(self, directory: NewDirectory) -> None:
+        path = current(directory.path)
+        if self._fs.status(path) is None:
+            self._fs.make_directories(path)
+        self._fs.replace(join(path, MARKER_NAME), b"bkctl bookie rebuild writes rows here\n")
+
+    def _write_rows(self, rows: RebuiltRows) -> None:
+        stores: dict[int, KeyValueStore] = {}
+        batches: dict[int, list[Operation]] = {}
+        try:
+            for one in self._lost.directories:
+                if one.number >= 0:
+                    stores[one.number] = self._open(join(current(one.index), LEDGERS))
+                    batches[one.number] = []
+            for number, operation in self._rows(rows):
+                batches[number].append(operation)
+                if len(batches[number]) >= _BATCH_ROWS:
+                    stores[number].write(batches[number], sync=True)
+                    batches[number] = []
+            for number, store in stores.items():
+                store.write(batches[number], sync=True)
+        finally:
+            for store in stores.values():
+                store.close()
+
+    def _rows(self, rows: RebuiltRows) -> Iterator[tuple[int, Operation]]:
+        """Yield (number of the ledger directory, row) for each ledger that belongs to a new directory."""
+        paths = {one.number: one.path for one in self._lost.directories if one.number >= 0}
+        ledgers = self._metadata.ledgers
+        for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
+            self._advance(1)
+            number = ledger % self._lost.ledger_directories
+            if number not in paths or stored is None:
+                continue
+            key: bytes | None = b""
+            if isinstance(stored, CorruptionError):
+                rows.unreadable += 1
+            else:
+                key = key_on(stored.metadata, self._lost.bookie)
+            if key is not None:
+                rows.ledgers[paths[number]] += 1
+                row = LedgerData(fenced=True, master_key=key, limbo=True)
+                yield number, Put(encode_ledger_key(ledger), encode_ledger_data(row))
+
+    def _stamp(self, directory: NewDirectory) -> None:
+        content = encode_cookie(self._lost.cookie.cookie)
+        self._fs.replace(join(current(directory.path), COOKIE_NAME), content)
+
+    def _unmark(self, directory: NewDirectory) -> None:
+        path = current(directory.path)
+        with suppress(NotFoundError):
+            self._fs.remove(join(path, MARKER_NAME))
+        self._fs.sync_directory(path)
+
+
+def key_on(metadata: LedgerMetadata, bookie: str) -> bytes | None:
+    """Return the ledger's master key for a bookie that the metadata name, None for another bookie.
+
+    Empty where the metadata do not tell the password: whoever copies entries brings the key.
+    """
+    if not any(bookie in segment.bookies for segment in metadata.segments):
+        return None
+    return b"" if metadata.password is None else master_key(metadata.password)

@@ -1,0 +1,153 @@
+"""A new disk in the place of a lost one: rows in limbo before the cookie, across kills at every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
+from bkctl.codec.digest import master_key
+from bkctl.codec.ledger_data import FLAGS_ID, decode_ledger_data, decode_ledger_key
+from bkctl.codec.ledger_metadata import Segment
+from bkctl.config.bookie import BookieConfig
+from bkctl.config.loader import load
+from bkctl.errors import RefusedError
+from bkctl.kvstore.memory import MemoryStore
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.uri import open_metadata_store
+from bkctl.server.life.lost_disk import MARKER_NAME, DiskRebuild, LostDisk, RebuiltRows, find_lost_disk
+from bkctl.types import LedgerState
+from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.machine_rig import PASSWORD, metadata
+
+_NAMES = count()
+
+ME, OTHER = "me:3181", "other:3181"
+DIRECTORIES = ("/l0", "/l1")
+
+
+def configuration(**keys: str) -> BookieConfig:
+    given = {
+        "journalDirectories": "/j",
+        "ledgerDirectories": ",".join(DIRECTORIES),
+        "bookieId": ME,
+        "metadataServiceUri": "memory://lost",
+        **keys,
+    }
+    return load(None, given, {})[0]
+
+
+@dataclass
+class Machine:
+    """A bookie with one disk too few, and a cluster with eight ledgers, of which it has all but 3 and 6."""
+
+    config: BookieConfig = field(default_factory=configuration)
+    fs: MemoryFileSystem = field(default_factory=MemoryFileSystem)
+    databases: dict[str, MemoryStore] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store: MetadataStore = open_metadata_store(f"memory://lost{next(_NAMES)}")
+        self.store.layout.initialise_cluster()
+        for ledger in range(8):
+            bookies = (OTHER, "c", "d") if ledger in (3, 6) else (OTHER, ME, "d")
+            found = metadata(
+                state=LedgerState.CLOSED if ledger % 2 else LedgerState.OPEN,
+                last_entry=9 if ledger % 2 else -1,
+                segments=(Segment(0, ("x", "y", "z")), Segment(4, bookies)),
+            )
+            self.store.ledgers.create_ledger(ledger, found)
+        instance = self.store.layout.instance_id()
+        self.cookie = Cookie(5, ME, "/j", "2\t/l0\t/l1", instance, None)
+        self.store.cookies.create_cookie(ME, encode_cookie(self.cookie))
+        for path in ("/j", "/l0"):
+            self.fs.make_directories(f"{path}/current")
+            self.fs.replace(f"{path}/current/VERSION", encode_cookie(self.cookie))
+
+    def close(self) -> None:
+        self.store.close()
+
+    def find(self) -> LostDisk:
+        return find_lost_disk(self.config, self.store, self.fs)
+
+    def rebuild(self) -> DiskRebuild:
+        def opened(path: str) -> MemoryStore:
+            old = self.databases.get(path)
+            self.databases[path] = MemoryStore(path=path) if old is None else old.crash()
+            return self.databases[path]
+
+        return DiskRebuild(self.fs, self.store, self.find(), opened)
+
+    def rows(self, directory: str) -> dict[int, object]:
+        store = self.databases[f"{directory}/current/ledgers"].crash()
+        found = {decode_ledger_key(key)[0]: decode_ledger_data(value) for key, value in store.iterate()}
+        return {ledger: row for ledger, row in found.items() if ledger != FLAGS_ID}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_exactly_the_ledgers_that_belong_on_the_disk_have_rows_in_limbo(machine: Machine) -> None:
+    lost = machine.find()
+    assert [one.path for one in lost.directories] == ["/l1"]
+    planned = machine.rebuild().count()
+    assert not machine.databases
+    rows = machine.rebuild().run()
+    assert rows.ledgers == planned.ledgers == {"/l1": 3}
+    found = machine.rows("/l1")
+    assert sorted(found) == [1, 5, 7]
+    for row in found.values():
+        assert (row.fenced, row.limbo, row.master_key) == (True, True, master_key(PASSWORD))  # type: ignore[attr-defined]
+    assert decode_cookie(machine.fs.files["/l1/current/VERSION"]) == machine.cookie
+    assert f"/l1/current/{MARKER_NAME}" not in machine.fs.files
+    assert not machine.find().directories, "nothing is left to do"
+
+
+def test_a_kill_at_any_step_leaves_no_bookie_that_starts_without_its_rows() -> None:
+    steps = len(list(Machine().rebuild().steps(RebuiltRows())))
+    assert steps == 4
+    for killed_after in range(steps):
+        machine = Machine()
+        for number, step in enumerate(machine.rebuild().steps(RebuiltRows())):
+            if number == killed_after:
+                break
+            step()
+        machine.fs = machine.fs.crash()
+        if "/l1/current/VERSION" in machine.fs.files:
+            assert sorted(machine.rows("/l1")) == [1, 5, 7]
+        else:
+            machine.rebuild().run()
+        assert sorted(machine.rows("/l1")) == [1, 5, 7]
+        assert not machine.find().directories
+
+
+def test_directories_that_are_not_new_are_refused(machine: Machine) -> None:
+    machine.fs.make_directories("/l1/current")
+    machine.fs.replace("/l1/current/0.log", b"x")
+    with pytest.raises(RefusedError, match="is not empty"):
+        machine.find()
+
+
+def test_journals_that_alone_are_lost_are_another_case(machine: Machine) -> None:
+    machine.fs.remove("/j/current/VERSION")
+    with pytest.raises(RefusedError, match="--accept-loss"):
+        machine.find()
+
+
+def test_a_bookie_that_nobody_knows_and_one_that_is_another(machine: Machine) -> None:
+    with pytest.raises(RefusedError, match="it is a new bookie"):
+        find_lost_disk(configuration(bookieId="new:3181"), machine.store, machine.fs)
+    with pytest.raises(RefusedError, match="ledgerDirectories"):
+        find_lost_disk(configuration(ledgerDirectories="/l0,/l2"), machine.store, machine.fs)
+
+
+def test_all_disks_at_once() -> None:
+    machine = Machine()
+    machine.fs = MemoryFileSystem()
+    rows = machine.rebuild().run()
+    assert rows.ledgers == {"/l0": 3, "/l1": 3}
+    assert (sorted(machine.rows("/l0")), sorted(machine.rows("/l1"))) == ([0, 2, 4], [1, 5, 7])
+    assert not machine.find().directories
