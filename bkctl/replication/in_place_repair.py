@@ -42,6 +42,9 @@ from bkctl.types import DigestType, LedgerState
 #: Copies that a bookie may refuse before it gets no more of a ledger's.
 REFUSED_MAX = 4
 
+#: ``dbStorage_readAheadCacheBatchSize``, Java's default.
+READ_AHEAD_ENTRIES = 100
+
 #: What takes a ledger out of limbo on a bookie; it raises BkctlError with the reason where it stays.
 LeaveLimbo = Callable[[str, int], None]
 
@@ -94,6 +97,9 @@ class InPlaceRepair:
         self._writable: frozenset[str] = frozenset()
         self._up: frozenset[str] = frozenset()
         self._fenced: set[str] = set()
+        #: Of the last entries: (entry, bookie) that are there, and those that were written again.
+        self._present_before: set[tuple[int, str]] = set()
+        self._refreshed: set[tuple[int, str]] = set()
 
     async def run(self) -> LedgerOutcome:
         """Do what can be done, or with ``dry_run`` find out what that would be.
@@ -176,16 +182,45 @@ class InPlaceRepair:
                 takers = tuple([each.bookie for each in targets if self._takes_copies(each)])
                 if takers:
                     wanted.append(WantedCopies(one.entry, one.proved, takers))
+        wanted += self._in_front_of_corrupt(window, wanted)
         if not wanted:
             return
         if self._settings.dry_run:
-            for each in wanted:
-                for target in each.targets:
-                    self._of(target).copied += 1
+            self._note_copies(wanted, ())
             return
         await self._fence(access, {target for each in wanted for target in each.targets})
         machine = ReplicaCopyMachine(access, wanted, self._rate, self._settings.copies, self._counts)
         self._note_copies(wanted, cast("tuple[FailedCopy, ...]", await self._steps.run(machine)))
+
+    def _in_front_of_corrupt(
+        self, window: Sequence[EntryReplicas], wanted: Sequence[WantedCopies]
+    ) -> list[WantedCopies]:
+        """Return what is to be written again in front of corrupt entries that are written again.
+
+        A Java bookie that reads an entry keeps what stands behind it in the old log, without a look at its
+        index; it would go on with the damaged record. So its neighbours go to the new log together with it.
+        """
+        states = {(one.entry, each.bookie): each.state for one in window for each in one.replicas}
+        known = self._present_before | {key for key, state in states.items() if state is ReplicaState.PRESENT}
+        again: dict[int, list[str]] = {}
+        for copies in wanted:
+            for bookie in copies.targets:
+                if states[copies.entry, bookie] is not ReplicaState.CORRUPT:
+                    continue
+                for entry in range(copies.entry - 1, copies.entry - 1 - READ_AHEAD_ENTRIES, -1):
+                    if (entry, bookie) in self._refreshed or (entry, bookie) not in known | states.keys():
+                        break
+                    if (entry, bookie) in known:
+                        self._refreshed.add((entry, bookie))
+                        again.setdefault(entry, []).append(bookie)
+        last = window[-1].entry
+        self._present_before = {key for key in known if key[0] > last - READ_AHEAD_ENTRIES}
+        self._refreshed = {key for key in self._refreshed if key[0] > last - READ_AHEAD_ENTRIES} | {
+            (entry, bookie) for entry, bookies in again.items() for bookie in bookies
+        }
+        return [
+            WantedCopies(entry, tuple(bookies), tuple(bookies)) for entry, bookies in sorted(again.items())
+        ]
 
     def _note_without_source(self, replicas: EntryReplicas) -> None:
         outcome = self._outcome
@@ -237,6 +272,9 @@ class InPlaceRepair:
             for target in each.targets:
                 outcome = self._of(target)
                 error: ClientError | None = errors.get((each.entry, target)) or errors.get((each.entry, ""))
+                if (each.entry, target) in self._refreshed:
+                    outcome.rewritten += error is None
+                    continue
                 if error is None:
                     outcome.copied += 1
                     outcome.refused = 0

@@ -51,13 +51,15 @@ class BookieOutcome:
     """The replicas of one ledger on one bookie.
 
     ``states`` counts what was found, ``copied`` what was written and read back, or in a dry run would be.
-    ``left`` are entries that are still not there, with the first reason.
+    ``rewritten`` are entries that were there and were written again, because a damaged one stands behind
+    them. ``left`` are entries that are still not there, with the first reason.
     """
 
     ledger: int
     bookie: str
     states: dict[ReplicaState, int] = field(default_factory=lambda: dict.fromkeys(ReplicaState, 0))
     copied: int = 0
+    rewritten: int = 0
     left: EntryRanges = field(default_factory=EntryRanges)
     reason: str = ""
     limbo: Limbo = Limbo.NOT_KNOWN

@@ -146,20 +146,19 @@ class BookieProcess:
     ) -> None:
         self.kill()
 
-    def start(self, kind: str) -> None:
+    def start(self, kind: str, **conf: str) -> None:
         """Start Java's (``THEIRS``) or ours and wait until it is registered and its port is open.
 
-        A bookie that was killed is registered until its session ends: both wait for that by themselves.
-        Fails with the bookie's last words.
+        ``conf`` counts for this start. A bookie that was killed is registered until its session ends: both
+        wait for that by themselves. Fails with the bookie's last words.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        conf = self.folder / "bk_server.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in self._conf.items()))
+        self.write_conf(**conf)
         if kind == THEIRS:
             jars = require_jars()
-            command = [jars.java, *_OPTIONS, "-cp", jars.classpath, _MAIN, "--conf", str(conf)]
+            command = [jars.java, *_OPTIONS, "-cp", jars.classpath, _MAIN, "--conf", str(self.conf_path)]
         else:
-            command = [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(conf)]
+            command = [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(self.conf_path)]
         with (self.folder / "bookie.log").open("ab") as log:
             log.write(f"--- {kind}\n".encode())
             log.flush()
@@ -170,6 +169,16 @@ class BookieProcess:
         except BaseException:
             self.kill()
             raise
+
+    def write_conf(self, **conf: str) -> None:
+        """Write the configuration file."""
+        keys = {**self._conf, **conf}
+        self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+
+    @property
+    def conf_path(self) -> Path:
+        """The configuration file, which a start writes."""
+        return self.folder / "bk_server.conf"
 
     def _wait(self, store: MetadataStore) -> None:
         until = time.monotonic() + _START_SECONDS

@@ -41,6 +41,7 @@ REPAIR_SCHEMA: Schema = (
     Key("different", "int", "those that are proved and have another payload than elsewhere"),
     Key("no_answer", "int", "those that nothing was heard of"),
     Key("copied", "int", "what was copied there and read back; with --dry-run, would be"),
+    Key("rewritten", "int", "what was there and was copied as well, because a corrupt one stood behind it"),
     Key("left", _RANGES, "entries that are not there now"),
     Key("reason", "string", "why the first of them is not"),
     Key("limbo", "string", "no, left (it is out of limbo now), would_leave, stays, or not_known"),
@@ -136,7 +137,8 @@ def repair_command(
     replica that its digest proves, over what is there, and read back. Metadata stay as they are. Where a
     bookie of ours then has everything and has the ledger in limbo, it leaves limbo; a Java bookie keeps the
     flag until it is stopped (index limbo --clear) and loses nothing by it. Run it again after an
-    interruption: what is there is left alone.
+    interruption: what is there is left alone. A Java bookie may serve a corrupt entry from its read cache
+    until it is restarted; readers see by the digest that it is none.
     Entries that no replica proves are listed as lost, and with --losses in a file; nothing is made up for
     them, and the ledger ends where it ended. A ledger that is not closed is refused, or with --recover closed
     first. Rows are one for each ledger and bookie.
@@ -263,6 +265,7 @@ def _row(outcome: LedgerOutcome, one: BookieOutcome | None, *, dry_run: bool) ->
         "entries": 0 if one is None else one.entries,
         **{key: states.get(key, 0) for key in _STATES},
         "copied": 0 if one is None else one.copied,
+        "rewritten": 0 if one is None else one.rewritten,
         "left": [] if one is None else _ranges(one.left.ranges),
         "reason": "" if one is None else one.reason,
         "limbo": "not_known" if one is None else one.limbo.value,

@@ -87,8 +87,24 @@ def test_each_kind_of_damage_is_mended_in_place_and_counted() -> None:
         == states[ReplicaState.UNKNOWN]
         == 1
     )
-    assert (outcome.bookies["a"].copied, sorted(a.adds)) == (3, [0, 3, 5])
+    # What stands in front of the corrupt one goes to the new log with it: Java reads ahead in the old one.
+    assert (outcome.bookies["a"].copied, outcome.bookies["a"].rewritten) == (3, 2)
+    assert sorted(a.adds) == [0, 1, 2, 3, 5]
     assert not world.bookies["b"].adds
+
+
+def test_neighbours_of_corrupt_entries_are_written_again_across_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bkctl.replication.replica_survey.WINDOW_ENTRIES", 8)
+    monkeypatch.setattr("bkctl.replication.in_place_repair.READ_AHEAD_ENTRIES", 3)
+    world = ReplicaWorld(metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=29))
+    a = world.bookies["a"]
+    for entry in (9, 17, 18, 27):
+        a.entries[entry] = flipped(a.entries[entry])
+    outcome = repaired(world)
+    assert outcome.is_whole
+    assert sorted(a.adds) == [6, 7, 8, 9, 14, 15, 16, 17, 18, 24, 25, 26, 27]
 
 
 def test_limbo_ends_behind_the_copies_and_the_fence() -> None:
