@@ -13,7 +13,8 @@ WORKERS ?= auto
 ARGS ?=
 # What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
 # seeds of the simulations: of the client and of replication (sim), or of replication alone (SOAK=replication,
-# which takes a quarter of an hour of one processor). SOAK=drain kills drains beside Java's bookies. SOAK=fuzz
+# which takes a quarter of an hour of one processor). SOAK=drain kills drains beside Java's bookies. SOAK=repair
+# damages and repairs models and real bookies of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds). SOAK=fuzz
 # fuzzes for so many minutes of processor time, and goes on where the logs of earlier runs end.
 SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
@@ -73,9 +74,13 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py $(ARGS);; \
 	  drain) run BKCTL_SOAK=$(SOAK_DRAIN_KILLS) $(PY) -m pytest --timeout=0 -o faulthandler_timeout=0 -rP \
 	    tests/interop/test_drain_beside_java.py $(ARGS);; \
+	  repair) run BKCTL_REPAIR_SEEDS=$(SOAK_EXAMPLES) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
+	    -o faulthandler_timeout=0 tests/unit/replication/test_in_place_repair.py $(ARGS); \
+	    run BKCTL_REPAIR_ROUNDS=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
+	    -o faulthandler_timeout=0 tests/interop/test_ledger_repair_with_java.py $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
 	    --seed $(SEED) $(FUZZ_TARGETS);; \
-	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain nor fuzz" >&2; code=2;; esac; done; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code
