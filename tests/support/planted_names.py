@@ -75,6 +75,7 @@ cookie diff {_CONF}
 cookie generate {_CONF} --out {{R}}/out/VERSION
 lastmark show {{R}}
 lastmark set {{R}} --journal 0 --offset 0 --yes
+repair plan {{R}} --out {{R}}/out/plan.json
 repair log {{R}}
 repair undo {{R}} --yes
 repair forget {{R}} --yes
@@ -124,6 +125,7 @@ EXCLUDED = {
     "ledger fence": _OF_A_LIVE_BOOKIE,
     "ledger doctor": _OF_A_LIVE_BOOKIE,
     "ledger compare": _OF_A_LIVE_BOOKIE,
+    "repair run": "runs other commands; its log beside the operator's plan follows no link",
     "ledger repair": _OF_A_LIVE_BOOKIE + "; its list of losses is a new file",
     "bench add": _OF_A_LIVE_BOOKIE,
     "bench read": _OF_A_LIVE_BOOKIE,

@@ -16,7 +16,8 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 
 if TYPE_CHECKING:
-    from bkctl.server.life.lost_disk import DiskRebuild
+    from bkctl.metadata.api import MetadataStore
+    from bkctl.server.life.lost_disk import DiskRebuild, LostDisk
 
 REBUILD_SCHEMA: Schema = (
     Key("dir", "string", "a directory that had no cookie and was empty"),
@@ -53,10 +54,8 @@ def rebuild_command(
 
       bkctl bookie rebuild --conf bk_server.conf --yes
     """
-    from bkctl.kvstore import rocksdb_store
-    from bkctl.kvstore.profile import LEDGERS_PROFILE
     from bkctl.server.life import own_directories
-    from bkctl.server.life.lost_disk import DiskRebuild, find_lost_disk
+    from bkctl.server.life.lost_disk import find_lost_disk
     from bkctl.server.life.new_bookie import open_bookie_metadata
     from bkctl.vfs import PosixFileSystem
 
@@ -70,19 +69,9 @@ def rebuild_command(
             )
             write_rows([], REBUILD_SCHEMA, output)
             return
-
-        def rebuild(advance: Callable[[int], None]) -> DiskRebuild:
-            return DiskRebuild(
-                filesystem,
-                store,
-                lost,
-                lambda path: rocksdb_store.open_store(path, LEDGERS_PROFILE, create=True),
-                advance,
-            )
-
         if dry_run:
             with progress("listing", counts="ledgers") as advance:
-                rows = rebuild(advance).count()
+                rows = _rebuild(store, lost, advance).count()
         else:
             paths = ", ".join(one.path for one in lost.directories)
             ask(f"make {paths} directories of bookie {lost.bookie}, with every ledger in limbo", yes=yes)
@@ -90,21 +79,28 @@ def rebuild_command(
             with own_directories.DirectoryLocks(own_directories.every_directory(config.directories)):
                 lost = find_lost_disk(config, store, filesystem)
                 with progress("listing", counts="ledgers") as advance:
-                    rows = rebuild(advance).run()
-    write_rows(
-        (
-            {
-                "dir": one.path,
-                "ledgers": rows.ledgers[one.path],
-                "bookie": lost.bookie,
-                "stamped": not dry_run,
-            }
-            for one in lost.directories
-        ),
-        REBUILD_SCHEMA,
-        output,
+                    rows = _rebuild(store, lost, advance).run()
+    written = (
+        {"dir": one.path, "ledgers": rows.ledgers[one.path], "bookie": lost.bookie, "stamped": not dry_run}
+        for one in lost.directories
     )
+    write_rows(written, REBUILD_SCHEMA, output)
     _say(lost.bookie, rows.unreadable, dry_run=dry_run)
+
+
+def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None]) -> DiskRebuild:
+    from bkctl.kvstore import rocksdb_store
+    from bkctl.kvstore.profile import LEDGERS_PROFILE
+    from bkctl.server.life.lost_disk import DiskRebuild
+    from bkctl.vfs import PosixFileSystem
+
+    return DiskRebuild(
+        PosixFileSystem(),
+        store,
+        lost,
+        lambda path: rocksdb_store.open_store(path, LEDGERS_PROFILE, create=True),
+        advance,
+    )
 
 
 def _say(bookie: str, unreadable: int, *, dry_run: bool) -> None:

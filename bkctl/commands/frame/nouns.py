@@ -141,8 +141,8 @@ NOUNS: dict[str, Noun] = {
         Noun(
             "repair",
             "bkctl.commands.repair.app",
-            "[offline] [reads] [writes]",
-            "Show and undo what repairs did to a bookie's directories.",
+            "[offline] [online] [reads] [writes]",
+            "Plan, run and undo repairs of a bookie.",
         ),
         Noun(
             "explain",

@@ -29,8 +29,9 @@ INSTEAD = {
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
     ),
     Kind.LIMBO: (
-        "clear it ('bkctl index limbo LEDGER DIR --clear') only when the entries are back, or are known to "
-        "be nowhere: without the flag a missing entry is answered with 'no such entry'"
+        "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which ends it. Clear "
+        "it ('bkctl index limbo LEDGER DIR --clear') only when they are back, or are known to be nowhere: "
+        "without the flag a missing entry is answered with 'no such entry'"
     ),
     Kind.PENDING_REPLAY: "nothing to do: the next start of the bookie replays its journals and completes it",
     Kind.LEDGER_WITHOUT_ENTRIES: "nothing to do: a ledger that is empty or only fenced has none",

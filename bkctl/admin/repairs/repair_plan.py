@@ -1,0 +1,226 @@
+"""A plan: the commands that end the findings of an examination, in the order in which they are run.
+
+The doctor names for each finding the commands that end it. A plan has each of them once, with what it is for:
+first what makes the bookie's files right while it is stopped, then what its replicas bring back while it
+runs. What no command ends is kept beside, for a person. As JSON::
+
+    {
+        "kind": "bkctl repair plan",
+        "version": 1,
+        "examined": ["bkctl", "doctor", ...],
+        "steps": [
+            {
+                "number": 1,
+                "command": ["bkctl", ...],
+                "needs": "stopped",
+                "changes": "...",
+                "findings": ["..."],
+                "know": ["..."],
+            }
+        ],
+        "by_hand": [{"finding": "...", "instead": "...", "look": "..."}],
+    }
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bkctl.errors import UsageError
+
+KIND = "bkctl repair plan"
+VERSION = 1
+PROGRAM = "bkctl"
+_FINDINGS_MAX = 20
+#: Nouns in the order in which their commands are run; others stand in front of the last.
+_ORDER = ("cookie", "bookie", "lastmark", "journal", "entrylog", "index", "gc", "", "ledger")
+#: Verbs behind which ledgers may be in limbo.
+_SETS_LIMBO = frozenset(
+    {
+        ("bookie", "rebuild"),
+        ("lastmark", "set"),
+        ("journal", "salvage"),
+        ("entrylog", "salvage"),
+        ("entrylog", "quarantine"),
+        ("index", "rebuild"),
+    }
+)
+
+Row = Mapping[str, Any]
+
+
+class Needs(enum.StrEnum):
+    """What the bookie has to be for a step."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    EITHER = "either"
+
+
+@dataclass(slots=True)
+class Step:
+    """One command; ``changes`` says in a sentence what it does, ``know`` what to know before."""
+
+    number: int
+    command: tuple[str, ...]
+    needs: Needs
+    changes: str
+    findings: list[str] = field(default_factory=list)
+    know: list[str] = field(default_factory=list)
+
+    @property
+    def verb(self) -> tuple[str, ...]:
+        """Noun and verb."""
+        return self.command[1:3]
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A finding that no command ends; ``look`` shows more of it."""
+
+    finding: str
+    instead: str
+    look: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``examined`` is the command line whose findings these are."""
+
+    examined: tuple[str, ...]
+    steps: tuple[Step, ...]
+    by_hand: tuple[ByHand, ...]
+
+
+#: What a command needs the bookie to be, and what it does, by its words.
+Describe = Callable[[Sequence[str]], tuple[Needs, str]]
+
+
+def plan_of(rows: Iterable[Row], examined: Sequence[str], cluster: Sequence[str], describe: Describe) -> Plan:
+    """Return the plan for the doctor's rows; ``cluster`` are the options that name the metadata store.
+
+    Without any the entries of ledgers in limbo are left to a person.
+    """
+    steps: dict[tuple[str, ...], Step] = {}
+    by_hand: list[ByHand] = []
+    limbo: dict[str, list[str]] = {}
+    for row in rows:
+        text = _finding(row)
+        if row["kind"] == "limbo" and cluster and _is_bookie_id(row["bookie"]):
+            limbo.setdefault(str(row["bookie"]), []).append(text)
+            continue
+        if not row["commands"]:
+            by_hand.append(ByHand(text, row["instead"] or "", row["next"]))
+        for words in row["commands"]:
+            step = _step(steps, tuple(words), describe)
+            _note(step.findings, text)
+            if row["instead"]:
+                _note(step.know, row["instead"])
+            if step.verb in _SETS_LIMBO and cluster and _is_bookie_id(row["bookie"]):
+                limbo.setdefault(str(row["bookie"]), []).append(
+                    f"what '{' '.join(step.verb)}' puts into limbo"
+                )
+    for bookie, findings in sorted(limbo.items()):
+        step = _step(steps, (PROGRAM, "ledger", "repair", "--bookie", bookie, *cluster, "--yes"), describe)
+        for text in findings:
+            _note(step.findings, text)
+    ordered = sorted(steps.values(), key=lambda step: (step.needs is Needs.RUNNING, _rank(step), step.number))
+    for number, step in enumerate(ordered, 1):
+        step.number = number
+    return Plan(tuple(examined), tuple(ordered), tuple(by_hand))
+
+
+def _step(steps: dict[tuple[str, ...], Step], command: tuple[str, ...], describe: Describe) -> Step:
+    if command not in steps:
+        needs, changes = describe(command)
+        steps[command] = Step(len(steps) + 1, command, needs, changes)
+    return steps[command]
+
+
+def _rank(step: Step) -> int:
+    noun = step.command[1]
+    return _ORDER.index(noun) if noun in _ORDER else _ORDER.index("")
+
+
+def _note(texts: list[str], text: str) -> None:
+    if text not in texts and len(texts) < _FINDINGS_MAX:
+        texts.append(text)
+
+
+def _finding(row: Row) -> str:
+    where = row["path"] or row["dir"] or row["bookie"] or ""
+    return f"{row['severity']} {row['kind']}: {where}: {row['found']}"
+
+
+def _is_bookie_id(name: object) -> bool:
+    # Without a cookie the doctor names a bookie by its directory.
+    return isinstance(name, str) and bool(name) and "/" not in name
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """Return the plan as a JSON document."""
+    document = {
+        "kind": KIND,
+        "version": VERSION,
+        "examined": list(plan.examined),
+        "steps": [
+            {
+                "number": step.number,
+                "command": list(step.command),
+                "needs": step.needs.value,
+                "changes": step.changes,
+                "findings": step.findings,
+                "know": step.know,
+            }
+            for step in plan.steps
+        ],
+        "by_hand": [
+            {"finding": one.finding, "instead": one.instead, "look": one.look} for one in plan.by_hand
+        ],
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def plan_in(data: bytes) -> Plan:
+    """Return the plan in a document. Raises UsageError for anything that :func:`encode_plan` never writes."""
+    try:
+        document = json.loads(data)
+        _require_kind(document["kind"], document["version"])
+        steps = tuple(
+            Step(
+                int(one["number"]),
+                _words(one["command"]),
+                Needs(one["needs"]),
+                str(one["changes"]),
+                list(map(str, one["findings"])),
+                list(map(str, one["know"])),
+            )
+            for one in document["steps"]
+        )
+        by_hand = tuple(ByHand(one["finding"], one["instead"], one["look"]) for one in document["by_hand"])
+        plan = Plan(_words(document["examined"]), steps, by_hand)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"not a plan of 'bkctl repair plan': {str(error)[:80]}") from None
+    if [step.number for step in steps] != list(range(1, len(steps) + 1)):
+        raise UsageError("not a plan of 'bkctl repair plan': its steps are not numbered from 1 on")
+    return plan
+
+
+def _require_kind(kind: object, version: object) -> None:
+    if (kind, version) != (KIND, VERSION):
+        raise ValueError(f"kind {kind!r}, version {version!r}")
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Return the words of a command line of this program; a plan runs nothing else."""
+    if (
+        not isinstance(value, list)
+        or not all(isinstance(word, str) for word in value)
+        or value[:1] != [PROGRAM]
+    ):
+        raise ValueError(f"{str(value)[:40]} is no command line of {PROGRAM}")
+    return tuple(value)

@@ -1,0 +1,154 @@
+"""``bkctl repair plan``: the findings of the doctor as commands in their order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.bookie_options import ConfigurationOptions
+from bkctl.commands.frame.metadata_options import DumpOrConfigurationOptions, is_dump
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.errors import BkctlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bkctl.admin.repairs.repair_plan import Needs, Plan
+
+PLAN_SCHEMA: Schema = (
+    Key("number", "int or null", "the step's place in the plan; null for what no command ends"),
+    Key("needs", "string or null", "stopped, running or either: what the bookie has to be for it"),
+    Key("command", "array or null", "its words"),
+    Key("line", "string or null", "the same for a shell"),
+    Key("changes", "string", "what it does; for what no command ends, what to do"),
+    Key("findings", "array of strings", "what it is for"),
+    Key("know", "array of strings", "what to know before"),
+)
+
+
+@takes(PLAN_SCHEMA)
+def plan_command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH...]", show_default=False, help="Directories of a bookie; or --conf."),
+    ] = None,
+    *,
+    configuration: DumpOrConfigurationOptions,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Check the digest of every entry in the logs.")
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PLAN", help="Write the plan into a new file, for 'repair run'."),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [reads] Make a plan of what 'bkctl doctor' finds: which commands, in which order, and why.
+
+    Nothing is changed. Steps that need the bookie stopped come first, then what is copied from its replicas
+    while it runs; for that the metadata store has to be named. What no command ends stands at the end,
+    without a number. Exit code 1 when there is anything in the plan; 3 when entries could not be checked.
+
+    Examples:
+
+      bkctl repair plan --conf /etc/bookkeeper/bk_server.conf --deep --out plan.json
+
+      bkctl repair plan /data/bookie --metadata zk://localhost:2181/ledgers
+    """
+    from bkctl.admin.new_file import new_file
+    from bkctl.admin.repairs.repair_plan import encode_plan, plan_of
+
+    if not paths and configuration.conf is None:
+        raise UsageError("name a bookie's directories, or give --conf FILE")
+    examined = ["bkctl", "doctor", *(paths or []), *configuration.words(), *(["--deep"] if deep else [])]
+    done = subprocess.run(  # noqa: S603 - this program itself
+        [sys.executable, "-m", *examined, "-o", "json"], stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode not in (0, 1, 3):
+        raise typer.Exit(done.returncode)
+    plan = plan_of(_rows(done.stdout), examined, _cluster(configuration), described)
+    if out is not None:
+        with new_file(out) as stream:
+            stream.write(encode_plan(plan))
+    write_rows(plan_rows(plan), PLAN_SCHEMA, output)
+    if done.returncode == 3:
+        raise typer.Exit(3)
+    if plan.steps or plan.by_hand:
+        raise typer.Exit(1)
+
+
+def _rows(content: bytes) -> list[dict[str, Any]]:
+    try:
+        rows = json.loads(content or b"[]")
+    except ValueError as error:
+        raise BkctlError(f"what 'bkctl doctor' wrote is no JSON: {error}") from None
+    assert isinstance(rows, list), "the doctor writes an array"
+    return rows
+
+
+def _cluster(configuration: ConfigurationOptions) -> list[str]:
+    """Return the options that name the metadata store, none for a dump."""
+    uri = configuration.metadata_uri
+    if uri is not None and not is_dump(uri):
+        return ["--metadata-uri", uri]
+    return [] if configuration.conf is None else ["--conf", configuration.conf]
+
+
+def described(command: Sequence[str]) -> tuple[Needs, str]:
+    """Return what a command needs the bookie to be, and the first sentence of its help."""
+    from bkctl.admin.repairs.repair_plan import Needs
+    from bkctl.commands.frame.nouns import NOUNS
+    from bkctl.commands.frame.root import load, summary_of
+
+    noun = NOUNS.get(command[1]) if len(command) > 1 else None
+    if noun is None:
+        raise UsageError(f"{' '.join(command)}: there is no such command")
+    found: Any = load(noun)
+    if noun.verbs:
+        found = getattr(found, "commands", {}).get(command[2] if len(command) > 2 else "")
+    if found is None:
+        raise UsageError(f"{' '.join(command)}: there is no such command")
+    text = found.help or ""
+    needs = Needs.EITHER
+    if text.startswith("[offline] [writes]"):
+        needs = Needs.STOPPED
+    elif text.startswith("[online] [writes]"):
+        needs = Needs.RUNNING
+    return needs, summary_of(found)
+
+
+def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+    """Return the rows of a plan."""
+    import shlex
+
+    rows: list[dict[str, Any]] = [
+        {
+            "number": step.number,
+            "needs": step.needs.value,
+            "command": list(step.command),
+            "line": shlex.join(step.command),
+            "changes": step.changes,
+            "findings": step.findings,
+            "know": step.know,
+        }
+        for step in plan.steps
+    ]
+    rows += [
+        {
+            "number": None,
+            "needs": None,
+            "command": None,
+            "line": one.look,
+            "changes": one.instead,
+            "findings": [one.finding],
+            "know": [],
+        }
+        for one in plan.by_hand
+    ]
+    return rows

@@ -1,0 +1,96 @@
+"""``bkctl repair run``: a plan is carried out, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.confirmation import YesOption, ask
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, file_content
+from bkctl.commands.frame.output import Key, Schema, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bkctl.admin.repairs.plan_run import StepEnd
+
+#: The descriptor: stdout is the rows'.
+_STDERR = 2
+
+RUN_SCHEMA: Schema = (
+    Key("number", "int", "the step's place in the plan"),
+    Key("line", "string", "its command line"),
+    Key("exit_code", "int", "how it ended; 1 says that it found, or lost, something"),
+    Key("was_done", "bool", "whether an earlier run had done it"),
+    Key("advice", "string", "what to do before the plan is run again; empty when it is done"),
+)
+
+
+@takes(RUN_SCHEMA)
+def run_command(
+    plan_file: Annotated[
+        str, typer.Argument(metavar="PLAN", show_default=False, help="A file of 'bkctl repair plan --out'.")
+    ],
+    yes: YesOption = False,
+    *,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
+
+    What each command says goes to stderr. Every step is noted in PLAN.log, durably, so that the next run goes
+    on behind the last one that was done. The first step that fails ends the run with its exit code, and the
+    row says what to do now: a step may need the bookie stopped (4), another one running (3 or 5). Exit code 0
+    when every step is done. Look once more then, with 'bkctl repair plan': what a repair brings to light is
+    planned anew. 'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
+
+    Examples:
+
+      bkctl repair run plan.json
+
+      bkctl repair run plan.json --yes
+    """
+    from bkctl.admin.repairs.plan_run import PlanLog, run_plan
+    from bkctl.admin.repairs.repair_plan import plan_in
+    from bkctl.clock import SystemClock
+
+    plan = plan_in(file_content(plan_file, "PLAN"))
+    log = PlanLog(f"{plan_file}.log", SystemClock())
+    left = [step for step in plan.steps if step.number not in log.done()]
+    if left:
+        ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
+    last: StepEnd | None = None
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal last
+        for end in run_plan(plan, log, _run):
+            last = end
+            yield {
+                "number": end.step.number,
+                "line": shlex.join(end.step.command),
+                "exit_code": end.exit_code,
+                "was_done": end.was_done,
+                "advice": end.advice,
+            }
+
+    write_rows(rows(), RUN_SCHEMA, output)
+    if last is not None and not last.is_done:
+        typer.echo(
+            f"bkctl: step {last.step.number} is not done: {last.advice}; then run the plan again", err=True
+        )
+        raise typer.Exit(last.exit_code)
+    if plan.by_hand:
+        typer.echo(
+            f"bkctl: {len(plan.by_hand)} findings of the plan are left to you: no command ends them", err=True
+        )
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run a command of this program; what it writes goes to stderr."""
+    typer.echo(f"bkctl: {shlex.join(command)}", err=True)
+    words = [sys.executable, "-m", *command]
+    return subprocess.run(words, stdout=_STDERR, check=False).returncode  # noqa: S603 - this program

@@ -1,0 +1,80 @@
+"""``bkctl repair plan`` and ``run``: from a bookie that lost its index back to one that has everything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bkctl.client.bookkeeper import BookKeeper
+from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from tests.support.java_cluster import free_port
+from tests.support.rows import from_ndjson
+
+Run = Callable[..., Any]
+
+
+def written(uri: str) -> int:
+    async def write() -> int:
+        async with await BookKeeper.connect(uri) as client:
+            ledger = await client.create(3, 3, 2)
+            for number in range(20):
+                await ledger.append(b"%d" % number * 50)
+            await ledger.close()
+            return ledger.ledger
+
+    return asyncio.run(write())
+
+
+def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(run_cli: Run, tmp_path: Path) -> None:
+    with LocalCluster(2, tmp_path / "others") as others:
+        mine, conf, plan = tmp_path / "mine", tmp_path / "bk_server.conf", tmp_path / "plan.json"
+        keys = {
+            "metadataServiceUri": others.metadata_uri,
+            "bookieId": "mine",
+            "bookiePort": str(free_port()),
+            "journalDirectories": str(mine / "journal"),
+            "ledgerDirectories": str(mine / "ledgers"),
+            "httpServerEnabled": "true",
+            "httpServerHost": "127.0.0.1",
+            "httpServerPort": str(free_port()),
+            "allowLoopback": "true",
+        }
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+
+        def bookie() -> EmbeddedBookie:
+            return EmbeddedBookie(mine, metadata_uri=others.metadata_uri, overrides=keys)
+
+        with bookie():
+            ledgers = [written(others.metadata_uri) for _ in range(3)]
+        current = mine / "ledgers" / "current"
+        shutil.rmtree(current / "locations")
+        made = run_cli("repair", "plan", "--conf", conf, "--out", plan)
+        assert made.exit_code in (1, 3), made.stderr
+        rows = [row for row in from_ndjson(made.stdout) if row["number"] is not None]
+        assert [(row["needs"], row["command"][1:3]) for row in rows][-1] == ("running", ["ledger", "repair"])
+        assert ["index", "rebuild"] in [row["command"][1:3] for row in rows]
+        assert run_cli("repair", "plan", "--conf", conf, "--out", plan).exit_code == 4, "there is one"
+        assert run_cli("repair", "run", plan).exit_code == 4, "nobody said yes"
+
+        first = run_cli("repair", "run", plan, "--yes")
+        assert first.exit_code == 3, first.stderr
+        ends = from_ndjson(first.stdout)
+        assert [row["exit_code"] in (0, 1) for row in ends] == [True] * (len(rows) - 1) + [False]
+        assert "start it" in first.stderr
+        with bookie():
+            second = run_cli("repair", "run", plan, "--yes")
+            assert second.exit_code == 0, second.stderr
+            assert [row["was_done"] for row in from_ndjson(second.stdout)] == [True] * (len(rows) - 1) + [
+                False
+            ]
+            for ledger in ledgers:
+                uri = ("--metadata-uri", others.metadata_uri)
+                assert run_cli("ledger", "compare", ledger, *uri).exit_code == 0
+        events = [json.loads(line) for line in Path(f"{plan}.log").read_text().splitlines()]
+        assert [event["event"] for event in events] == ["begun", "ended"] * (len(rows) + 1)
+        third = run_cli("repair", "run", plan)
+        assert (third.exit_code, {row["was_done"] for row in from_ndjson(third.stdout)}) == (0, {True})

@@ -1,0 +1,156 @@
+"""A plan has each command once, what needs the bookie stopped first; its runs go on where they stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.admin.repairs.plan_run import PlanLog, run_plan
+from bkctl.admin.repairs.repair_plan import Needs, Plan, encode_plan, plan_in, plan_of
+from bkctl.errors import CorruptionError, UsageError
+from tests.support.manual_clock import ManualClock
+
+CLUSTER = ("--metadata-uri", "zk://z/ledgers")
+REBUILD = ["bkctl", "index", "rebuild", "/b", "--yes"]
+MARK = ["bkctl", "lastmark", "set", "/b", "--yes"]
+
+
+def row(
+    kind: str, *commands: list[str], bookie: str = "b:3181", instead: str | None = None
+) -> dict[str, Any]:
+    return {
+        "bookie": bookie,
+        "kind": kind,
+        "severity": "error",
+        "dir": "/b",
+        "path": None,
+        "found": f"found {kind}",
+        "commands": list(commands),
+        "next": None,
+        "instead": instead,
+    }
+
+
+def described(command: Sequence[str]) -> tuple[Needs, str]:
+    return (Needs.RUNNING if command[1] == "ledger" else Needs.STOPPED), f"Does {command[2]}."
+
+
+def plan(*rows: dict[str, Any], cluster: Sequence[str] = CLUSTER) -> Plan:
+    return plan_of(rows, ["bkctl", "doctor", "/b"], cluster, described)
+
+
+def test_commands_stand_once_in_their_order_and_copies_come_last() -> None:
+    made = plan(
+        row("limbo"),
+        row("lost_index", REBUILD, instead="know this"),
+        row("no_location", REBUILD),
+        row("no_mark", MARK),
+        row("full_disk", instead="make room"),
+    )
+    assert [list(step.command[:4]) for step in made.steps] == [
+        MARK[:4],
+        REBUILD[:4],
+        ["bkctl", "ledger", "repair", "--bookie"],
+    ]
+    assert [step.number for step in made.steps] == [1, 2, 3]
+    assert [step.needs for step in made.steps] == [Needs.STOPPED, Needs.STOPPED, Needs.RUNNING]
+    assert made.steps[1].know == ["know this"]
+    assert [text.split(":")[0] for text in made.steps[1].findings] == [
+        "error lost_index",
+        "error no_location",
+    ]
+    assert made.steps[2].command[4:] == ("b:3181", *CLUSTER, "--yes")
+    (by_hand,) = made.by_hand
+    assert by_hand.instead == "make room"
+    assert plan_in(encode_plan(made)) == made
+
+
+def test_without_a_metadata_store_or_a_name_nobody_copies() -> None:
+    for made in (plan(row("limbo"), cluster=()), plan(row("limbo", bookie="/data/b"))):
+        assert (made.steps, len(made.by_hand)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "x"},
+        {"version": 2},
+        {"steps": [{"number": 1}]},
+        {
+            "steps": [
+                {
+                    "number": 1,
+                    "command": ["rm", "-rf"],
+                    "needs": "stopped",
+                    "changes": "",
+                    "findings": [],
+                    "know": [],
+                }
+            ]
+        },
+        {
+            "steps": [
+                {
+                    "number": 2,
+                    "command": ["bkctl"],
+                    "needs": "stopped",
+                    "changes": "",
+                    "findings": [],
+                    "know": [],
+                }
+            ]
+        },
+    ],
+)
+def test_what_is_no_plan_is_refused(change: dict[str, Any]) -> None:
+    document = json.loads(encode_plan(plan(row("no_mark", MARK))))
+    with pytest.raises(UsageError, match="not a plan"):
+        plan_in(json.dumps(document | change).encode())
+    with pytest.raises(UsageError):
+        plan_in(b"[[")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> None:
+    made = plan(row("limbo"), row("lost_index", REBUILD), row("no_mark", MARK))
+    path = str(tmp_path / "plan.log")
+    codes = {"lastmark": [0], "index": [4, 4, 1], "ledger": [3, 0]}
+    ran: list[str] = []
+
+    def run(command: Sequence[str]) -> int:
+        ran.append(command[1])
+        if len(ran) == 3:
+            raise Killed
+        return codes[command[1]].pop(0)
+
+    def once() -> list[Any]:
+        return list(run_plan(made, PlanLog(path, ManualClock()), run))
+
+    ends = once()
+    assert [(end.exit_code, end.is_done) for end in ends] == [(0, True), (4, False)]
+    assert "stop it" in ends[-1].advice
+    with pytest.raises(Killed):
+        once()
+    with open(path, "ab") as stream:
+        stream.write(b'{"event": "half')  # a power cut in the middle of a line
+    assert [end.was_done for end in once()] == [True, False]
+    ends = once()
+    assert [(end.exit_code, end.was_done) for end in ends] == [(0, True), (1, False), (3, False)]
+    assert "start it" in ends[-1].advice
+    assert [end.exit_code for end in once()] == [0, 1, 0]
+    assert [end.was_done for end in once()] == [True] * 3
+    assert ran == ["lastmark", "index", "index", "index", "index", "ledger", "ledger"]
+
+
+def test_a_log_of_another_plan_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.log")
+    list(run_plan(plan(row("no_mark", MARK)), PlanLog(path, ManualClock()), lambda command: 0))
+    with pytest.raises(CorruptionError):
+        list(run_plan(plan(row("lost_index", REBUILD)), PlanLog(path, ManualClock()), lambda command: 0))
