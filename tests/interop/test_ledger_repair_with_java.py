@@ -138,7 +138,9 @@ def hurt(run_cli: Run, cluster: Cluster, chance: random.Random, bookie: str, kin
         done = run_cli("bookie", "rebuild", "--conf", process.conf_path, "--yes")
         assert done.exit_code == 0, done.stderr
     elif kind == NO_INDEX and cluster.kinds[bookie] == OURS:
-        done = run_cli("index", "rebuild", process.folder, "--all", "--storage", "db", "--yes")
+        done = run_cli(
+            "index", "rebuild", process.folder, "--all", "--storage", "db", "--accept-loss", "--yes"
+        )
         assert done.exit_code in (0, 1), done.stderr
     # Java's cannot leave limbo while it runs: ours takes its place until the ledgers are whole.
     cluster.restart(bookie, OURS if kind == EMPTIED else None)
