@@ -18,7 +18,7 @@ from bkctl.replication.steps import ClientSteps
 
 @dataclass(frozen=True, slots=True)
 class ComparedLedger:
-    """What is compared: ``end`` is the last entry that is known to be there, -1 for none."""
+    """A ledger that is compared: ``end`` is the last entry that is known to be there, -1 for none."""
 
     stored: StoredLedger
     end: int

@@ -54,7 +54,7 @@ Row = Mapping[str, Any]
 
 
 class Needs(enum.StrEnum):
-    """What the bookie has to be for a step."""
+    """The state that the bookie has to be in for a step."""
 
     STOPPED = "stopped"
     RUNNING = "running"

@@ -58,7 +58,10 @@ class NewDirectory:
 
 @dataclass(frozen=True, slots=True)
 class LostDisk:
-    """What is to be done: ``cookie`` is the bookie's in the store, ``directories`` are new and empty."""
+    """A bookie without some of its directories.
+
+    ``cookie`` is the one in the store, ``directories`` are the new and empty ones.
+    """
 
     bookie: str
     cookie: StoredCookie
