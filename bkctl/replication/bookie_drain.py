@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -226,8 +226,11 @@ class BookieDrain:
     async def _until_nothing_moves(self) -> DrainTally:
         """Make passes until nothing is left, or what is left does not change within the time for waiting."""
         stuck_since_s = None
+        only: list[int] | None = None
         while True:
-            found = await self._pass()
+            found = await self._pass(only)
+            # While it waits, only what was left is looked at again; the metadata of a cluster may be many.
+            only = [row.ledger for row in found.rows] if len(found.rows) == found.left else None
             now_s = self._clock.monotonic()
             if not found.left:
                 return found
@@ -269,10 +272,10 @@ class BookieDrain:
             await asyncio.sleep(_TICK_S)
             self._tell(self.progress())
 
-    async def _pass(self) -> DrainTally:
+    async def _pass(self, only: Sequence[int] | None = None) -> DrainTally:
         await self._refuse_writable()
         found = DrainTally(self._settings.accepted)
-        async for row in self._move.moved():
+        async for row in self._move.moved(only):
             moved = found.moved
             found.add(row)
             self._moved += found.moved - moved

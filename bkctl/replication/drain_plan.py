@@ -60,7 +60,9 @@ class DrainPlan:
                 f"{self.bytes} bytes are to be copied, and the targets have {self.free_bytes} bytes of room"
             )
         if self.blocked:
-            found.append(f"{self.blocked} ledgers cannot be moved: {self.rows[0].reason}")
+            first = self.rows[0]
+            count = "ledger" if self.blocked == 1 else f"{self.blocked} ledgers, the first of them"
+            found.append(f"{count} {first.ledger} cannot be moved: {first.reason}")
         return tuple(found)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -243,7 +244,9 @@ class LedgerMove:
             self._left.update(bad.fragment.bookies[index] for index in result.replaced)
             self._came.update(result.replaced.values())
             self._lost |= given_up
-            self._note_placement(result.metadata, bad.fragment.position)
+            metadata = result.metadata
+            bookies = metadata.segments[bad.fragment.position].bookies
+            await self._note_placement(bookies, metadata.write_quorum)
         for one in result.failed:
             if one.failure is CopyFailure.TARGET_FAILED:
                 self._refused.setdefault(bad.fragment.first_entry, set()).add(one.target)
@@ -252,10 +255,11 @@ class LedgerMove:
     def _excluded(self, fragment: Fragment) -> frozenset[str]:
         return self._leaving | self._refused.get(fragment.first_entry, set())
 
-    def _note_placement(self, metadata: LedgerMetadata, position: int) -> None:
-        bookies = metadata.segments[position].bookies
-        if self._adheres is not None and self._adheres(bookies, metadata.write_quorum) is Adherence.FAIL:
-            self._off_policy += 1
+    async def _note_placement(self, bookies: Sequence[str], write_quorum: int) -> None:
+        """Count an ensemble that does not keep to the policy; where bookies stand may have to be asked."""
+        if self._adheres is not None:
+            found = await self._steps.call(partial(self._adheres, bookies, write_quorum))
+            self._off_policy += found is Adherence.FAIL
 
     async def _probe(
         self, view: _View, bad: BadFragment, percentage: int = 0, only: Sequence[int] | None = None
@@ -318,7 +322,7 @@ class LedgerMove:
             targets = cast("tuple[str, ...]", await self._steps.run(choice))
             if len(targets) < len(indices):
                 return self._no_target([one.bookie for one in bad.bad])
-            self._note_planned(metadata, bad, dict(zip(indices, targets, strict=True)))
+            await self._note_planned(metadata, bad, dict(zip(indices, targets, strict=True)))
         if any(not one.is_lost or not is_accepted for one in unproved):
             return self._unproved(unproved)
         self._lost.update(one.entry for one in unproved)
@@ -326,15 +330,16 @@ class LedgerMove:
             return self._waiting()
         return self._row(MoveOutcome.MOVABLE)
 
-    def _note_planned(self, metadata: LedgerMetadata, bad: BadFragment, targets: dict[int, str]) -> None:
+    async def _note_planned(
+        self, metadata: LedgerMetadata, bad: BadFragment, targets: dict[int, str]
+    ) -> None:
         self._left.update(one.bookie for one in bad.bad)
         self._came.update(targets.values())
         entries, size = replica_size(metadata, bad)
         self.counts.entries_written += entries
         self.counts.bytes_written += size
         ensemble = [targets.get(index, bookie) for index, bookie in enumerate(bad.fragment.bookies)]
-        if self._adheres is not None and self._adheres(ensemble, metadata.write_quorum) is Adherence.FAIL:
-            self._off_policy += 1
+        await self._note_placement(ensemble, metadata.write_quorum)
 
     # --- rows -----------------------------------------------------------------------------------------------
 

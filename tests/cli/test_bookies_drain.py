@@ -100,6 +100,8 @@ def test_what_has_no_target_is_refused_before_anything_is_changed(run_cli: Run, 
     wide, narrow = four.closed(4, 2, 2), four.closed(1, 1, 1)
     (leaving,) = four.members(narrow)
     command = ("bookies", "drain", leaving, "--yes", *four.uri)
+    assert run_cli(*command, "--dry-run").exit_code == 4
+    assert run_cli(*command, "--dry-run", "--partly").exit_code == 3
     refused = run_cli(*command)
     row = json.loads(refused.stdout)
     assert (refused.exit_code, row["outcome"], row["moved"]) == (4, "blocked", 0), refused.stderr

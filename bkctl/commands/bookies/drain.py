@@ -139,14 +139,17 @@ def drain_command(
         work.refuse_unknown()
         plan = work.plan()
         _tell_plan(plan)
+        is_refused = bool(plan.obstacles) and not partly
         if dry_run:
             row, code = _rehearsed(work, plan)
-        elif plan.obstacles and not partly:
-            row, code = _refused(plan), 4
-            row["reason"] += "; --partly begins all the same"
+        elif is_refused:
+            row = _refused(plan)
         else:
             ask(f"move {plan.ledgers} ledgers off bookie {bookie} and delete its cookie", yes=yes)
             row, code = _drained(store, work, plan, url, wait, frozenset(accept_losses or ()))
+    if is_refused:
+        code = 4
+        row["reason"] = "; ".join([*plan.obstacles, "--partly begins all the same"])
     row |= {"bookie": bookie, "outcome": _OUTCOMES[code], "dry_run": dry_run}
     row["took_s"] = round(time.monotonic() - began_s, 3)
     _tell_not_moved(row)
@@ -184,12 +187,7 @@ def _rehearsed(work: BookieRemoval, plan: DrainPlan) -> tuple[dict[str, Any], in
     for one in work.moved(rehearse=True):
         tally.add(one)
     result = tally.result()
-    row = _row(plan, result)
-    code = result.exit_code
-    if plan.obstacles and not code:
-        code = 3
-        row["reason"] = "; ".join(plan.obstacles)
-    return row, code
+    return _row(plan, result), result.exit_code
 
 
 def _refused(plan: DrainPlan) -> dict[str, Any]:
@@ -197,7 +195,6 @@ def _refused(plan: DrainPlan) -> dict[str, Any]:
 
     row = _row(plan, DrainTally().result())
     row["left"] = plan.ledgers
-    row["reason"] = "; ".join(plan.obstacles)
     row["not_moved"] = [ledger_row(one) for one in plan.rows]
     return row
 
@@ -240,8 +237,8 @@ def _tell_not_moved(row: dict[str, Any]) -> None:
             lost = f" ({one['lost_count']} entries lost, from {one['lost'][0]} on)" if one["lost"] else ""
             why = f": {one['reason']}" if one["reason"] else ""
             sys.stderr.write(f"bkctl: ledger {one['ledger']}: {one['outcome']}{lost}{why}\n")
-    if row["left"] > _NAMED_MAX:
-        sys.stderr.write(f"bkctl: {row['left']} ledgers stay; -o json names them\n")
+    if len(row["not_moved"]) > _NAMED_MAX:
+        sys.stderr.write(f"bkctl: {row['left']} ledgers stay in all; -o json names them\n")
 
 
 class _Progress:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import RefusedError
 from bkctl.replication.bookie_drain import DrainSettings
 from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
@@ -262,3 +263,25 @@ def test_a_ledger_that_is_made_behind_the_first_pass_is_found(cluster: DrainedCl
     result = cluster.drain()
     assert (result.exit_code, result.moved) == (0, 2)
     assert_drained(cluster, [0, 1])
+
+
+def test_what_waits_is_looked_at_again_and_the_whole_cluster_is_not(cluster: DrainedCluster) -> None:
+    """A writer goes elsewhere while the drain waits for it."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b"), state=OPEN), last_entry=4)
+    for ledger in range(2, 6):
+        cluster.ledger(ledger, ledger_metadata(("a", "b", "c")))
+    passes: list[list[int]] = []
+    listing = cluster.store.ledgers.read_ledgers
+
+    def looked(ledgers: Iterable[int]) -> Iterator[Any]:
+        passes.append(list(ledgers))
+        if len(passes) == 3:
+            stored = cluster.store.ledgers.read_ledger(1)
+            moved = replace(stored.metadata, segments=(Segment(0, ("d", "a", "b")),))
+            cluster.store.ledgers.update_ledger(1, moved, stored.version)
+        return listing(passes[-1])
+
+    cluster.store.ledgers.read_ledgers = looked  # type: ignore[method-assign]
+    result = cluster.drain(settings=DrainSettings(wait_ms=60_000, poll_ms=1, settle_ms=0))
+    assert (result.exit_code, result.cookie_deleted) == (0, True)
+    assert passes == [[1, 2, 3, 4, 5], [1], [1], [1, 2, 3, 4, 5]]
