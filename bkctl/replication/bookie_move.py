@@ -103,22 +103,23 @@ class BookieMove:
         Raises NoClusterError and the store's errors where the list of ledgers cannot be read.
         """
         running: set[asyncio.Task[MovedLedger]] = set()
+        ready: set[asyncio.Task[MovedLedger]] = set()
         try:
             async for group in self.groups(only):
                 for row in group:
                     running.add(asyncio.create_task(self._one(row, rehearse=rehearse)))
                     if len(running) >= self._at_once:
-                        ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                        for task in ended:
-                            yield task.result()
+                        ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    while ready:
+                        yield ready.pop().result()
             while running:
-                ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
-                    yield task.result()
+                ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                while ready:
+                    yield ready.pop().result()
         finally:
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*running, *ready, return_exceptions=True)
 
     async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger:
         ledger, stored = row
@@ -142,10 +143,17 @@ class BookieMove:
             self._entries_written += move.counts.entries_written
             self._bytes_written += move.counts.bytes_written
 
+    def _is_marked(self, ledger: int) -> bool:
+        """Return whether there is a mark, be it a damaged one. Runs in a thread."""
+        try:
+            return self._store.underreplication.mark_of(ledger) is not None
+        except CorruptionError:
+            return True
+
     async def _under_lock(self, ledger: int, move: LedgerMove) -> MovedLedger:
         marks, in_thread = self._store.underreplication, self._client.in_thread
         taken: Taken | None = None
-        if await in_thread(partial(marks.mark_of, ledger)) is not None:
+        if await in_thread(partial(self._is_marked, ledger)):
             taken = await in_thread(partial(marks.acquire_ledger, ledger, host=self._host))
         if taken is None:
             holder = await in_thread(partial(marks.replicator_of, ledger))

@@ -143,6 +143,30 @@ def test_an_idle_writer_keeps_its_ledger_until_somebody_asks_for_recovery(run_cl
     four.assert_whole(other.ledger)
 
 
+def test_a_bookie_that_is_gone_is_drained_but_for_what_it_alone_had(run_cli: Run, four: Four) -> None:
+    shared, alone = four.closed(3, 2, 2), four.closed(1, 1, 1)
+    (leaving,) = four.members(alone)
+    while leaving not in four.members(shared):
+        shared = four.closed(3, 2, 2)
+    next(one for one in four.cluster.bookies if one.bookie_id == leaving).stop()
+    until(lambda: leaving not in four.store.registration.bookies().everyone)
+    command = ("bookies", "drain", leaving, "--yes", "--wait", "0s", *four.uri)
+    refused = run_cli(*command)
+    row = json.loads(refused.stdout)
+    assert (refused.exit_code, row["mode"]) == (4, None), refused.stderr
+    assert [(one["ledger"], one["outcome"]) for one in row["not_moved"]] == [(alone, "lost_no_source")]
+    partly = run_cli(*command, "--partly")
+    row = json.loads(partly.stdout)
+    assert (partly.exit_code, row["left"], row["cookie_deleted"]) == (3, 1, False), partly.stderr
+    four.assert_whole(shared)
+    accepted = run_cli(*command, "--accept-losses", str(alone))
+    row = json.loads(accepted.stdout)
+    assert (accepted.exit_code, row["outcome"], row["cookie_deleted"]) == (1, "done_with_losses", True), row
+    (loss,) = row["losses"]
+    assert (loss["ledger"], loss["lost_count"]) == (alone, len(PAYLOADS))
+    assert f"ledger {alone}: moved (10 entries lost, from 0 on)" in accepted.stderr
+
+
 def test_replicas_are_recovered_to_a_bookie_of_choice(run_cli: Run, four: Four) -> None:
     ledgers = [four.closed(2, 2, 2) for _ in range(6)]
     source = sorted(four.members(ledgers[0]))[0]

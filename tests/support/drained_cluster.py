@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, TypeVar
 
+from bkctl.client.adherence import Adheres
 from bkctl.client.bookie_choice import RegisteredChoice
 from bkctl.client.distribution import Distribution, segment_of
 from bkctl.client.machine import (
@@ -235,6 +236,7 @@ class DrainedCluster:
         store: TreeMetadataStore | None = None,
         settings: DrainSettings = QUICK,
         move: MoveSettings | None = None,
+        adheres: Adheres | None = None,
     ) -> DrainResult:
         """Run a drain to its end."""
         chosen = store or self.store
@@ -242,7 +244,9 @@ class DrainedCluster:
         client: Any = self.client
 
         async def run() -> DrainResult:
-            work = BookieMove(chosen, client, [self.leaving], move, random=Random(2), host="drain")
+            work = BookieMove(
+                chosen, client, [self.leaving], move, adheres=adheres, random=Random(2), host="drain"
+            )
             return await BookieDrain(chosen, client, work, settings).run()
 
         return asyncio.run(run())

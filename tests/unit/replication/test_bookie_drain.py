@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bkctl.client.adherence import Adherence
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import RefusedError
 from bkctl.replication.bookie_drain import DrainSettings
@@ -202,6 +203,32 @@ def test_a_ledger_that_a_worker_has_is_left_to_it(cluster: DrainedCluster) -> No
     assert "worker" in result.rows[0].reason
     worker.underreplication.release(taken)
     assert cluster.drain().exit_code == 0
+
+
+def test_a_damaged_mark_is_no_reason_to_stay(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.store.underreplication.prepare()
+    cluster.store.underreplication.mark(1, ["out"], 1_000)
+    path = next(one for one in cluster.shared.entries if one.endswith("urL0000000001"))
+    cluster.tree.set(path, b"replica: {", 0)
+    assert cluster.drain().exit_code == 0
+    assert not cluster.missing(1)
+    # What it says nobody knows, so it stays.
+    assert path in cluster.shared.entries
+    assert cluster.store.underreplication.replicator_of(1) is None
+
+
+def test_places_off_the_policy_are_counted(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("a", "out"), ("out", "b"), ("a", "b")))
+    asked: list[tuple[tuple[str, ...], int]] = []
+
+    def adheres(ensemble: Sequence[str], write_quorum: int) -> Adherence:
+        asked.append((tuple(ensemble), write_quorum))
+        return Adherence.FAIL if len(asked) == 1 else Adherence.STRICT
+
+    result = cluster.drain(adheres=adheres)
+    assert (result.exit_code, result.off_policy) == (0, 1)
+    assert asked == [(segment.bookies, 2) for segment in cluster.metadata(1).segments[:2]]
 
 
 def test_no_writer_is_fenced_without_being_asked(cluster: DrainedCluster) -> None:
