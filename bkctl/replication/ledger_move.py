@@ -366,6 +366,10 @@ class LedgerMove:
 
     def _no_target(self, bookies: list[str]) -> MovedLedger:
         names = ", ".join(sorted(set(bookies)))
+        refused = sorted(set().union(*self._refused.values()))
+        if refused:
+            reason = f"{', '.join(refused)} did not take copies, and no other bookie can replace {names}"
+            return self._row(MoveOutcome.FAILED, reason)
         reason = f"no writable bookie outside of its ensemble is there to take the place of {names}"
         return self._row(MoveOutcome.BLOCKED_NO_TARGET, reason)
 
