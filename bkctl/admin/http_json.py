@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
+from bkctl.config.secret_file import read_secret
 from bkctl.errors import ConnectionFailedError, RefusedError, UsageError
 from bkctl.metadata.http_address import is_loopback
 
@@ -17,6 +18,8 @@ TIMEOUT_S = 10.0
 SNAPSHOT, GC_LOGS = "/api/v1/bkctl/snapshot", "/api/v1/bkctl/gc/logs"
 #: The environment's variable with the token that a bookie wants before it changes anything.
 TOKEN_VARIABLE = "BKCTL_HTTP_TOKEN"  # noqa: S105 - the variable's name, not a token
+#: The environment's variable with the name of a file that holds it, where the first is not set.
+TOKEN_FILE_VARIABLE = "BKCTL_HTTP_TOKEN_FILE"  # noqa: S105 - the variable's name, not a token
 #: Hosts, separated by commas, that get the token besides those that a command line names.
 TOKEN_HOSTS_VARIABLE = "BKCTL_HTTP_TOKEN_HOSTS"  # noqa: S105 - the variable's name, not a token
 _ANSWER_BYTES_MAX = 64 << 20
@@ -83,12 +86,21 @@ def require_named_host(url: str) -> None:
     """
     host = urlsplit(url).hostname or ""
     named = {name.strip().strip("[]").lower() for name in os.environ.get(TOKEN_HOSTS_VARIABLE, "").split(",")}
-    if not os.environ.get(TOKEN_VARIABLE, "").strip() or is_loopback(host) or host in named:
+    if not _token() or is_loopback(host) or host in named:
         return
     raise RefusedError(
         f"{url}: the address is from the bookie's registration, and the token in {TOKEN_VARIABLE} is sent "
         f"only to hosts that you name: give --url {url}, or {TOKEN_HOSTS_VARIABLE}={host}"
     )
+
+
+def _token() -> str:
+    """Return the token of the environment, out of its variable or out of the file that one names."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    path = os.environ.get(TOKEN_FILE_VARIABLE, "")
+    if token or not path:
+        return token
+    return read_secret(path, f"{path} ({TOKEN_FILE_VARIABLE})", 1 << 16).decode("utf-8", "replace").strip()
 
 
 def call(
@@ -107,7 +119,7 @@ def call(
     """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data=data, method=method)  # noqa: S310 - checked by base
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    token = _token() if method != "GET" else ""
     if token and method != "GET":
         if not (token.isascii() and token.isprintable()):
             raise UsageError(f"{TOKEN_VARIABLE}: expected one line of ASCII characters")

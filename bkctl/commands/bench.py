@@ -79,7 +79,7 @@ def noun() -> None:
 
 
 @app.command("add")
-@takes(SCHEMA)
+@takes(SCHEMA, one=True)
 def add_command(
     address: AddressArgument,
     protocol: WireOption = 2,
@@ -125,7 +125,7 @@ def add_command(
 
 
 @app.command("read")
-@takes(SCHEMA)
+@takes(SCHEMA, one=True)
 def read_command(
     address: AddressArgument,
     entries: Annotated[

@@ -103,7 +103,7 @@ class _CheckOptions:
 
 
 @app.command("doctor")
-@takes(SCHEMA)
+@takes(SCHEMA, one=True)
 def doctor_command(
     context: typer.Context,
     paths: Annotated[

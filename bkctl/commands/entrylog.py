@@ -37,6 +37,7 @@ from bkctl.commands.frame.output import (
     Key,
     Schema,
     chosen_format,
+    streams_lines,
     write_lines,
     write_one,
     write_rows,
@@ -55,7 +56,7 @@ app = noun_app("[offline] [reads] What is in the entry logs of a bookie, running
 
 
 LIST_SCHEMA: Schema = (
-    Key("dir", "string", "directory of the log; a log id means something only with it"),
+    Key("dir", "string", "directory of the log; a log id means something only with it", wide=True),
     Key("log_id", "int", "id, decimal"),
     Key("path", "string", "the file"),
     Key("bytes", "int", "length of the file"),
@@ -211,7 +212,7 @@ def scan_command(
             entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance, unopened.add)
         )
         makers = _Makers(payload.value)
-        if chosen_format(output) is Format.NDJSON:
+        if streams_lines(output):
             write_lines(makers.of(item.log).ndjson(item.entries) for item in items)
         else:
             write_rows(

@@ -51,7 +51,7 @@ def noun() -> None:
 
 
 @app.command("begin")
-@takes(CHANGE_SCHEMA)
+@takes(CHANGE_SCHEMA, one=True)
 def begin_command(
     delay: Annotated[
         int,
@@ -97,7 +97,7 @@ def begin_command(
 
 
 @app.command("end")
-@takes(CHANGE_SCHEMA)
+@takes(CHANGE_SCHEMA, one=True)
 def end_command(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -128,7 +128,7 @@ def end_command(
 
 
 @app.command("status")
-@takes(STATUS_SCHEMA)
+@takes(STATUS_SCHEMA, one=True, watch=True)
 def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [reads] Say whether a maintenance is on, since when, and who began it. Exit code 1 when it is.
 

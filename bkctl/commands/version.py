@@ -24,7 +24,7 @@ KEYS: Schema = (
 
 
 @app.command()
-@takes(KEYS)
+@takes(KEYS, one=True)
 def version(output: OutputOption = None) -> None:
     """[offline] [reads] Show the versions of bkctl and of what it runs on.
 

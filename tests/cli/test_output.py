@@ -147,14 +147,14 @@ def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatc
         "ledger                1\n"
         "state                 OPEN\n"
         "made_at_milliseconds  1795303760400\n"
-        "length_in_bytes       7\n"
+        "length_in             7 B\n"
         "bookies               a:3181\n"
         "                      b:3181\n"
         "last_entry_of_it",
         "ledger                2\n"
         "state                 OPEN\n"
         "made_at_milliseconds  1795303760401\n"
-        "length_in_bytes       7\n"
+        "length_in             7 B\n"
         "bookies               a:3181\n"
         "                      b:3181\n"
         "last_entry_of_it\n",
@@ -162,13 +162,13 @@ def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatc
     wide = on_a_screen(monkeypatch, 120, rows)
     assert "1795303760400" in wide
     assert "OPEN" in wide
-    assert wide.splitlines()[0].split() == list(rows[0])
+    assert wide.splitlines()[0].split() == [name.removesuffix("_bytes") for name in rows[0]]
 
 
 def test_a_long_text_is_folded_into_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_a_screen(monkeypatch, 80, [{"path": "x" * 200, "bytes": 123456789}])
     assert shown.splitlines()[0].split() == ["path", "bytes"]
-    assert "123456789" in shown
+    assert "117.7 MiB" in shown
     assert shown.count("x") == 200
     assert max(map(len, shown.splitlines())) == 80
 
@@ -183,7 +183,7 @@ def test_a_command_in_one_thing_stays_on_its_line(monkeypatch: pytest.MonkeyPatc
         tuple(Key(name, "", "") for name in ("verdict", "findings", "next", "replicas")),
     )
     assert screen.getvalue() == (
-        f"verdict   needs_bookies\nfindings  one\n          two\nnext      {command}\nreplicas  []\n"
+        f"verdict   needs_bookies\nfindings  one\n          two\nnext      {command}\nreplicas  -\n"
     )
 
 

@@ -88,6 +88,7 @@ pipeline run index-rebuild {{R}} --out {{R}}/out/rebuild --jobs 1 --engine local
 _OF_A_LIVE_BOOKIE = "asks bookies over the network; of files it opens the configuration alone"
 _OF_THE_STORE = "opens only what the operator names: the configuration, the metadata store, a file"
 _BACKED_UP = "makes a backup whose name has the time, as cookie generate makes a cookie"
+_OF_CONTEXTS = "opens the file of contexts in the configuration directory of its user, and no other"
 EXCLUDED = {
     "autorecovery auditor": _OF_THE_STORE,
     "autorecovery delay": _OF_THE_STORE,
@@ -108,6 +109,11 @@ EXCLUDED = {
     "cookie update": _BACKED_UP,
     "cookie delete": _BACKED_UP,
     "cluster info": _OF_THE_STORE,
+    "context add": _OF_CONTEXTS,
+    "context use": _OF_CONTEXTS,
+    "context list": _OF_CONTEXTS,
+    "context show": _OF_CONTEXTS,
+    "context remove": _OF_CONTEXTS,
     "ledger list": _OF_THE_STORE,
     "ledger show": _OF_THE_STORE,
     "ledger restore": _OF_THE_STORE,

@@ -66,7 +66,7 @@ def noun() -> None:
 
 
 @app.command("status")
-@takes(STATUS_SCHEMA)
+@takes(STATUS_SCHEMA, one=True, watch=True)
 def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [reads] Say whether lost replicas are put back, by whom, and how many ledgers wait for it.
 
@@ -97,7 +97,7 @@ def _status(store: MetadataStore) -> dict[str, Any]:
 
 
 @app.command("enable")
-@takes(SWITCH_SCHEMA)
+@takes(SWITCH_SCHEMA, one=True)
 def enable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [writes] Let all workers of the cluster put lost replicas back.
 
@@ -109,7 +109,7 @@ def enable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> N
 
 
 @app.command("disable")
-@takes(SWITCH_SCHEMA)
+@takes(SWITCH_SCHEMA, one=True)
 def disable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [writes] Let no worker of the cluster begin with another ledger.
 
@@ -131,7 +131,7 @@ def _switch(cluster: ClusterOptions, output: OutputOption, *, enabled: bool) -> 
 
 
 @app.command("delay")
-@takes(DELAY_SCHEMA)
+@takes(DELAY_SCHEMA, one=True)
 def delay_command(
     time: Annotated[
         int | None,
@@ -166,7 +166,7 @@ def delay_command(
 
 
 @app.command("auditor")
-@takes(AUDITOR_SCHEMA)
+@takes(AUDITOR_SCHEMA, one=True)
 def auditor_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [reads] Name the elected auditor. Exit code 6 without one: no autorecovery runs.
 
@@ -182,7 +182,7 @@ def auditor_command(*, cluster: ClusterOptions, output: OutputOption = None) -> 
 
 
 @app.command("trigger")
-@takes(TRIGGER_SCHEMA)
+@takes(TRIGGER_SCHEMA, one=True)
 def trigger_command(
     checks: Annotated[
         list[CheckName] | None,

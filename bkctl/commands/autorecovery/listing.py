@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_command)
 
 
-@takes(LIST_SCHEMA)
+@takes(LIST_SCHEMA, watch=True)
 def list_command(
     missing: Annotated[
         str | None,
@@ -103,7 +103,7 @@ def list_command(
         found = (one for one in list_marked_ledgers(store) if missing is None or missing in one.missing_on)
         if explain or clear_whole:
             found = explain_marked_ledgers(store, found, settings, clear_whole=clear_whole, dry_run=dry_run)
-        write_rows(rows(), LIST_SCHEMA, output)
+        write_rows(rows(), LIST_SCHEMA, output, nothing="no ledger is marked")
     if left:
         raise typer.Exit(3 if failed else 1)
 

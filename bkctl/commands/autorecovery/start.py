@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("start")(start_command)
 
 
-@takes(START_SCHEMA)
+@takes(START_SCHEMA, one=True)
 def start_command(
     *,
     configuration: ConfigurationOptions,

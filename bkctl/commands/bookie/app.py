@@ -75,7 +75,7 @@ def noun() -> None:
 
 
 @app.command("start")
-@takes(START_SCHEMA)
+@takes(START_SCHEMA, one=True)
 def start_command(
     *,
     configuration: ConfigurationOptions,
@@ -166,7 +166,7 @@ def _started_row(report: StartReport) -> dict[str, object]:
 
 
 @app.command("init")
-@takes(INIT_SCHEMA)
+@takes(INIT_SCHEMA, one=True)
 def init_command(*, configuration: ConfigurationOptions, output: OutputOption = None) -> None:
     """[online] [writes] Make a new bookie: its directories, and its cookie there and in the metadata store.
 
@@ -223,7 +223,7 @@ def format_command(
 
 
 @app.command("status")
-@takes(STATUS_SCHEMA)
+@takes(STATUS_SCHEMA, one=True, watch=True)
 def status_command(
     url: UrlOption = None,
     *,

@@ -29,7 +29,12 @@ app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, p
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
     Key("mode", "string or null", "rw, ro; down: it has a cookie and is not registered"),
-    Key("endpoints", "array of objects", "id, protocol, host, port, auth, extensions, as it registered them"),
+    Key(
+        "endpoints",
+        "array of objects",
+        "id, protocol, host, port, auth, extensions, as it registered them",
+        wide=True,
+    ),
 )
 
 INFO_SCHEMA: Schema = (
@@ -90,7 +95,7 @@ def noun() -> None:
 
 
 @app.command("list")
-@takes(LIST_SCHEMA)
+@takes(LIST_SCHEMA, watch=True)
 def list_command(
     mode: Annotated[
         list[BookieMode] | None,
@@ -119,7 +124,9 @@ def list_command(
         rows = map(_listed, list_bookies(store))
         known_maintenance(store)
     wanted = {each.value for each in mode or BookieMode}
-    write_rows((row for row in rows if everyone or row["mode"] in wanted), LIST_SCHEMA, output)
+    write_rows(
+        (row for row in rows if everyone or row["mode"] in wanted), LIST_SCHEMA, output, nothing="no bookies"
+    )
 
 
 def _listed(found: KnownBookie) -> dict[str, Any]:
@@ -141,7 +148,7 @@ def _listed(found: KnownBookie) -> dict[str, Any]:
 
 
 @app.command("info")
-@takes(INFO_SCHEMA)
+@takes(INFO_SCHEMA, watch=True)
 def info_command(
     bookies: BookieIdsArgument = None,
     timeout: TimeoutOption = "5s",  # type: ignore[assignment]

@@ -16,7 +16,7 @@ INIT_SCHEMA: Schema = (
 )
 
 
-@takes(INIT_SCHEMA)
+@takes(INIT_SCHEMA, one=True)
 def init_command(
     dry_run: DryRunOption = False,
     *,

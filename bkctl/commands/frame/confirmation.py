@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from bkctl.commands.frame.contexts import CONFIRM_VARIABLE, protected_context
+from bkctl.commands.frame.terminal_text import escaped, unescaped
 from bkctl.errors import RefusedError
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
@@ -23,6 +25,9 @@ def ask(what: str, *, yes: bool, has_dry_run: bool = True) -> None:
     Raises RefusedError when the answer is no, and where nobody can be asked and there is no ``--yes``;
     KeyboardInterrupt when the question is answered with Ctrl-C or Ctrl-D.
     """
+    if (name := protected_context()) is not None:
+        ask_for_name(name, what)
+        return
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -32,12 +37,39 @@ def ask(what: str, *, yes: bool, has_dry_run: bool = True) -> None:
         raise RefusedError("nothing was changed")
 
 
+def ask_for_name(name: str, what: str) -> None:
+    """Return when ``what`` may be done to the cluster of a protected context, whose name has to be typed.
+
+    --yes is not enough there: it stands in many a line that was copied. Raises RefusedError, and
+    KeyboardInterrupt as :func:`ask` does.
+    """
+    if os.environ.get(CONFIRM_VARIABLE) == name:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError(
+            f"would {what}, and the context {name} is protected: a script sets {CONFIRM_VARIABLE}={name}"
+        )
+    terminal = unescaped(sys.stderr)
+    terminal.write(escaped(f"{what[:1].upper()}{what[1:]}? Type the name of the context ({name}): "))
+    terminal.flush()
+    try:
+        answer = _line_of_terminal()
+    except KeyboardInterrupt:
+        answer = ""
+    if not answer:
+        terminal.write("\n")
+        raise KeyboardInterrupt
+    if answer.strip() != name:
+        raise RefusedError("nothing was changed")
+
+
 def _agreed(question: str) -> bool:
     """Ask a question on the terminal until the answer is yes, no or nothing, which is no."""
     while True:
         try:
-            sys.stderr.write(question)
-            sys.stderr.flush()
+            terminal = unescaped(sys.stderr)  # also with --quiet
+            terminal.write(escaped(question))
+            terminal.flush()
             answer = _line_of_terminal()
         except KeyboardInterrupt:
             answer = ""

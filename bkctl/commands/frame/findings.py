@@ -29,7 +29,7 @@ VERDICT_SCHEMA: Schema = (
     Key(
         "unchecked", "int", "entries whose digest could not be checked: its type or its password is not known"
     ),
-    Key("unchecked_ledgers", "array of ints", "ledgers of these entries, the 20 lowest ids"),
+    Key("unchecked_ledgers", "array of ints", "ledgers of these entries, the 20 lowest ids", wide=True),
     Key("first_bad_offset", "int or null", "where the first damage begins"),
     Key("bytes_salvageable", "int", "bytes of the records that can be read"),
     Key("damages", "int", "number of damaged ranges"),
@@ -38,6 +38,7 @@ VERDICT_SCHEMA: Schema = (
         "array",
         "of {offset, bytes, reason, expected, found, missing}; "
         "missing: of {ledger, first_entry, last_entry, bytes, evidence}",
+        wide=True,
     ),
     *NEXT_KEYS,
 )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 LEDGER_KEYS: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
-    Key("digest", "string or null", "crc32c, crc32, mac or dummy; null when not stored"),
+    Key("digest", "string or null", "crc32c, crc32, mac or dummy; null when not stored", wide=True),
     Key("ensemble_size", "int", "bookies of an ensemble"),
-    Key("write_quorum", "int", "bookies that an entry is written to"),
-    Key("ack_quorum", "int", "bookies that must have it before it counts as written"),
+    Key("write_quorum", "int", "bookies that an entry is written to", wide=True),
+    Key("ack_quorum", "int", "bookies that must have it before it counts as written", wide=True),
     Key("length", "int", "payload bytes, 0 until the ledger is closed"),
     Key("last_entry", "int", "last entry, -1 until the ledger is closed, or when it was closed empty"),
     Key(
@@ -24,9 +24,9 @@ LEDGER_KEYS: Schema = (
         "int or null",
         "when it was made, milliseconds since 1970: as its metadata says, else when its node was made",
     ),
-    Key("ensembles", "array of objects", "first_entry, and from there on bookies, in their order"),
-    Key("custom_metadata", "object", "names and values, base64"),
-    Key("version", "int", "how often the metadata was rewritten"),
+    Key("ensembles", "array of objects", "first_entry, and from there on bookies, in their order", wide=True),
+    Key("custom_metadata", "object", "names and values, base64", wide=True),
+    Key("version", "int", "how often the metadata was rewritten", wide=True),
 )
 
 SECRET_KEY = Key("password", "string or null", "the ledger's password as hexadecimal, with --show-secrets")

@@ -82,6 +82,12 @@ NOUNS: dict[str, Noun] = {
             "Make a cluster; show what it is.",
         ),
         Noun(
+            "context",
+            "bkctl.commands.context",
+            "[offline] [reads] [writes]",
+            "Give clusters names; choose the one that lines are about.",
+        ),
+        Noun(
             "autorecovery",
             "bkctl.commands.autorecovery.app",
             "[online] [reads] [writes]",
@@ -163,6 +169,8 @@ NOUNS: dict[str, Noun] = {
 
 GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
     ("--debug", "Show a traceback when something fails (anywhere on the line)."),
+    ("-c, --context NAME", "The context to run in: 'bkctl context list' (anywhere on the line)."),
+    ("--quiet", "Say errors only: no progress, no messages (anywhere on the line)."),
     ("--version", "Show the version and exit."),
     ("--install-completion [SHELL]", "Install completion for bash, zsh or fish."),
     ("--show-completion [SHELL]", "Print the completion script."),
@@ -184,6 +192,9 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_METADATA_URI", "Metadata store, where the line has no --metadata."),
+    ("BKCTL_CONTEXT", "Context to run in, where the line has no -c; before that of 'bkctl context use'."),
+    ("BKCTL_CONFIRM", "Name of the protected context that a script may write to."),
+    ("XDG_CONFIG_HOME", "Directory of bkctl/contexts.json. Default: ~/.config."),
     ("BKCTL_URL", "HTTP admin of a bookie, where the line has no --url, and no PATH either."),
     ("BKCTL_KEY_PREFIX", "Prefix of variables that are keys of bk_server.conf: BK_ makes BK_bookiePort one."),
     ("BKCTL_HTTP_TOKEN", "Token that a bookie's HTTP admin wants before it changes anything."),
@@ -192,6 +203,8 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
         "Hosts, separated by commas, that get this token though only the cluster's metadata name them; the "
         "loopback and the host of --url get it anyway.",
     ),
+    ("BKCTL_HTTP_TOKEN_FILE", "File with this token, where BKCTL_HTTP_TOKEN is not set."),
+    ("BKCTL_LEDGER_PASSWORD_FILE", "File with the ledger password, where neither line nor variable has it."),
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
     ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
     ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who a bookie that asks for SASL (DIGEST-MD5) is told we are."),

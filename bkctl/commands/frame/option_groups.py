@@ -15,20 +15,52 @@ Options stand in the help at the place of their group, in the order of its field
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+import typer
+
+from bkctl.commands.frame.contexts import changing_cluster, protected_context
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.options import schema_option
 from bkctl.commands.frame.output import Schema
+from bkctl.commands.frame.view_options import ViewOptions, showing
 
-_SCHEMA = "schema"
+_SCHEMA, _VIEW, _WATCH = "schema", "view", "watching"
+#: A terminal's way to be cleared: the cursor to the corner, then everything behind it.
+_CLEAR = "\x1b[H\x1b[2J"
+_WATCH_MS_MIN = 100
 
 
-def takes(schema: Schema | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that expands the groups of a command; with a schema it also adds ``--schema``."""
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Whether a command is made again and again."""
+
+    watch: Annotated[
+        int | None,
+        typer.Option(
+            "--watch",
+            metavar="TIME",
+            parser=parse_duration_ms,
+            help="Show it again every TIME, until Ctrl-C.",
+        ),
+    ] = None
+
+
+def takes(
+    schema: Schema | None = None, *, one: bool = False, watch: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that expands the groups of a command.
+
+    With a schema it also adds ``--schema``, and the choice of rows and columns unless the command is about
+    ``one`` thing; ``watch`` adds ``--watch``.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
@@ -38,13 +70,30 @@ def takes(schema: Schema | None = None) -> Callable[[Callable[..., None]], Calla
             for parameter in signature(command).parameters.values()
             for option in _options(parameter.name, hints[parameter.name], parameter.default)
         ]
+        if watch:
+            parameters += _options(_WATCH, WatchOptions, Parameter.empty)
         if schema is not None:
+            if not one:
+                parameters += _options(_VIEW, ViewOptions, Parameter.empty)
             parameters += _options(_SCHEMA, Annotated[bool, schema_option(schema)], False)
+
+        tags = (command.__doc__ or "").partition("\n")[0]
+        changes = "[online]" in tags and "[writes]" in tags
 
         def run(**values: Any) -> None:
             values.pop(_SCHEMA, None)
+            view, watching = ViewOptions(), WatchOptions()
+            if schema is not None and not one:
+                view = _filled(ViewOptions, values)
+                view.check([key.key for key in schema])
+            if watch:
+                watching = _filled(WatchOptions, values)
             taken = {name: _filled(group, values) for name, group in groups.items()}
-            command(**values, **taken)
+            asks = "yes" in values
+            with showing(view), changing_cluster(changes):
+                if changes and not asks and not values.get("dry_run"):
+                    _ask_where_protected(command)
+                _repeat(lambda: command(**values, **taken), watching.watch)
 
         run.__name__, run.__qualname__ = command.__name__, command.__qualname__
         run.__module__, run.__doc__ = command.__module__, command.__doc__
@@ -53,6 +102,28 @@ def takes(schema: Schema | None = None) -> Callable[[Callable[..., None]], Calla
         return run
 
     return decorate
+
+
+def _ask_where_protected(command: Callable[..., None]) -> None:
+    """Ask for the name of a protected context before a command that writes and has no question of its own."""
+    from bkctl.commands.frame.confirmation import ask_for_name
+
+    if (name := protected_context()) is not None:
+        ask_for_name(name, (command.__doc__ or "write").partition("\n")[0].rpartition("] ")[2].rstrip("."))
+
+
+def _repeat(command: Callable[[], None], interval_ms: int | None) -> None:
+    """Run a command once, or every interval until it is interrupted; a terminal shows the last time only."""
+    if interval_ms is None:
+        command()
+        return
+    while True:
+        if sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+        with suppress(typer.Exit):  # the exit code of one look is not that of the watch
+            command()
+        sys.stdout.flush()
+        time.sleep(max(interval_ms, _WATCH_MS_MIN) / 1000)
 
 
 def _is_group(hint: Any) -> bool:

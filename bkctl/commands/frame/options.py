@@ -21,6 +21,7 @@ Url = TypeVar("Url", str | None, list[str] | None)
 #: No password is as long as that; /dev/zero is.
 _PASSWORD_BYTES_MAX = 1 << 16
 
+PASSWORD_FILE_VARIABLE = "BKCTL_LEDGER_PASSWORD_FILE"  # noqa: S105 - as below
 PASSWORD_VARIABLE = "BKCTL_LEDGER_PASSWORD"  # noqa: S105 - the variable's name, not a password
 
 
@@ -43,7 +44,8 @@ OutputOption = Annotated[
         "--output",
         metavar="FORMAT",
         is_eager=True,
-        help="table, json, ndjson or csv. Default: table on a terminal; in a pipe ndjson, json for one row.",
+        help="table, wide (a table of all columns), json, ndjson or csv. Default: table on a terminal; in a "
+        "pipe ndjson, json for one row.",
     ),
 ]
 
@@ -143,6 +145,8 @@ class PasswordOptions:
             content = _password_of(self.password_file)
             return content.removesuffix(b"\n").removesuffix(b"\r")
         text = os.environ.get(PASSWORD_VARIABLE) if self.password is None else self.password
+        if text is None and (path := os.environ.get(PASSWORD_FILE_VARIABLE)):
+            return _password_of(path).removesuffix(b"\n").removesuffix(b"\r")
         return None if text is None else os.fsencode(text)
 
 

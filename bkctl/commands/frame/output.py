@@ -5,6 +5,10 @@ what ``--schema`` prints. Without ``-o`` a terminal gets a table; a pipe gets ND
 for one. Rows are dictionaries or dataclasses, pass through one at a time, and a key that a row lacks is
 left out of JSON and empty in a table or CSV; a key that the schema does not know is our bug.
 
+A table is for people: its sizes and times are rounded (:mod:`human_values`), verdicts have colours on a
+terminal, and keys that a schema calls ``wide`` stand only in ``-o wide``. Everything else is exact. Which
+rows and columns are written at all is the command line's choice (:mod:`view_options`).
+
 Only a table holds rows back: up to :data:`PAGE_ROWS` of them, for the widths of its columns; then the page
 is drawn and the next one starts with its own header. On a terminal that is too narrow, where numbers would be
 cut and columns vanish, a page is written row by row, key by key, as one thing always is.
@@ -21,7 +25,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
 
+from bkctl.commands.frame.human_values import colour_of, coloured, heading, human, wants_colour
 from bkctl.commands.frame.terminal_text import escaped
+from bkctl.commands.frame.view_options import ViewOptions, current_view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,14 +49,19 @@ class Format(enum.StrEnum):
     JSON = "json"
     NDJSON = "ndjson"
     CSV = "csv"
+    WIDE = "wide"
 
 
 class Key(NamedTuple):
-    """One key of a command's rows. ``type`` is a phrase for people: ``int``, ``string or null``."""
+    """One key of a command's rows. ``type`` is a phrase for people: ``int``, ``string or null``.
+
+    ``wide`` leaves it out of a table that is not asked for all of its columns.
+    """
 
     key: str
     type: str
     meaning: str
+    wide: bool = False
 
 
 Schema = tuple[Key, ...]
@@ -65,24 +76,58 @@ _SCHEMA_KEYS: Schema = (
 def chosen_format(wanted: Format | None, *, one: bool = False) -> Format:
     """The format in effect: what ``-o`` said, or what suits where stdout goes."""
     if wanted is not None:
-        return wanted
+        return Format.TABLE if wanted is Format.WIDE else wanted
     if sys.stdout.isatty():
         return Format.TABLE
     return Format.JSON if one else Format.NDJSON
 
 
-def write_rows(rows: Iterable[object], schema: Schema, wanted: Format | None = None) -> int:
-    """Write many rows and return how many there were."""
+def write_rows(
+    rows: Iterable[object],
+    schema: Schema,
+    wanted: Format | None = None,
+    *,
+    nothing: str = "nothing to show",
+) -> int:
+    """Write many rows and return how many there were, those included that the line does not want to see.
+
+    ``nothing`` is said on stderr in place of an empty table.
+    """
     writers: dict[Format, Callable[[Iterator[Row], Schema, TextIO], int]] = {
         Format.TABLE: _write_table,
         Format.JSON: _write_array,
         Format.NDJSON: _write_ndjson,
         Format.CSV: _write_csv,
     }
-    checked = _checked((as_row(row) for row in rows), schema)
-    count = writers[chosen_format(wanted)](checked, schema, sys.stdout)
+    form, view, count = chosen_format(wanted), current_view(), 0
+
+    def counted() -> Iterator[Row]:
+        nonlocal count
+        for row in _checked((as_row(row) for row in rows), schema):
+            count += 1
+            yield row
+
+    written = writers[form](view.rows(counted()), _shown(schema, view, form, wanted), sys.stdout)
     sys.stdout.flush()
+    if form is Format.TABLE and not written:
+        sys.stderr.write(f"({nothing})\n")
     return count
+
+
+def _shown(schema: Schema, view: ViewOptions, form: Format, wanted: Format | None) -> Schema:
+    """Return the keys that are written, in their order."""
+    names = view.names()
+    if names is not None:
+        by_name = {key.key: key for key in schema}
+        return tuple(by_name[name] for name in names if name in by_name)
+    if form is Format.TABLE and wanted is not Format.WIDE:
+        return tuple(key for key in schema if not key.wide)
+    return schema
+
+
+def streams_lines(wanted: Format | None) -> bool:
+    """Return whether rows go out as NDJSON, each as it comes and whole, so that :func:`write_lines` does."""
+    return chosen_format(wanted) is Format.NDJSON and current_view().is_plain
 
 
 def write_one(row: object, schema: Schema, wanted: Format | None = None) -> None:
@@ -102,7 +147,7 @@ def write_one(row: object, schema: Schema, wanted: Format | None = None) -> None
 def write_lines(lines: Iterable[bytes | str]) -> None:
     """Write ready-made NDJSON: items are whole lines, or blocks of them, with their newlines.
 
-    For bulk rows, where an object per row would cost more than reading it. Ask :func:`chosen_format` first.
+    For bulk rows, where an object per row would cost more than reading it. Ask :func:`streams_lines` first.
     """
     sys.stdout.flush()
     raw: BinaryIO = sys.stdout.buffer
@@ -118,7 +163,8 @@ def row_line(row: Row) -> str:
 
 def write_schema(schema: Schema, wanted: Format | None = None) -> None:
     """Write the keys of a command's rows: what ``--schema`` is for."""
-    write_rows([key._asdict() for key in schema], _SCHEMA_KEYS, wanted)
+    rows = [{"key": key.key, "type": key.type, "meaning": key.meaning} for key in schema]
+    write_rows(rows, _SCHEMA_KEYS, wanted)
 
 
 def as_row(value: object) -> Row:
@@ -185,10 +231,11 @@ def _write_csv(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     out = csv.writer(stream, lineterminator="\n")
     first = next(rows, None)
     names = [key.key for key in schema if first is None or key.key in first]
-    out.writerow(names)
+    if not current_view().no_headers:
+        out.writerow(names)
     count = 0
     for row in chain([] if first is None else [first], rows):
-        out.writerow([_cell(row.get(name)) for name in names])
+        out.writerow([escaped(_exact(row.get(name))) for name in names])
         count += 1
     return count
 
@@ -197,17 +244,16 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     count = 0
     while page := list(islice(rows, PAGE_ROWS)):
         names = [key.key for key in schema if any(key.key in row for row in page)]
-        if not _drawn(names, [[_cell(row.get(name)) for name in names] for row in page], stream, page[0]):
+        cells = [[escaped(human(name, row.get(name))) for name in names] for row in page]
+        if not _drawn(names, cells, stream, page[0]):
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
-                _write_fields(row, stream)
+                _write_fields({name: row[name] for name in names if name in row}, stream)
         count += len(page)
-    if not count:
-        sys.stderr.write("(no rows)\n")
     return count
 
 
-def _text(value: Any) -> str:
+def _exact(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -219,18 +265,17 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, str | int | float) else _COMPACT(value)
 
 
-def _cell(value: Any) -> str:
-    """Return a value's text with control characters made visible: a name must not steer the terminal."""
-    return escaped(_text(value))
-
-
 def _write_fields(row: Row, stream: TextIO) -> None:
     """A row key by key, each item of a list on its line; a long one is not folded: it may be a command."""
-    width = max(map(len, row), default=0)
+    headings = {name: heading(name, value) for name, value in row.items()}
+    width = max(map(len, headings.values()), default=0)
+    colours = wants_colour(stream.isatty())
     for name, value in row.items():
         items = value if isinstance(value, list | tuple) and value else [value]
         for number, item in enumerate(items):
-            stream.write(f"{'' if number else name:<{width}}  {_cell(item)}".rstrip() + "\n")
+            text = escaped(human(name, item, whole=True))
+            text = coloured(name, text) if colours else text
+            stream.write(f"{'' if number else headings[name]:<{width}}  {text}".rstrip() + "\n")
 
 
 def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row) -> bool:
@@ -239,20 +284,31 @@ def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row)
     from rich.table import Table
     from rich.text import Text
 
-    console = _console(stream, names, cells)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    headings = [heading(name, first.get(name)) for name in names]
+    console = _console(stream, headings, cells)
+    headed = not current_view().no_headers
+    table = Table(
+        box=SIMPLE_HEAD if headed else None,
+        show_header=headed,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1) if headed else (0, 2, 0, 0),
+        header_style="bold",
+    )
     needed = _GAP * (len(names) - 1)
-    for name, column in zip(names, zip(*cells, strict=True), strict=True):
+    for name, title, column in zip(names, headings, zip(*cells, strict=True), strict=True):
         number = type(first.get(name)) in (int, float)
         longest = max(map(len, column))
-        least = max(len(name), longest if number else min(longest, TEXT_WIDTH_MIN))
+        least = max(len(title), longest if number else min(longest, TEXT_WIDTH_MIN))
         needed += least
         justify: Literal["right", "left"] = "right" if number else "left"
-        table.add_column(name, justify=justify, no_wrap=number, overflow="fold", min_width=least)
+        table.add_column(title, justify=justify, no_wrap=number, overflow="fold", min_width=least)
     if stream.isatty() and needed > console.width:
         return False
     for line in cells:
-        table.add_row(*(Text(text) for text in line))
+        table.add_row(
+            *(Text(text, style=colour_of(name, text) or "") for name, text in zip(names, line, strict=True))
+        )
     console.print(table)
     return True
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bkctl.commands.frame.quiet import is_quiet
 from bkctl.commands.frame.terminal_text import unescaped
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def progress(
     ``streams_rows`` says that the command writes rows while it works: when those go to a terminal they are
     the progress, and a bar would only tear them. The bar is removed on the way out, Ctrl-C included.
     """
-    if not sys.stderr.isatty() or (streams_rows and sys.stdout.isatty()):
+    if is_quiet() or not sys.stderr.isatty() or (streams_rows and sys.stdout.isatty()):
         yield _ignore
         return
     bar = _LateBar(what, total, counts)

@@ -17,9 +17,12 @@ import typer.core
 import typer.main
 from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
+from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
+from bkctl.commands.frame.contexts import in_context, take_context
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
 from bkctl.commands.frame.old_names import hide_old_names
+from bkctl.commands.frame.quiet import quietly
 from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
 from bkctl.errors import LIMITS, BkctlError
@@ -67,13 +70,18 @@ class RootGroup(typer.core.TyperGroup):
         if len(args) == 1 and args[0] in _COMPLETION_FLAGS:
             args.append(_shell_in_use())
         end = args.index("--") if "--" in args else len(args)
-        ctx.meta["bkctl.debug"] = "--debug" in args[:end]
-        args = [word for word in args[:end] if word != "--debug"] + args[end:]
+        for option in ("--debug", "--quiet"):
+            ctx.meta[f"bkctl.{option}"] = option in args[:end]
+        line = [word for word in args[:end] if word not in ("--debug", "--quiet")]
+        ctx.meta["bkctl.context"], line = take_context(line)
+        args = line + args[end:]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Context) -> Any:
         try:
-            answer = super().invoke(ctx)
+            words = (*ctx._protected_args, *ctx.args)
+            with quietly(ctx.meta["bkctl.--quiet"]), in_context(ctx.meta["bkctl.context"], words):
+                answer = super().invoke(ctx)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.TyperException):
             raise  # typer's own: an exit code that a command chose, or wrong usage
@@ -83,7 +91,7 @@ class RootGroup(typer.core.TyperGroup):
             _say("interrupted")
             raise typer.Exit(130) from None
         except Exception as error:
-            if ctx.meta["bkctl.debug"]:
+            if ctx.meta["bkctl.--debug"]:
                 traceback.print_exc()
             _say(describe(error))
             raise typer.Exit(error.exit_code if isinstance(error, BkctlError) else 7) from None
@@ -98,6 +106,9 @@ class RootGroup(typer.core.TyperGroup):
             code = super().main(args, "bkctl", *rest, **{**extra, "standalone_mode": False})
         except typer.TyperException as error:
             code = _wrong_usage(error)
+        except BkctlError as error:  # of the line itself, before a command was found
+            _say(describe(error))
+            code = error.exit_code
         except typer.Abort:
             _say("interrupted")
             code = 130
@@ -211,6 +222,17 @@ app = typer.Typer(
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "-c",
+            "--context",
+            metavar="NAME",
+            help="The context to run in: 'bkctl context list'.",
+            autocompletion=value_completion.contexts,
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say errors only.")] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),

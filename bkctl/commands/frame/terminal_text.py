@@ -24,17 +24,24 @@ def escaped(text: str) -> str:
     return text.translate(_CONTROL)
 
 
+#: A message that is no error begins so; --quiet drops it.
+_MESSAGES, _ERRORS = ("bkctl: ", "("), "bkctl: error: "
+
+
 class EscapingStream:
     """A text stream whose text reaches the terminal escaped; all else is the stream's below it.
 
     Line ends and tabs pass: what is written is a program's own lines with other people's text in them.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self.stream = stream
+        self.quiet = quiet
 
     def write(self, text: str) -> int:
-        """Write text, escaped; the count is that of the text as it was given."""
+        """Write text, escaped, and of messages only errors if quiet; the count is that of the given text."""
+        if self.quiet and text.startswith(_MESSAGES) and not text.startswith(_ERRORS):
+            return len(text)
         self.stream.write(text.translate(_CONTROL_BUT_LAYOUT))
         return len(text)
 

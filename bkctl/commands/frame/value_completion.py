@@ -64,15 +64,27 @@ def bookies(ctx: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def contexts(incomplete: str) -> list[str]:
+    """Return the names of contexts."""
+    from bkctl.commands.frame.contexts import load_contexts
+
+    with contextlib.suppress(Exception):
+        return sorted(name for name in load_contexts().contexts if name.startswith(incomplete))
+    return []
+
+
 @contextlib.contextmanager
 def _store(ctx: typer.Context) -> Iterator[MetadataStore | None]:
     """Open the metadata store of the line that is being typed, None where there is none to ask."""
     from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
+    from bkctl.commands.frame.contexts import in_context
 
-    uri = ctx.params.get("metadata_uri") or os.environ.get("BKCTL_METADATA_URI")
     conf, override = ctx.params.get("conf"), ctx.params.get("override")
     with contextlib.ExitStack() as stack:
         store = None
+        with contextlib.suppress(Exception):
+            stack.enter_context(in_context(None, ()))
+        uri = ctx.params.get("metadata_uri") or os.environ.get("BKCTL_METADATA_URI")
         with (
             contextlib.suppress(Exception),
             open(os.devnull, "w") as nothing,

@@ -116,7 +116,9 @@ def check_command(
         options = CheckOptions(book, None, memory, cluster)
         with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
             rows = check_spaces(filesystem, spaces, options, advance)
-            write_rows(found.watch(rows), CHECK_SCHEMA, output)
+            write_rows(
+                found.watch(rows), CHECK_SCHEMA, output, nothing="nothing found: index and entry logs agree"
+            )
     raise typer.Exit(found.exit_code)
 
 

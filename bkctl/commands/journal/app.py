@@ -34,7 +34,7 @@ from bkctl.commands.frame.options import (
     noun_app,
     parse_journal_id,
 )
-from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, row_line, write_lines, write_rows
+from bkctl.commands.frame.output import Key, Schema, row_line, streams_lines, write_lines, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.journal import salvage
 from bkctl.errors import CorruptionError
@@ -49,7 +49,7 @@ from bkctl.vfs import PosixFileSystem
 app = noun_app("[offline] [reads] [writes] What is in the journals of a bookie, and what can be saved of it.")
 
 LIST_SCHEMA: Schema = (
-    Key("dir", "string", "directory of the journal"),
+    Key("dir", "string", "directory of the journal", wide=True),
     Key("journal_id", "int", "id, decimal"),
     Key("path", "string", "the file"),
     Key("bytes", "int", "length of the file, preallocated space included"),
@@ -144,7 +144,7 @@ def scan_command(
             advance=advance,
             failed=unopened.add,
         )
-        if chosen_format(output) is Format.NDJSON:
+        if streams_lines(output):
             write_lines(work.lines(items))
         else:
             write_rows(work.rows(items), SCAN_SCHEMA, output)

@@ -46,7 +46,7 @@ def noun() -> None:
 
 
 @app.command("list")
-@takes(LEDGER_KEYS)
+@takes(LEDGER_KEYS, watch=True)
 def list_command(
     state: StateOption = None,
     *,
@@ -73,7 +73,7 @@ def list_command(
     ):
         listing = LedgerListing(store, wanted, advance)
         rows = (_row(found) for found in listing)
-        write_rows(rows, LEDGER_KEYS, output)
+        write_rows(rows, LEDGER_KEYS, output, nothing="no such ledgers")
     if listing.unreadable:
         raise typer.Exit(1)
 

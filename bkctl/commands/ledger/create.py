@@ -10,7 +10,7 @@ from bkctl.commands.frame.output import write_one
 from bkctl.commands.ledger.new_ledger import NewLedgerOptions
 
 
-@takes(LEDGER_KEYS)
+@takes(LEDGER_KEYS, one=True)
 def create_command(
     *,
     new: NewLedgerOptions,

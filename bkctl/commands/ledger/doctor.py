@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor_command)
 
 
-@takes(DOCTOR_SCHEMA)
+@takes(DOCTOR_SCHEMA, one=True)
 def doctor_command(
     ledger: LedgerArgument,
     watch: LookOption = "2s",  # type: ignore[assignment]

@@ -20,7 +20,7 @@ FENCE_SCHEMA: Schema = (
 )
 
 
-@takes(FENCE_SCHEMA)
+@takes(FENCE_SCHEMA, one=True)
 def fence_command(
     ledger: LedgerArgument,
     *,

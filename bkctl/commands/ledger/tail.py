@@ -16,7 +16,7 @@ from bkctl.commands.ledger.entries import READ_SCHEMA, PayloadFormOption, entry_
 from bkctl.errors import UsageError
 
 
-@takes(READ_SCHEMA)
+@takes(READ_SCHEMA, one=True)
 def tail_command(
     ledger: LedgerArgument,
     entries: Annotated[

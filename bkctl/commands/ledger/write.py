@@ -33,7 +33,7 @@ WRITE_SCHEMA: Schema = (
 _READ_BYTES = 64 << 10
 
 
-@takes(WRITE_SCHEMA)
+@takes(WRITE_SCHEMA, one=True)
 def write_command(
     chunk: Annotated[
         int | None,

@@ -58,7 +58,7 @@ def noun() -> None:
 
 
 @app.command("dump")
-@takes(DUMP_SCHEMA)
+@takes(DUMP_SCHEMA, one=True)
 def dump_command(
     out: Annotated[
         str | None,
@@ -101,7 +101,7 @@ def dump_command(
 
 
 @app.command("show")
-@takes(SHOW_SCHEMA)
+@takes(SHOW_SCHEMA, one=True)
 def show_command(
     path: Annotated[
         str | None,

@@ -209,7 +209,7 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 
 @app.command("run")
-@takes(RUN_SCHEMA)
+@takes(RUN_SCHEMA, one=True)
 def run_command(
     name: _Name,
     paths: _Paths,

@@ -39,7 +39,7 @@ def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
 
     filesystem = PosixFileSystem()
     found = find_repairs(filesystem, [each.path for each in directories(filesystem, paths)])
-    write_rows((_row(filesystem, repair) for repair in found), LOG_SCHEMA, output)
+    write_rows((_row(filesystem, repair) for repair in found), LOG_SCHEMA, output, nothing="no repairs")
 
 
 def _row(filesystem: PosixFileSystem, repair: FoundRepair) -> dict[str, Any]:

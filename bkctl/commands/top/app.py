@@ -75,7 +75,7 @@ AsciiOption = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII char
 
 
 @app.command()
-@takes(SAMPLE_SCHEMA)
+@takes(SAMPLE_SCHEMA, one=True)
 def top_command(
     ctx: typer.Context,
     url: UrlOption = None,

@@ -1,0 +1,226 @@
+"""``bkctl context``: names for clusters, so that no line repeats where they are."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+import typer
+
+from bkctl.commands.frame import value_completion
+from bkctl.commands.frame.confirmation import YesOption, ask
+from bkctl.commands.frame.contexts import (
+    CONTEXT_VARIABLE,
+    Context,
+    Contexts,
+    applied_context,
+    load_contexts,
+    save_contexts,
+)
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, noun_app
+from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+from bkctl.errors import NotFoundError, UsageError
+
+_SUMMARY = "[offline] [reads] [writes] Contexts: names for clusters, with what a line would say of them."
+
+app = noun_app(_SUMMARY)
+
+SCHEMA: Schema = (
+    Key("name", "string", "name of the context"),
+    Key("current", "bool", "whether lines that name none run in it"),
+    Key("metadata", "string or null", "metadata URI of the cluster"),
+    Key("url", "string or null", "HTTP admin of a bookie"),
+    Key(
+        "tls_ca", "string or null", "file with the certificates that bookies' are checked against", wide=True
+    ),
+    Key("tls_cert", "string or null", "file with the client's certificate", wide=True),
+    Key("tls_key", "string or null", "file with its private key", wide=True),
+    Key("password_file", "string or null", "file with the password of ledgers", wide=True),
+    Key("http_token_file", "string or null", "file with the token for bookies' HTTP admin", wide=True),
+    Key("http_token_hosts", "string or null", "hosts that get it though only metadata name them", wide=True),
+    Key("protected", "bool", "whether every write to the cluster asks for the context's name"),
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        show_default=False,
+        help="Name of the context.",
+        autocompletion=value_completion.contexts,
+    ),
+]
+
+
+def _file_option(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="FILE", help=text)
+
+
+@app.callback()
+def noun() -> None:
+    """[offline] [reads] [writes] Contexts: names for clusters, with what a line would say of them.
+
+    They are kept in bkctl/contexts.json in $XDG_CONFIG_HOME (~/.config), which only its owner can read, and
+    name files for secrets. An option on the line counts before a context; one that -c names counts before the
+    environment's variables; the one of BKCTL_CONTEXT, or of 'context use', behind them.
+    """
+
+
+@app.command("add")
+@takes(SCHEMA, one=True)
+def add_command(
+    name: NameArgument,
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="URI", help="The cluster's metadata: zk://host:2181/ledgers."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="HTTP admin of a bookie: http://bookie-3:8080.")
+    ] = None,
+    tls_ca: Annotated[
+        str | None, _file_option("--tls-ca", "Certificates that those of bookies are checked against.")
+    ] = None,
+    tls_cert: Annotated[str | None, _file_option("--tls-cert", "This client's certificate.")] = None,
+    tls_key: Annotated[str | None, _file_option("--tls-key", "Its private key.")] = None,
+    password_file: Annotated[
+        str | None, _file_option("--password-file", "File with the password of ledgers.")
+    ] = None,
+    http_token_file: Annotated[
+        str | None, _file_option("--http-token-file", "File with the token for bookies' HTTP admin.")
+    ] = None,
+    http_token_hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--http-token-hosts",
+            metavar="HOST[,...]",
+            help="Hosts that get it though only metadata name them.",
+        ),
+    ] = None,
+    protected: Annotated[
+        bool, typer.Option("--protected", help="Every write to the cluster asks for the context's name.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Add a context, or change one: it then has what this line says and nothing else.
+
+    The first one is in use at once. A context with a secret names the file that holds it.
+
+    Examples:
+
+      bkctl context add test --metadata zk://test-zk:2181/ledgers
+
+      bkctl context add prod --metadata zk://zk-1:2181;zk-2:2181/ledgers --tls-ca /etc/bk/ca.pem --protected
+    """
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"{name!r}: a name is of letters, digits, points, dashes and underscores")
+    if metadata is None and url is None:
+        raise UsageError("a context names a cluster: give --metadata or --url")
+    known = load_contexts()
+    if name in known.contexts:
+        ask(f"change the context {name}", yes=yes, has_dry_run=False)
+    context = Context(
+        metadata=metadata,
+        url=url,
+        tls_ca=_absolute(tls_ca),
+        tls_cert=_absolute(tls_cert),
+        tls_key=_absolute(tls_key),
+        password_file=_absolute(password_file),
+        http_token_file=_absolute(http_token_file),
+        http_token_hosts=http_token_hosts,
+        protected=protected,
+    )
+    current = known.current or name
+    save_contexts(Contexts({**known.contexts, name: context}, current))
+    write_one(_row(name, context, current), SCHEMA, output)
+
+
+@app.command("use")
+@takes(SCHEMA, one=True)
+def use_command(name: NameArgument, output: OutputOption = None) -> None:
+    """[offline] [writes] Let lines that name no context run in this one.
+
+    Examples:
+
+      bkctl context use test
+    """
+    known = load_contexts()
+    context = known.named(name)
+    save_contexts(replace(known, current=name))
+    write_one(_row(name, context, name), SCHEMA, output)
+
+
+@app.command("list")
+@takes(SCHEMA)
+def list_command(output: OutputOption = None) -> None:
+    """[offline] [reads] List the contexts.
+
+    Examples:
+
+      bkctl context list
+    """
+    known = load_contexts()
+    rows = [_row(name, context, known.current) for name, context in sorted(known.contexts.items())]
+    write_rows(rows, SCHEMA, output, nothing="no contexts; 'bkctl context add' makes one")
+
+
+@app.command("show")
+@takes(SCHEMA, one=True)
+def show_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            show_default=False,
+            help="Name of the context. Default: the one in use.",
+            autocompletion=value_completion.contexts,
+        ),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [reads] Show a context: the one that this line would run in, or another.
+
+    Examples:
+
+      bkctl context show
+
+      bkctl context show prod -o json
+    """
+    known = load_contexts()
+    applied = applied_context()
+    here = applied.name if applied is not None else os.environ.get(CONTEXT_VARIABLE)
+    name = name or here or known.current
+    if name is None:
+        raise NotFoundError("no context is in use: 'bkctl context use NAME' chooses one")
+    write_one(_row(name, known.named(name), known.current), SCHEMA, output)
+
+
+@app.command("remove")
+@takes(SCHEMA, one=True)
+def remove_command(name: NameArgument, yes: YesOption = False, output: OutputOption = None) -> None:
+    """[offline] [writes] Remove a context; the cluster is not touched.
+
+    Examples:
+
+      bkctl context remove test --yes
+    """
+    known = load_contexts()
+    context = known.named(name)
+    ask(f"remove the context {name}", yes=yes, has_dry_run=False)
+    rest = {each: value for each, value in known.contexts.items() if each != name}
+    save_contexts(Contexts(rest, None if known.current == name else known.current))
+    write_one(_row(name, context, None), SCHEMA, output)
+
+
+def _absolute(path: str | None) -> str | None:
+    """Return a path that means the same wherever a later line is typed."""
+    return None if path is None else os.path.abspath(path)
+
+
+def _row(name: str, context: Context, current: str | None) -> dict[str, Any]:
+    return {"name": name, "current": name == current, **asdict(context)}

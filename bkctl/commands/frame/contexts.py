@@ -1,0 +1,235 @@
+"""Contexts: names for clusters, each with what a command needs to know of its cluster.
+
+They stand in ``contexts.json`` in ``$XDG_CONFIG_HOME/bkctl`` (``~/.config/bkctl``), which only its owner can
+read. A context gives values to environment variables, so that it says nothing that a variable could not, and
+a secret is always the name of a file. What counts, from the strongest to the weakest:
+
+1. options on the line;
+2. the context that ``-c`` names on the line;
+3. environment variables;
+4. the context that ``BKCTL_CONTEXT`` names, or else the one of ``bkctl context use``;
+5. ``./bkctl-data``.
+
+A bookie is not started by the context of ``bkctl context use``: where its data belong its configuration says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+
+CONTEXT_VARIABLE = "BKCTL_CONTEXT"
+#: Its value is the name of the protected context that a script may write to.
+CONFIRM_VARIABLE = "BKCTL_CONFIRM"
+#: Commands that heed no context but one that the line or the environment names.
+_OWN_CONFIGURATION = {
+    ("bookie", "start"),
+    ("bookie", "init"),
+    ("bookie", "format"),
+    ("autorecovery", "start"),
+}
+_FILE_BYTES_MAX = 1 << 20
+
+#: Fields of a context and the variables that they give a value to.
+VARIABLES = {
+    "metadata": "BKCTL_METADATA_URI",
+    "url": "BKCTL_URL",
+    "tls_ca": "BKCTL_TLS_CA",
+    "tls_cert": "BKCTL_TLS_CERT",
+    "tls_key": "BKCTL_TLS_KEY",
+    "password_file": "BKCTL_LEDGER_PASSWORD_FILE",
+    "http_token_file": "BKCTL_HTTP_TOKEN_FILE",
+    "http_token_hosts": "BKCTL_HTTP_TOKEN_HOSTS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is known of one cluster. Secrets are names of files."""
+
+    metadata: str | None = None
+    url: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    password_file: str | None = None
+    http_token_file: str | None = None
+    http_token_hosts: str | None = None
+    protected: bool = False
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that it gives values to."""
+        values = asdict(self)
+        return {name: values[key] for key, name in VARIABLES.items() if values[key] is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All contexts, and the one that is in use."""
+
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+    current: str | None = None
+
+    def named(self, name: str) -> Context:
+        """Return a context. Raises NotFoundError, with the name that may be meant."""
+        found = self.contexts.get(name)
+        if found is None:
+            close = difflib.get_close_matches(name, self.contexts, n=1)
+            known = ", ".join(sorted(self.contexts)) or "none; 'bkctl context add' makes one"
+            meant = f"did you mean {close[0]}?" if close else f"there are: {known}"
+            raise NotFoundError(f"no context {name!r}; {meant}")
+        return found
+
+
+def contexts_path() -> str:
+    """Return where contexts are kept."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "bkctl", "contexts.json")
+
+
+def load_contexts() -> Contexts:
+    """Return the contexts, none where there is no file. Raises CorruptionError and StorageError."""
+    path = contexts_path()
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    try:
+        value = json.loads(content)
+        contexts = {name: _context(each) for name, each in value["contexts"].items()}
+        current = value.get("current")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptionError(f"not a file of contexts: {error}", offset=0, path=path) from error
+    return Contexts(contexts, current if current in contexts else None)
+
+
+def _context(value: dict[str, Any]) -> Context:
+    """Return a context of its JSON; keys of a later version are left alone."""
+    texts = {key: value[key] for key in VARIABLES if isinstance(value.get(key), str)}
+    return Context(**texts, protected=value.get("protected") is True)
+
+
+def save_contexts(contexts: Contexts) -> None:
+    """Write the contexts, in one step, so that only their owner can read them. Raises StorageError."""
+    path = contexts_path()
+    value = {
+        "current": contexts.current,
+        "contexts": {
+            name: {key: each for key, each in asdict(context).items() if each not in (None, False)}
+            for name, context in sorted(contexts.contexts.items())
+        },
+    }
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        number, beside = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".contexts-")  # mode 0600
+        try:
+            with os.fdopen(number, "w") as stream:
+                stream.write(json.dumps(value, indent=2) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The context that a command runs in."""
+
+    name: str
+    context: Context
+
+
+_APPLIED: ContextVar[Applied | None] = ContextVar("context", default=None)
+
+
+def applied_context() -> Applied | None:
+    """Return the context that the command runs in, None without one."""
+    return _APPLIED.get()
+
+
+#: Whether the command that runs may change the cluster of its context.
+_CHANGES_CLUSTER: ContextVar[bool] = ContextVar("changes_cluster", default=False)
+
+
+def protected_context() -> str | None:
+    """Return the name of the context if it is protected and the command may change its cluster."""
+    applied = _APPLIED.get()
+    protected = applied is not None and applied.context.protected and _CHANGES_CLUSTER.get()
+    return applied.name if applied is not None and protected else None
+
+
+@contextmanager
+def changing_cluster(changes: bool) -> Iterator[None]:
+    """Say of a command whether it may change a cluster."""
+    token = _CHANGES_CLUSTER.set(changes)
+    try:
+        yield
+    finally:
+        _CHANGES_CLUSTER.reset(token)
+
+
+@contextmanager
+def in_context(named: str | None, words: tuple[str, ...]) -> Iterator[None]:
+    """Let a command, by its first words, run in a context: ``named`` on the line, or the one that counts.
+
+    Raises NotFoundError when a context is named that does not exist, and as :func:`load_contexts`.
+    """
+    chosen = named or os.environ.get(CONTEXT_VARIABLE) or None
+    heedless = named is None and words[:1] == ("context",)
+    if heedless or (chosen is None and words[:2] in _OWN_CONFIGURATION):
+        yield
+        return
+    contexts = load_contexts()
+    name = chosen or contexts.current
+    if name is None:
+        yield
+        return
+    context = contexts.named(name)
+    values = context.variables()
+    before = {variable: os.environ.get(variable) for variable in values}
+    for variable, value in values.items():
+        if named is not None or not before[variable]:
+            os.environ[variable] = value
+    token = _APPLIED.set(Applied(name, context))
+    try:
+        yield
+    finally:
+        _APPLIED.reset(token)
+        for variable, old in before.items():
+            if old is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = old
+
+
+def take_context(words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the context that a command line names, and the line without it. Raises UsageError."""
+    rest: list[str] = []
+    name = None
+    line = iter(words)
+    for word in line:
+        if word in ("-c", "--context"):
+            name = next(line, None)
+            if name is None:
+                raise UsageError(f"{word} needs the name of a context")
+        elif word.startswith("--context="):
+            name = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return name, rest
