@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from bkctl.codec.pulsar_names import ledger_owner, matches_topic
 from bkctl.errors import CorruptionError
 from bkctl.metadata.api import LedgerManager, StoredLedger
 from bkctl.types import LedgerState
@@ -16,7 +17,7 @@ class LedgerFilter:
 
     ``created_before_ms`` and ``created_after_ms`` are times since 1970. ``bookies`` are ids, one of which
     has to be in one of the ensembles. ``custom`` are pairs of custom metadata: a name, and its value or None
-    for any.
+    for any. ``topic`` is one of Pulsar's, a namespace or a tenant.
     """
 
     states: frozenset[LedgerState] = frozenset()
@@ -24,6 +25,7 @@ class LedgerFilter:
     created_after_ms: int | None = None
     bookies: frozenset[str] = frozenset()
     custom: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str | None = None
 
     def accepts(self, found: StoredLedger) -> bool:
         """Whether a ledger is wanted."""
@@ -37,6 +39,10 @@ class LedgerFilter:
             return False
         if self.bookies and not any(self.bookies & set(segment.bookies) for segment in metadata.segments):
             return False
+        if self.topic is not None:
+            owner = ledger_owner(metadata.custom_metadata)
+            if not matches_topic(owner.topic, self.topic):
+                return False
         pairs = dict(metadata.custom_metadata)
         return all(name in pairs and (value is None or pairs[name] == value) for name, value in self.custom)
 

@@ -57,6 +57,7 @@ index repair {{R}} {_CONF} --yes
 index limbo 1 {{R}} --yes
 index stats {{R}}
 index compact {{R}} --yes
+space {{R}}
 gc explain {{R}} {_CONF}
 gc plan {{R}} {_CONF} --threshold 0.99
 gc run {{R}} {_CONF} --threshold 0.99 --delete-ledgers --confirm-deletions --yes

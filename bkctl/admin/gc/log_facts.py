@@ -33,11 +33,12 @@ LiveAmong = Callable[[Collection[int]], set[int]]
 class LogFacts:
     """One log. Bytes count records with their size words.
 
-    ``record_bytes`` are those of all entries, ``counted_bytes`` those of live ledgers, ``live`` maps each
-    live ledger to the bytes of its entries that the index has in this log (with ``exact`` False: of all its
-    entries). ``unindexed`` counts entries of live ledgers for which the index has no row at all. ``source``
-    is ``walk``, ``map`` or ``cache``. ``rolled`` is False while the log has no ledgers map. ``problem`` is
-    why the log could not be read to its end; the numbers are those up to there, and nothing to decide by.
+    ``record_bytes`` are those of all entries, ``totals`` those of each ledger, ``counted_bytes`` those of
+    live ledgers, ``live`` maps each live ledger to the bytes of its entries that the index has in this log
+    (with ``exact`` False: of all its entries). ``unindexed`` counts entries of live ledgers for which the
+    index has no row at all. ``source`` is ``walk``, ``map`` or ``cache``. ``rolled`` is False while the log
+    has no ledgers map. ``problem`` is why the log could not be read to its end; the numbers are those up to
+    there, and nothing to decide by.
     """
 
     log: LogFile
@@ -50,6 +51,7 @@ class LogFacts:
     ledgers: int = 0
     live_ledgers: int = 0
     live: dict[int, int] = field(default_factory=dict)
+    totals: Mapping[int, int] = field(default_factory=dict)
     unindexed: int = 0
     problem: str | None = None
 
@@ -118,6 +120,7 @@ class LogReader:
                 advance(log.size_bytes)
         alive = self.live_among(totals.keys())
         live = {ledger: size for ledger, size in totals.items() if ledger in alive}
+        facts.totals = totals
         facts.ledgers, facts.live_ledgers = len(totals), len(live)
         facts.counted_bytes = sum(live.values())
         if facts.source != "cache":  # whose row has the total of what once stood there

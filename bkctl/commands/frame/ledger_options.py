@@ -117,10 +117,23 @@ class LedgerConditions:
         ),
     ] = None
 
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only those of a topic of Pulsar's, persistent://tenant/namespace/name, with its partitions "
+            "and subscriptions; or of a namespace or tenant.",
+        ),
+    ] = None
+
     @property
     def is_given(self) -> bool:
         """Whether there is any condition."""
-        return any(each is not None for each in (self.older_than, self.newer_than, self.bookie, self.custom))
+        return any(each is not None for each in self._all())
+
+    def _all(self) -> tuple[object, ...]:
+        return (self.older_than, self.newer_than, self.bookie, self.custom, self.topic)
 
     def as_filter(self, states: list[StateName] | None) -> LedgerFilter:
         """Return the conditions, and the states, as what a listing takes."""
@@ -135,6 +148,7 @@ class LedgerConditions:
             created_after_ms=None if self.newer_than is None else now_ms - self.newer_than,
             bookies=frozenset(self.bookie or ()),
             custom=tuple(_wanted_pair(text) for text in self.custom or ()),
+            topic=self.topic,
         )
 
 

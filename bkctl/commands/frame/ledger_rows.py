@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from bkctl.codec.pulsar_names import ledger_owner
 from bkctl.commands.frame.output import Key, Schema
 
 if TYPE_CHECKING:
@@ -27,6 +29,15 @@ LEDGER_KEYS: Schema = (
     Key("ensembles", "array of objects", "first_entry, and from there on bookies, in their order", wide=True),
     Key("custom_metadata", "object", "names and values, base64", wide=True),
     Key("version", "int", "how often the metadata was rewritten", wide=True),
+    Key("application", "string or null", "who made it, as its custom metadata say: pulsar, ...", wide=True),
+    Key(
+        "component",
+        "string or null",
+        "what for: managed-ledger, cursor, schema, compacted-ledger, ...",
+        wide=True,
+    ),
+    Key("topic", "string or null", "the topic of Pulsar's that it belongs to"),
+    Key("cursor", "string or null", "the subscription whose position it keeps", wide=True),
 )
 
 SECRET_KEY = Key("password", "string or null", "the ledger's password as hexadecimal, with --show-secrets")
@@ -59,6 +70,7 @@ def ledger_row(
             name: base64.b64encode(value).decode("ascii") for name, value in metadata.custom_metadata
         },
         "version": version,
+        **dataclasses.asdict(ledger_owner(metadata.custom_metadata)),
     }
     if secrets:
         row["password"] = None if metadata.password is None else metadata.password.hex()

@@ -112,6 +112,13 @@ NOUNS: dict[str, Noun] = {
             "Dump and show what the metadata store holds.",
         ),
         Noun(
+            "space",
+            "bkctl.commands.space",
+            "[offline] [online] [reads]",
+            "Say who uses the space: ledgers, topics, applications.",
+            verbs=False,
+        ),
+        Noun(
             "top",
             "bkctl.commands.top.app",
             "[online] [reads]",

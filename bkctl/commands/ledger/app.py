@@ -65,6 +65,8 @@ def list_command(
       bkctl ledger list --state OPEN --older-than 1h
 
       bkctl ledger list --bookie bookie-3:3181 --custom application=pulsar
+
+      bkctl ledger list --topic persistent://tenant/namespace/topic -o wide
     """
     wanted = conditions.as_filter(state)
     with (
