@@ -239,4 +239,4 @@ _READERS: dict[FileKind, Callable[[FileSystem, str], Facts]] = {
 def refuse_unknown(found: list[Inspection]) -> None:
     """Raise UsageError when a single named file is nothing that BookKeeper writes."""
     if len(found) == 1 and found[0].kind is FileKind.UNKNOWN:
-        raise UsageError(f"{found[0].path}: is no file that BookKeeper writes, by its content or its name")
+        raise UsageError(f"{found[0].path}: not a BookKeeper file, by its content or its name")

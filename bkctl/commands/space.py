@@ -151,7 +151,7 @@ def _keys(by: GroupBy, ledger: int, owner: LedgerOwner, place: str) -> tuple[Any
 def _of_files(
     context: typer.Context, paths: list[str], known: KnownClusterOptions, by: GroupBy
 ) -> tuple[list[_Sum], int]:
-    from bkctl.admin.gc.space_use import UnreadLog, space_use
+    from bkctl.admin.gc.space_use import Reservation, UnreadLog, space_use
     from bkctl.clock import SystemClock
     from bkctl.directories.index_spaces import index_spaces
     from bkctl.scan.files.paths import directories
@@ -167,8 +167,10 @@ def _of_files(
         found = []
         for item in space_use(filesystem, spaces, cluster, SystemClock(), advance=advance):
             if isinstance(item, UnreadLog):
-                sys.stderr.write(f"bkctl: {item.path}: {item.problem}\n")
+                sys.stderr.write(f"bkctl: {item.problem}\n")
                 code = 1
+            elif isinstance(item, Reservation):
+                sys.stderr.write(f"bkctl: {item.dir}: {item.why}\n")
             else:
                 found.append(item)
         owners = _owners(cluster, {item.ledger for item in found})

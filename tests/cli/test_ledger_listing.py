@@ -56,3 +56,17 @@ def test_recover_does_not_take_it_for_closed(run_cli: Run, env: dict[str, str]) 
     assert (result.exit_code, result.stdout) == (3, "")
     assert "bkctl: ledger 7: " in result.stderr
     assert "1 ledgers whose metadata does not decode" in result.stderr
+
+
+def test_a_bookie_that_nobody_knows_is_no_bookie_without_ledgers(run_cli: Run, env: dict[str, str]) -> None:
+    """A name typed wrongly must not say that a bookie can go."""
+    assert [
+        row["ledger"] for row in from_ndjson(run_cli("ledger", "list", "--bookie", "a:1", env=env).stdout)
+    ] == [0]
+    with open_metadata_store(env["BKCTL_METADATA_URI"]) as store:
+        store.cookies.create_cookie("bookie-2:3181", b"5\n")
+    done = run_cli("ledger", "list", "--bookie", "bookie-2:3182", env=env)
+    assert (done.exit_code, "did you mean bookie-2:3181?" in done.stderr) == (6, True)
+    assert run_cli("ledger", "list", "--bookie", "bookie-2:3181", env=env).exit_code == 1, (
+        "ledger 7 is unreadable"
+    )

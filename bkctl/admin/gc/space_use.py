@@ -36,6 +36,14 @@ class UnreadLog:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reason why dead bytes of a directory may be alive after all."""
+
+    dir: str
+    why: str
+
+
 def space_use(
     filesystem: FileSystem,
     spaces: Sequence[IndexSpace],
@@ -43,7 +51,7 @@ def space_use(
     clock: Clock,
     *,
     advance: Advance = nobody,
-) -> Iterator[LedgerSpace | UnreadLog]:
+) -> Iterator[LedgerSpace | UnreadLog | Reservation]:
     """Yield what each ledger takes in each directory, and the logs that could not be read to their end.
 
     Raises RefusedError with another cluster's metadata, CorruptionError and StorageError when an index or the
@@ -53,6 +61,11 @@ def space_use(
         totals: dict[int, list[int]] = {}
         with IndexReader(filesystem, space) as index:
             found = survey(filesystem, space, index, cluster)
+            if found.unreplayed.records:
+                why = "the journal has records that no start has replayed: their entries count as dead here"
+                yield Reservation(space.dir, why)
+            elif found.index_is_lost:
+                yield Reservation(space.dir, "the index is lost: everything counts as dead here")
             for facts in read_logs(filesystem, found, clock, advance=advance):
                 if facts.problem is not None:
                     yield UnreadLog(facts.log.path, facts.problem)

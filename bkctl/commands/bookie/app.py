@@ -230,7 +230,7 @@ def status_command(
     configuration: ConfigurationOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Ask a running bookie how it is. Exit code 5 when none answers.
+    """[online] [reads] Show a running bookie's status. Exit code 5 when none answers.
 
     Without --url the HTTP admin is the one that the bookie of this configuration has registered.
 

@@ -80,8 +80,8 @@ def get_command(
 ) -> None:
     """[offline] [online] [reads] Show cookies: of directories, VERSION files, dumps, of the metadata store.
 
-    What exists here is a path, anything else a bookie id when a metadata store is named, or ./bkctl-data is
-    here. With a store and no TARGET: every cookie in it.
+    An argument that exists on disk is read as a path; otherwise it is taken as a bookie id, which needs a
+    metadata store (or ./bkctl-data). With a store and no TARGET: every cookie in it.
 
     Examples:
 
@@ -266,8 +266,8 @@ def generate_command(
 ) -> None:
     """[offline] [online] [reads] Make a cookie as a Java bookie would write it, and store it nowhere.
 
-    Of a configuration (--conf), or of a bookie id and its directories as its configuration names them,
-    without 'current'. A bookie accepts only a cookie that agrees with its configuration in everything.
+    Build it from --conf, or from a bookie id and its directories exactly as they are configured, without the
+    trailing 'current'. A bookie accepts only a cookie that agrees with its configuration in everything.
 
     Examples:
 

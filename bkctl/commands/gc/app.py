@@ -130,9 +130,9 @@ def explain_command(
 ) -> None:
     """[offline] [online] [reads] Say of each entry log what is alive in it, and why it stays or goes.
 
-    An entry is live when its ledger is and the index has it in this very log. A bookie also counts the
-    copies that replays and compactions leave behind (counted_bytes). Ledgers are live when the metadata
-    store, or a dump of it, has them; with neither, when the ledger index has a row.
+    An entry is live if its ledger still exists and the index points at the copy in this log. A bookie also
+    counts the copies that replays and compactions leave behind (counted_bytes). Ledgers are live when the
+    metadata store, or a dump of it, has them; with neither, when the ledger index has a row.
 
     With --url a running bookie of ours is asked, for what its last collection found and what it will do with
     its own thresholds. A Java bookie tells only how its compactions stand (gc_details), a row for each of its

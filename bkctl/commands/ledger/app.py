@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,9 +29,10 @@ from bkctl.commands.ledger import (
     write,
 )
 from bkctl.commands.ledger.listing import LedgerListing
+from bkctl.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from bkctl.metadata.api import StoredLedger
+    from bkctl.metadata.api import MetadataStore, StoredLedger
 
 _SUMMARY = "[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."
 
@@ -54,7 +57,7 @@ def list_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] List the cluster's ledgers, ascending; complete, or it fails.
+    """[online] [reads] List all ledgers by id. Fails rather than print a partial list.
 
     The exit code is 1 when the metadata of a ledger does not decode; stderr names it.
 
@@ -75,9 +78,25 @@ def list_command(
     ):
         listing = LedgerListing(store, wanted, advance)
         rows = (_row(found) for found in listing)
-        write_rows(rows, LEDGER_KEYS, output, nothing="no such ledgers")
+        if not write_rows(rows, LEDGER_KEYS, output, nothing="no such ledgers"):
+            _check_bookies(store, conditions.bookie or ())
     if listing.unreadable:
         raise typer.Exit(1)
+
+
+def _check_bookies(store: MetadataStore, bookies: Iterable[str]) -> None:
+    """Raise NotFoundError for a bookie that the cluster does not know, whose ledgers were asked for in vain.
+
+    A name that was typed wrongly would look like a bookie that nothing depends on.
+    """
+    known = {*store.registration.bookies().everyone, *store.cookies.cookie_bookies()}
+    for bookie in bookies:
+        if bookie not in known:
+            close = difflib.get_close_matches(bookie, known, n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise NotFoundError(
+                f"no ledger names {bookie}, and no bookie of that id is registered or has a cookie{meant}"
+            )
 
 
 @app.command("show")

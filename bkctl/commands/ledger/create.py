@@ -20,7 +20,8 @@ def create_command(
 ) -> None:
     """[online] [writes] Make a ledger: choose its bookies and store its metadata. It stays open and empty.
 
-    Only the process that makes a ledger can write to it, so this one is closed by 'bkctl ledger recover'.
+    Only the process that makes a ledger can write to it, so the only way to close it is 'bkctl
+    ledger recover'.
 
     Examples:
 

@@ -39,7 +39,8 @@ def restore_command(
     """[online] [writes] Give deleted ledgers their metadata back, byte for byte, from an undo file.
 
     Their entries are there only as long as no bookie has collected garbage since. Refuses when one of them
-    exists (exit code 4). Of a whole dump it asks, or needs --yes, unless --ledger says which.
+    exists (exit code 4). Restoring a whole dump asks for confirmation, or needs --yes, unless --ledger limits
+    it.
 
     Examples:
 

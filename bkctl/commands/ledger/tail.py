@@ -20,7 +20,7 @@ from bkctl.errors import UsageError
 def tail_command(
     ledger: LedgerArgument,
     entries: Annotated[
-        int, typer.Option("--entries", "-n", metavar="N", help="Begin so many entries before the end.")
+        int, typer.Option("--entries", "-n", metavar="N", help="Start N entries before the end.")
     ] = 10,
     start: Annotated[
         int | None, typer.Option("--from", metavar="ENTRY", help="Begin at this entry instead.")

@@ -244,8 +244,9 @@ def run_command(
     replication-audit, garbage, orphans or stats over them (other jobs over what they wrote themselves), one
     set a bookie, with --metadata of before the inventories and --metadata-after of after them.
 
-    Nothing is called missing that may only not be known yet: what comes behind the last add confirmed of an
-    open ledger, what changed between two readings of metadata, a bookie whose directories were not given.
+    Entries whose state is not yet known are never reported as missing: what comes behind the last add
+    confirmed of an open ledger, what changed between two readings of metadata, a bookie whose directories
+    were not given.
 
     Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what.
 
