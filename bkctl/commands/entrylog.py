@@ -187,7 +187,7 @@ def scan_command(
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Every entry in entry logs, with its place, its header and its digest's verdict.
+    """[offline] [reads] List every entry in entry logs: its place, its header, its digest's verdict.
 
     Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
     digest does not check.

@@ -16,7 +16,7 @@ LEDGER_KEYS: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
     Key("digest", "string or null", "crc32c, crc32, mac or dummy; null when not stored", wide=True),
-    Key("ensemble_size", "int", "bookies of an ensemble"),
+    Key("ensemble_size", "int", "bookies of an ensemble", wide=True),
     Key("write_quorum", "int", "bookies that an entry is written to", wide=True),
     Key("ack_quorum", "int", "bookies that must have it before it counts as written", wide=True),
     Key("length", "int", "payload bytes, 0 until the ledger is closed"),

@@ -200,7 +200,7 @@ def plan_command(
     known: KnownClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] What could be reclaimed at thresholds 0.1 to 0.9, and what it costs to copy.
+    """[offline] [online] [reads] Say what could be reclaimed at thresholds 0.1 to 0.9, and at what cost.
 
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).

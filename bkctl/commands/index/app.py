@@ -66,7 +66,7 @@ def scan_command(
     entry: EntryOption = None,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Every location in the index, in order of ledger and entry.
+    """[offline] [reads] List every location in the index, in order of ledger and entry.
 
     The databases are opened without a lock and without leaving a file behind, a running bookie's included.
     A row that does not decode is told on stderr, and the exit code is 1.
@@ -103,7 +103,7 @@ def ledgers_command(
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Every ledger in the index: fenced, explicit LAC, limbo.
+    """[offline] [reads] List every ledger in the index: fenced, explicit LAC, limbo.
 
     Examples:
 
@@ -137,7 +137,7 @@ def get_command(
     ],
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Where one entry is. Exit code 6 when the index has no such entry.
+    """[offline] [reads] Say where one entry is. Exit code 6 when the index has no such entry.
 
     An index that cannot be read is an error (7), never "no such entry".
 

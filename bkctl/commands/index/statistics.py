@@ -83,7 +83,7 @@ def stats_command(
     ] = Measure.ENTRIES,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Rows, files, levels, bytes and tombstones of the index's databases.
+    """[offline] [reads] Count rows, files, levels, bytes and tombstones of the index's databases.
 
     Read without a lock and without leaving a file behind, a running bookie's databases included. Many range
     tombstones in 'locations' slow down reads; 'bkctl index compact' removes them. With --ledgers .idx files

@@ -113,7 +113,7 @@ def scan_command(
     password: PasswordOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Every record in journals: entries, master keys, fences, explicit LACs.
+    """[offline] [reads] List every record in journals: entries, master keys, fences, explicit LACs.
 
     Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
     digest does not check. A hole in the newest journal behind the last mark is the trace of a power cut

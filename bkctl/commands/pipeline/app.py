@@ -171,7 +171,7 @@ def noun() -> None:
 @app.command("list")
 @takes(LIST_SCHEMA)
 def list_command(output: OutputOption = None) -> None:
-    """[offline] [reads] The jobs: what each tells, needs, reads and writes.
+    """[offline] [reads] List the jobs: what each tells, needs, reads and writes.
 
     Examples:
 
