@@ -184,7 +184,7 @@ def test_what_no_replica_proves_is_lost_and_listed(
     found = tmp_path / "lost.json"
     done = run_cli("ledger", "repair", ledger, "--yes", "--losses", found, "-o", "json", env=env)
     assert done.exit_code == 3
-    assert "1 have entries that no replica proves" in done.stderr
+    assert "with entries that no replica proves: 1" in done.stderr
     assert {json.dumps(row["lost"]) for row in json.loads(done.stdout)} == {"[[4, 5], [9, 9]]"}
     (loss,) = decode_losses(found.read_bytes()).losses
     assert (loss.ledger, loss.entries, loss.maybe_more) == (ledger, ((4, 5), (9, 9)), False)

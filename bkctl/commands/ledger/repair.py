@@ -246,14 +246,16 @@ class _Run:
 
     def say(self) -> None:
         """Say on stderr what it comes to."""
+        from bkctl.reporting import counted
+
         done = "would be copied" if self._dry_run else "copied and read back"
-        parts = [f"{self._ledgers} ledgers", f"{self._copied} replicas {done}"]
+        parts = [counted(self._ledgers, "ledger"), f"{counted(self._copied, 'replica')} {done}"]
         if self._not_whole:
-            parts.append(f"{self._not_whole} ledgers are not whole")
+            parts.append(f"not whole: {self._not_whole}")
         if self._in_limbo:
-            parts.append(f"{self._in_limbo} stay in limbo on a bookie")
+            parts.append(f"in limbo on a bookie still: {self._in_limbo}")
         if self.lossy:
-            parts.append(f"{len(self.lossy)} have entries that no replica proves")
+            parts.append(f"with entries that no replica proves: {len(self.lossy)}")
         typer.echo(f"bkctl: {', '.join(parts)}", err=True)
 
 

@@ -13,7 +13,8 @@ from bkctl.commands.frame.bookie_options import ConfigurationOptions
 from bkctl.commands.frame.metadata_options import DumpOrConfigurationOptions, is_dump
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
-from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.commands.frame.terminal_text import escaped
 from bkctl.errors import BkctlError, UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def plan_command(
     if out is not None:
         with new_file(out) as stream:
             stream.write(encode_plan(plan))
-    write_rows(plan_rows(plan), PLAN_SCHEMA, output)
+    if chosen_format(output) is Format.TABLE:
+        for row in plan_rows(plan):
+            sys.stdout.write(_block(row))
+    else:
+        write_rows(plan_rows(plan), PLAN_SCHEMA, output)
     if done.returncode == 3:
         raise typer.Exit(3)
     if plan.steps or plan.by_hand:
@@ -121,6 +126,20 @@ def described(command: Sequence[str]) -> tuple[Needs, str]:
     elif text.startswith("[online] [writes]"):
         needs = Needs.RUNNING
     return needs, summary_of(found)
+
+
+def _block(row: dict[str, Any]) -> str:
+    """Return a step for people: in a table's cell the command could not be copied."""
+    if row["number"] is None:
+        lines = [f"BY HAND {row['changes']}", f"  look:     {row['line']}"]
+    else:
+        lines = [
+            f"STEP {row['number']} (bookie {row['needs']}): {row['line']}",
+            f"  changes:  {row['changes']}",
+        ]
+    lines += [f"  for:      {text}" for text in row["findings"]]
+    lines += [f"  know:     {text}" for text in row["know"]]
+    return "\n".join(map(escaped, lines)) + "\n\n"
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
