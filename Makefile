@@ -43,7 +43,7 @@ help: ## Show this list
 
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
-$(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
+$(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
 	@sh .ci/install "$(PY)" $(PINS)
 	@touch $@
@@ -99,7 +99,7 @@ $(FUZZ_TOOLS)/.installed: .ci/fuzz-constraints.txt
 
 kernels-asan: $(STAMP) $(KERNELS_ASAN)/.built ## Build the kernels once more, with the compiler's sanitizers in them
 
-$(KERNELS_ASAN)/.built: $(STAMP) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h
+$(KERNELS_ASAN)/.built: $(STAMP) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h
 	@PYTHONPATH=. $(PY) -m tests.fuzz.sanitized_kernels
 	@mkdir -p $(@D) && touch $@
 

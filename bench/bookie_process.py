@@ -46,9 +46,12 @@ _LAST_WORDS = 3000
 
 
 class BookieProcess:
-    """A bookie that runs until the context ends. ``name`` is ``java`` or ``ours``."""
+    """A bookie that runs until the context ends. ``name`` is ``java`` or ``ours``.
 
-    def __init__(self, name: str, folder: Path, conf: Mapping[str, str]) -> None:
+    ``kernels`` are those of ours: ``python``, which run everywhere, or ``native``.
+    """
+
+    def __init__(self, name: str, folder: Path, conf: Mapping[str, str], kernels: str = "python") -> None:
         """Start it and wait until its port is open. Raises RuntimeError with its last words."""
         folder.mkdir(parents=True)
         self.name = name
@@ -69,7 +72,7 @@ class BookieProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "BKCTL_KERNELS": "python"},  # what runs everywhere
+                env={**os.environ, "BKCTL_KERNELS": kernels},
             )
         self._await_port()
 

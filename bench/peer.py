@@ -1,6 +1,6 @@
 """Our bookie beside the Java bookie 4.17.3: one load generator, one machine, one run.
 
-    python bench/peer.py [--dir DIR] [--rounds N] [--seconds S] [--json FILE] [--quick]
+    python bench/peer.py [--dir DIR] [--rounds N] [--seconds S] [--json FILE] [--kernels NAME] [--quick]
 
 Both bookies run the whole time, with the same cache bytes and durable writes, and the generator loads them
 in turn over the loopback: a round of one, a round of the other, the order changing. Every ratio is ours to
@@ -65,6 +65,7 @@ class Plan:
     data_s: float
     data_rate_per_s: float
     quiet_s_max: float
+    kernels: str
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,8 @@ def show(result: Result) -> None:
 def show_head(plan: Plan) -> None:
     """What the figures are of."""
     print(
-        f"{plan.rounds} rounds of {plan.seconds:g} s, caches 2 x {plan.cache_mib} MiB, "
+        f"{plan.rounds} rounds of {plan.seconds:g} s, {plan.kernels} kernels, "
+        f"caches 2 x {plan.cache_mib} MiB, "
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, CPython {sys.version.split()[0]}\n"
     )
     print(
@@ -308,7 +310,7 @@ def bookies(
     }
     with (
         BookieProcess("java", folder / "java", {**conf, **java_conf}) as java,
-        BookieProcess("ours", folder / "ours", conf) as ours,
+        BookieProcess("ours", folder / "ours", conf, plan.kernels) as ours,
     ):
         time.sleep(2)
         yield ours, java
@@ -366,12 +368,13 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="rows with this in their names, and the first"
     )
+    parser.add_argument("--kernels", choices=("native", "python"), default="native", help="of our bookie")
     parser.add_argument("--quick", action="store_true", help="a look: one short round, small caches")
     options = parser.parse_args()
     if options.quick:
-        plan = Plan(1, 1.5, 5, 64, 3, 50_000, 3)
+        plan = Plan(1, 1.5, 5, 64, 3, 50_000, 3, options.kernels)
     else:
-        plan = Plan(options.rounds, options.seconds, 25, 256, 8, 80_000, 8)
+        plan = Plan(options.rounds, options.seconds, 25, 256, 8, 80_000, 8, options.kernels)
     try:
         find_jars()
     except JarsUnavailableError as error:

@@ -43,15 +43,23 @@ failing_mac = _twin.failing_mac
 columns_failing_crc32c = _twin.columns_failing_crc32c
 columns_failing_crc32 = _twin.columns_failing_crc32
 join_rows = _twin.join_rows
+scan_adds = _twin.scan_adds
+answer_frames = _twin.answer_frames
+EntryTable = _twin.EntryTable
+SortedEntries = _twin.SortedEntries
 
 __all__ = [
     "IMPL",
+    "EntryTable",
+    "SortedEntries",
+    "answer_frames",
     "columns_failing_crc32",
     "columns_failing_crc32c",
     "failing_crc32",
     "failing_crc32c",
     "failing_mac",
     "join_rows",
+    "scan_adds",
     "walk_columns",
     "walk_entries",
 ]

@@ -9,7 +9,64 @@ Records handed to a checksum lie inside the buffer; the compiled twin raises Val
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Protocol
+
+#: Keys, records, grants, highest LACs of the grants, and for each add the number of its grant (a column).
+AddColumns = tuple[bytes, bytes, list[bytes], list[int], bytes]
+
+
+class EntryTable(Protocol):
+    """Entries by key, the last one of a key wins. A *block* is a ``bytes`` object that has bodies in it.
+
+    Every call is one step for other threads. Keys are 16 bytes, ids not negative; ValueError for others, and
+    then nothing was put. Length is the number of different keys.
+    """
+
+    def __len__(self) -> int: ...
+
+    def put_records(self, records: bytes) -> int:
+        """Put the entries of a block, a chain of whole records (``i32 size, body``); their number."""
+
+    def put_many(self, keys: list[bytes], bodies: list[bytes]) -> None:
+        """Put entries, each body a block of its own."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the body of a key."""
+
+    def highest(self, ledger: int) -> int | None:
+        """Return the highest entry id of a ledger, None without entries."""
+
+    def entries(self, ledger: int) -> list[int]:
+        """Return the entry ids of a ledger in any order; looks at all keys."""
+
+    def without(self, ledgers: Container[int]) -> EntryTable:
+        """Return a table without the entries of ``ledgers``, over the same blocks; looks at all keys."""
+
+    def clear(self, blocks_max: int) -> bool:
+        """Forget all entries and so many blocks; whether there are more blocks."""
+
+
+class SortedEntries(Protocol):
+    """The entries of tables by ledger, then entry, each key once: :meth:`add`, :meth:`sort`, :meth:`next`.
+
+    The tables may be cleared meanwhile. One thread uses it.
+    """
+
+    def add(self, table: EntryTable) -> None:
+        """Add the entries of a table, which come before those of tables added earlier."""
+
+    def sort(self) -> None:
+        """Put them in order, with other threads running."""
+
+    def next(
+        self, entries_max: int, bytes_max: int, deleted: Container[int]
+    ) -> tuple[bytes, bytes, bytes] | None:
+        """Return the next entries but those of ``deleted`` ledgers: keys, records, a column of their ends.
+
+        At most ``entries_max`` with bodies of at most ``bytes_max`` together, or one; None when there are no
+        more. ``ends`` has for each record where in ``records`` the next one begins.
+        """
 
 
 class Kernels(Protocol):
@@ -47,6 +104,24 @@ class Kernels(Protocol):
 
     def columns_failing_crc32(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
         """:meth:`failing_crc32` of columns."""
+
+    @property
+    def EntryTable(self) -> Callable[[], EntryTable] | None:
+        """Return the class of the compiled twin; the other has the write cache in Python instead."""
+
+    @property
+    def SortedEntries(self) -> Callable[[], SortedEntries] | None:
+        """Return the class of the compiled twin."""
+
+    def scan_adds(self, data: bytes, start: int, end: int) -> tuple[AddColumns | None, int]:
+        """Return the plain adds of protocol v2 from ``start`` on, and where they stop.
+
+        They stop at the first frame that is not whole in ``data[:end]`` or no plain add. None instead of the
+        columns when an id among them is negative. ValueError for places outside of the buffer.
+        """
+
+    def answer_frames(self, head: bytes, keys: bytes) -> bytes:
+        """Return ``head`` and a key for each of ``keys``; ValueError when they are not of 16 bytes each."""
 
     def join_rows(self, rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
         """Keys and values one behind the other. ValueError when a row has another length of either."""

@@ -9,8 +9,10 @@ from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SetItem
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
+
+from os import urandom
 
 from bkctl._kernels._python import failing_mac
 
@@ -30,12 +32,64 @@ cdef extern from "checksums.h" nogil:
     )
     int bkctl_prepare(int use_hardware)
 
+cdef extern from "entries.h" nogil:
+    int BKCTL_KEY_BYTES
+    int BKCTL_GRANT_AT
+    int BKCTL_GRANT_BYTES
+    uint64_t bkctl_secret[2]
+    ctypedef struct bkctl_stretch:
+        size_t stop, count, body_bytes
+        int negative
+    ctypedef struct bkctl_row:
+        int64_t ledger, entry
+        uint32_t block, offset, size, unused
+    ctypedef struct bkctl_table:
+        bkctl_row *rows
+        size_t count, ledgers
+    ctypedef struct bkctl_item:
+        int64_t ledger, entry
+        const unsigned char *body
+        uint32_t size, table
+    size_t bkctl_places(size_t count)
+    bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end)
+    size_t bkctl_copy_adds(
+        const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
+        unsigned char *records, int64_t *which, int64_t *firsts, int64_t *lacs, uint32_t *places,
+        size_t places_count,
+    )
+    void bkctl_table_free(bkctl_table *table)
+    const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry)
+    int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger)
+    int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers)
+    void bkctl_table_put(bkctl_table *table, const bkctl_row *row)
+    int bkctl_measure_records(const unsigned char *records, size_t size_bytes, size_t *count, size_t *changes)
+    void bkctl_table_put_records(
+        bkctl_table *table, const unsigned char *records, size_t size_bytes, uint32_t block
+    )
+    bkctl_item *bkctl_in_order(bkctl_item *items, size_t *count)
+    size_t bkctl_batch(
+        const bkctl_item *items, size_t first, size_t stop, size_t count_max, size_t bytes_max,
+        size_t *body_bytes,
+    )
+    void bkctl_gather(
+        const bkctl_item *items, size_t count, unsigned char *keys, unsigned char *records, int64_t *ends
+    )
+
 #: Of the functions' signatures; a build of another one is not used.
-API = 1
+API = 2
 IMPL = "native"
 
 if not bkctl_prepare(True):
     raise ImportError("the compiled kernels compute wrong checksums")
+
+
+cdef void _choose_secret():
+    cdef bytes chosen = urandom(16)
+    memcpy(bkctl_secret, PyBytes_AsString(chosen), 16)
+
+
+# Before there is a table.
+_choose_secret()
 
 
 def use_hardware(wanted):
@@ -201,3 +255,291 @@ def join_rows(list rows not None, Py_ssize_t key_bytes, Py_ssize_t value_bytes):
         memcpy(at + key_bytes, PyBytes_AsString(value), value_bytes)
         at += key_bytes + value_bytes
     return joined
+
+
+# --- adds, and entries in memory ---------------------------------------------------------------------------
+
+#: Calls on fewer bytes keep the interpreter lock: giving it up for so short a time costs more than it gives.
+cdef Py_ssize_t _KEEP_LOCK_BYTES = 1 << 16
+cdef Py_ssize_t _MAX_ENTRIES = (1 << 31) - 1
+
+
+def scan_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
+    if start < 0 or end < start or end > len(data):
+        raise ValueError("outside of the buffer")
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
+    cdef bkctl_stretch found = bkctl_measure_adds(at, start, end)
+    cdef Py_ssize_t count = found.count
+    if found.negative:
+        return None, <Py_ssize_t>found.stop
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
+    cdef bytes which = _column(count)
+    cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
+    cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
+    cdef int64_t *to_which = _numbers(which)
+    cdef size_t places_count = bkctl_places(count), grants = 0, number
+    cdef uint32_t *places = <uint32_t *>calloc(places_count, sizeof(uint32_t))
+    cdef int64_t *firsts = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
+    cdef list grant_list = [], lacs = []
+    try:
+        if places is NULL or firsts is NULL:
+            raise MemoryError
+        if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
+            grants = bkctl_copy_adds(
+                at, &found, start, to_keys, to_records, to_which, firsts, firsts + count, places, places_count
+            )
+        else:
+            with nogil:
+                grants = bkctl_copy_adds(
+                    at, &found, start, to_keys, to_records, to_which, firsts, firsts + count, places,
+                    places_count,
+                )
+        for number in range(grants):
+            grant_list.append(
+                PyBytes_FromStringAndSize(<const char *>at + firsts[number] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES)
+            )
+            lacs.append(firsts[count + number])
+    finally:
+        free(places)
+        free(firsts)
+    return (keys, records, grant_list, lacs, which), <Py_ssize_t>found.stop
+
+
+def answer_frames(bytes head not None, bytes keys not None):
+    cdef Py_ssize_t count = len(keys) // BKCTL_KEY_BYTES, head_bytes = len(head), index
+    if len(keys) % BKCTL_KEY_BYTES:
+        raise ValueError("keys have 16 bytes each")
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, count * (head_bytes + BKCTL_KEY_BYTES))
+    cdef char *to = PyBytes_AsString(frames)
+    cdef const char *from_head = PyBytes_AsString(head)
+    cdef const char *from_keys = PyBytes_AsString(keys)
+    for index in range(count):
+        memcpy(to, from_head, head_bytes)
+        memcpy(to + head_bytes, from_keys + index * BKCTL_KEY_BYTES, BKCTL_KEY_BYTES)
+        to += head_bytes + BKCTL_KEY_BYTES
+    return frames
+
+
+cdef class EntryTable:
+    """Entries by key; see ``_api``."""
+
+    cdef bkctl_table _table
+    # Every body lies in one of these; they are freed only as a whole.
+    cdef list _blocks
+
+    def __cinit__(self):
+        self._blocks = []
+
+    def __dealloc__(self):
+        bkctl_table_free(&self._table)
+
+    def __len__(self):
+        return <Py_ssize_t>self._table.count
+
+    def put_records(self, bytes records not None):
+        cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(records)
+        cdef size_t size_bytes = len(records), count = 0, changes = 0
+        if not bkctl_measure_records(at, size_bytes, &count, &changes):
+            raise ValueError("not a chain of records")
+        if not count:
+            return 0
+        self._reserve(count, changes, 1)
+        self._blocks.append(records)
+        bkctl_table_put_records(&self._table, at, size_bytes, <uint32_t>(len(self._blocks) - 1))
+        return <Py_ssize_t>count
+
+    def put_many(self, list keys not None, list bodies not None):
+        cdef Py_ssize_t index, count = len(keys)
+        cdef bytes key, body
+        cdef const unsigned char *at
+        cdef bkctl_row row
+        if len(bodies) != count:
+            raise ValueError("keys and bodies of different numbers")
+        for index in range(count):
+            key, body = keys[index], bodies[index]
+            if key is None or body is None or len(key) != BKCTL_KEY_BYTES or len(body) > _MAX_ENTRIES:
+                raise ValueError(f"entry {index}: not a key of 16 bytes and a body")
+            at = <const unsigned char *>PyBytes_AsString(key)
+            if (at[0] | at[8]) & 0x80:
+                raise ValueError(f"entry {index}: a negative id")
+        self._reserve(count, count, count)
+        row.offset = row.unused = 0
+        for index in range(count):
+            key, body = keys[index], bodies[index]
+            at = <const unsigned char *>PyBytes_AsString(key)
+            row.ledger = <int64_t>bkctl_be64(at)
+            row.entry = <int64_t>bkctl_be64(at + 8)
+            row.block = <uint32_t>len(self._blocks)
+            row.size = <uint32_t>len(body)
+            self._blocks.append(body)
+            bkctl_table_put(&self._table, &row)
+
+    cdef int _reserve(self, size_t rows, size_t ledgers, size_t blocks) except -1:
+        if len(self._blocks) + <Py_ssize_t>blocks > _MAX_ENTRIES:
+            raise MemoryError
+        if not bkctl_table_reserve(&self._table, rows, ledgers):
+            raise MemoryError
+        return 0
+
+    def get(self, bytes key not None):
+        if len(key) != BKCTL_KEY_BYTES:
+            return None
+        cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(key)
+        cdef const bkctl_row *row = bkctl_table_find(
+            &self._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8)
+        )
+        if row is NULL:
+            return None
+        cdef bytes block = self._blocks[row.block]
+        if not row.offset and <Py_ssize_t>row.size == len(block):
+            return block
+        return PyBytes_FromStringAndSize(PyBytes_AsString(block) + row.offset, row.size)
+
+    def highest(self, int64_t ledger):
+        cdef int64_t found = bkctl_table_highest(&self._table, ledger)
+        return None if found < 0 else found
+
+    def entries(self, int64_t ledger):
+        cdef size_t number
+        cdef list found = []
+        for number in range(self._table.count):
+            if self._table.rows[number].ledger == ledger:
+                found.append(self._table.rows[number].entry)
+        return found
+
+    def without(self, ledgers not None):
+        """A table with the same entries except those of ``ledgers``, which keeps the same blocks."""
+        cdef EntryTable left = EntryTable()
+        cdef size_t number
+        cdef int64_t before = -1
+        cdef bint leaves = False
+        left._blocks = list(self._blocks)
+        left._reserve(self._table.count, self._table.ledgers, 0)
+        for number in range(self._table.count):
+            if self._table.rows[number].ledger != before or not number:
+                before = self._table.rows[number].ledger
+                leaves = before in ledgers
+            if not leaves:
+                bkctl_table_put(&left._table, self._table.rows + number)
+        return left
+
+    def clear(self, Py_ssize_t blocks_max):
+        """Forget all entries, and free so many blocks; whether there are more."""
+        bkctl_table_free(&self._table)
+        del self._blocks[max(len(self._blocks) - blocks_max, 0) :]
+        return bool(self._blocks)
+
+
+cdef class SortedEntries:
+    """Entries of tables, by ledger, then entry; see ``_api``."""
+
+    cdef bkctl_item *_items
+    cdef size_t _count, _next
+    cdef uint32_t _tables
+    cdef bint _sorted
+    # What keeps the bodies in memory, whatever becomes of the tables.
+    cdef list _kept
+
+    def __cinit__(self):
+        self._kept = []
+
+    def __dealloc__(self):
+        free(self._items)
+
+    def add(self, EntryTable table not None):
+        cdef size_t more = table._table.count, number
+        cdef bkctl_item *items
+        cdef bkctl_row *row
+        cdef list blocks = list(table._blocks)
+        cdef int64_t block = -1
+        cdef const unsigned char *base = NULL
+        if self._sorted:
+            raise ValueError("sorted already")
+        if <Py_ssize_t>(self._count + more) > _MAX_ENTRIES:
+            raise MemoryError
+        if not more:
+            return
+        items = <bkctl_item *>realloc(self._items, (self._count + more) * sizeof(bkctl_item))
+        if items is NULL:
+            raise MemoryError
+        self._items = items
+        self._kept.append(blocks)
+        items += self._count
+        for number in range(more):
+            row = table._table.rows + number
+            if <int64_t>row.block != block:
+                block = row.block
+                base = <const unsigned char *>PyBytes_AsString(blocks[row.block])
+            items[number].ledger = row.ledger
+            items[number].entry = row.entry
+            items[number].body = base + row.offset
+            items[number].size = row.size
+            items[number].table = self._tables
+        self._count += more
+        self._tables += 1
+
+    def sort(self):
+        cdef bkctl_item *items = self._items
+        cdef size_t count = self._count
+        if self._sorted:
+            return
+        # Nobody reads them meanwhile, and no second call finds them.
+        self._items = NULL
+        self._count = 0
+        self._sorted = True
+        with nogil:
+            items = bkctl_in_order(items, &count)
+        if items is NULL:
+            raise MemoryError
+        self._items = items
+        self._count = count
+
+    def next(self, Py_ssize_t entries_max, Py_ssize_t bytes_max, deleted not None):
+        cdef size_t first = self._next, stop = self._count, body_bytes = 0, count
+        cdef bkctl_item *items = self._items
+        if not self._sorted or entries_max < 1 or bytes_max < 1:
+            raise ValueError("not sorted, or bounds below 1")
+        if deleted:
+            first = self._skip(first, deleted)
+        if first == self._count:
+            self._next = first
+            return None
+        if deleted:
+            stop = self._until(first, first + entries_max, deleted)
+        stop = bkctl_batch(items, first, stop, entries_max, bytes_max, &body_bytes)
+        self._next = stop
+        count = stop - first
+        cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+        cdef bytes records = PyBytes_FromStringAndSize(NULL, body_bytes + 4 * count)
+        cdef bytes ends = _column(count)
+        cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
+        cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
+        cdef int64_t *to_ends = _numbers(ends)
+        with nogil:
+            bkctl_gather(items + first, count, to_keys, to_records, to_ends)
+        return keys, records, ends
+
+    cdef size_t _skip(self, size_t number, deleted) except? 0:
+        """The first item from ``number`` on whose ledger is not deleted."""
+        cdef int64_t ledger
+        while number < self._count:
+            ledger = self._items[number].ledger
+            if ledger not in deleted:
+                break
+            while number < self._count and self._items[number].ledger == ledger:
+                number += 1
+        return number
+
+    cdef size_t _until(self, size_t number, size_t stop, deleted) except? 0:
+        """The first item from ``number`` on, which is not, whose ledger is deleted; ``stop`` at the most."""
+        cdef int64_t ledger
+        if stop > self._count:
+            stop = self._count
+        while number < stop:
+            ledger = self._items[number].ledger
+            if ledger in deleted:
+                break
+            while number < stop and self._items[number].ledger == ledger:
+                number += 1
+        return number

@@ -18,9 +18,20 @@ _CRC32_BYTES = 8
 _MAC_BYTES = 20
 _HMAC_BLOCK = 64
 
+_ADD = struct.Struct(">i4s28s")
+_ADD_HEAD = b"\x02\x01\x00\x00"
+_ADD_LENGTH_MIN = 48
+_BODY_AT = 28
+_KEY_BYTES = 16
+_LAC_AT = 16
+
 #: See ``_native.pyx``.
-API = 1
+API = 2
 IMPL = "python"
+
+#: The write cache in Python is their twin.
+EntryTable = None
+SortedEntries = None
 
 
 def walk_entries(
@@ -151,3 +162,41 @@ def join_rows(rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int)
         if len(key) != key_bytes or len(value) != value_bytes:
             raise ValueError(f"row {index}: not of {key_bytes} and {value_bytes} bytes")
     return b"".join(chain.from_iterable(rows))
+
+
+def scan_adds(
+    data: bytes, start: int, end: int
+) -> tuple[tuple[bytes, bytes, list[bytes], list[int], bytes] | None, int]:
+    """Return the plain adds of protocol v2 from ``start`` on, as columns, and where they stop."""
+    if not 0 <= start <= end <= len(data):
+        raise ValueError("outside of the buffer")
+    bodies: list[bytes] = []
+    which: list[int] = []
+    lacs: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}
+    negative = False
+    position = start
+    while end - position >= 4 + _ADD_LENGTH_MIN:
+        length, head, grant = _ADD.unpack_from(data, position)
+        stop = position + 4 + length
+        if head != _ADD_HEAD or length < _ADD_LENGTH_MIN or stop > end:
+            break
+        body = data[position + _BODY_AT : stop]
+        negative = negative or body[0] > 127 or body[8] > 127
+        lac = _I64.unpack_from(body, _LAC_AT)[0]
+        which.append(numbers.setdefault(grant, len(numbers)))
+        lacs[grant] = max(lacs.get(grant, lac), lac)
+        bodies.append(body)
+        position = stop
+    if negative:
+        return None, position
+    keys = b"".join([body[:_KEY_BYTES] for body in bodies])
+    records = b"".join(chain.from_iterable((_I32.pack(len(body)), body) for body in bodies))
+    return (keys, records, list(numbers), list(lacs.values()), _column(which)), position
+
+
+def answer_frames(head: bytes, keys: bytes) -> bytes:
+    """Return ``head`` and a key for each of ``keys``, which have 16 bytes each."""
+    if len(keys) % _KEY_BYTES:
+        raise ValueError("keys have 16 bytes each")
+    return b"".join([head + keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)])

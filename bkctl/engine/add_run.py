@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Protocol
 
 from bkctl.engine.journal.batch import JournalSink
@@ -36,11 +37,47 @@ class AddRun:
         self.sink = sink
         self.context = context
 
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+        return len(self.keys)
+
+
+class RecordRun:
+    """Plain adds as :class:`AddRun`, whose entries lie in one piece, as the journal and the caches keep them.
+
+    ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` has each grant once,
+    and ``lacs`` for each of them the highest last add confirmed of its entries. ``as_lists`` makes the same
+    run with an object for each entry.
+    """
+
+    __slots__ = ("as_lists", "context", "count", "grants", "lacs", "records", "sink", "size_bytes")
+
+    def __init__(
+        self,
+        grants: list[bytes],
+        lacs: list[int],
+        records: bytes,
+        count: int,
+        size_bytes: int,
+        sink: AddSink,
+        context: object,
+        as_lists: Callable[[], AddRun],
+    ) -> None:
+        self.grants = grants
+        self.lacs = lacs
+        self.records = records
+        self.count = count
+        self.size_bytes = size_bytes
+        self.sink = sink
+        self.context = context
+        self.as_lists = as_lists
+
 
 class AddSink(JournalSink, Protocol):
     """Who gets the answers of runs."""
 
-    def add_again(self, run: AddRun) -> None:
+    def add_again(self, run: AddRun | RecordRun) -> None:
         """A run that was held can no longer be taken as a whole (a ledger was fenced meanwhile, for
         instance).
 

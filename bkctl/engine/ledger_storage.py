@@ -2,7 +2,7 @@
 
 ::
 
-    write stage   has_room, put_many     under the engine lock, memory only; on_room when there is room again
+    write stage   has_room, put_many, put_records  under the engine lock, memory only; on_room: room again
     read stage    cached, read, read_many, last_entry, entries
     ledger table  ledgers (rows: master key, fence, explicit LAC, limbo), delete_ledger
     checkpoint    flush, note_synced; on_checkpoint asks for one before its time
@@ -257,6 +257,9 @@ class LedgerStorage(Protocol):
         for a caller who knows them anyway. Under the engine lock after :meth:`has_room`; memory only. Raises
         StorageError after a failure.
         """
+
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add ``count`` entries that come as whole records (``i32 size, body``), as :meth:`put_many` does."""
 
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger: no reader finds anything of it from here on.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from bkctl.clock import Clock
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.cache.record_batch import entries_of
 from bkctl.engine.ledger_storage import LAST_ENTRY, IndexPlace, LedgerStorage, LogKeeper, StorageLevels
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.engine.storage_parts import StorageParts
@@ -186,6 +187,10 @@ class MemoryLedgerStorage:
         self._fresh_bytes += size_bytes
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
+
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add ``count`` entries that come as whole records. Raises StorageError after a failure."""
+        self.put_many(*entries_of(records), size_bytes, ledgers)
 
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger, durably with the next flush."""

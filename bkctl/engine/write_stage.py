@@ -16,12 +16,12 @@ import enum
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from bkctl.clock import Clock
-from bkctl.engine.add_run import AddRun, framed
+from bkctl.engine.add_run import AddRun, RecordRun, framed
 from bkctl.engine.engine_thread import EngineThread, call_all
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
@@ -158,7 +158,7 @@ class WriteStage:
         """Whether adds of high priority are taken."""
         return not (self._read_only and self._high_priority_too)
 
-    def add_run(self, run: AddRun) -> bool:
+    def add_run(self, run: AddRun | RecordRun) -> bool:
         """Take a run of plain adds; False when each of them must be handed in by itself (:meth:`add`).
 
         That is so while one of its ledgers is not known to be open under its key. True: the answer comes
@@ -209,7 +209,11 @@ class WriteStage:
                 raise self._too_many()
         call_all(_ANSWER, actions)
 
-    def _append_run(self, run: AddRun, actions: Actions) -> _Outcome:
+    def _append_run(self, run: AddRun | RecordRun, actions: Actions) -> _Outcome:
+        if isinstance(run, RecordRun):
+            if self._single:
+                return self._append_records(run, actions)
+            run = run.as_lists()
         descriptors: list[LedgerDescriptor] = []
         for descriptor in map(self._table.grants.get, run.grants):
             if descriptor is None:
@@ -226,6 +230,29 @@ class WriteStage:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
         self._raise_lacs(descriptors, ledgers, run.bodies, actions)
         self.meter.done += len(run.keys)
+        return _Outcome.ADDED
+
+    def _append_records(self, run: RecordRun, actions: Actions) -> _Outcome:
+        """A run in one piece, of a bookie with one directory and one journal."""
+        ledgers: list[LedgerDescriptor] = []
+        for descriptor in map(self._table.grants.get, run.grants):
+            if descriptor is None:
+                return _Outcome.NOT_AS_IS
+            ledgers.append(descriptor)
+        storage, journal = self._table.storages[0], self._table.journals[0]
+        count = run.count
+        size_bytes = len(run.records)
+        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
+            return _Outcome.NO_ROOM
+        storage.put_records(run.records, count, run.size_bytes, [each.key_prefix for each in ledgers])
+        if self._write_data:
+            journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
+        else:
+            actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
+        for descriptor, lac in zip(ledgers, run.lacs, strict=True):
+            descriptor.raise_lac(lac)
+        self._note_use(ledgers, actions)
+        self.meter.done += count
         return _Outcome.ADDED
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
@@ -289,6 +316,10 @@ class WriteStage:
             for descriptor, lac in zip(descriptors, lacs, strict=True):
                 if lac > descriptor.lac:
                     descriptor.lac = lac
+        self._note_use(ledgers, actions)
+
+    def _note_use(self, ledgers: Iterable[LedgerDescriptor], actions: Actions) -> None:
+        """Note that ledgers have got entries, and wake who waits for their LACs."""
         for descriptor in ledgers:
             descriptor.used = True
             if descriptor.watches is not None:
@@ -348,13 +379,13 @@ class WriteStage:
         self.meter.done += 1
         return _Outcome.ADDED
 
-    def _held_run(self, run: AddRun) -> _Held:
-        answer = _answer(run.sink, run.context, len(run.keys))
+    def _held_run(self, run: AddRun | RecordRun) -> _Held:
+        answer = _answer(run.sink, run.context, run.count)
         return _Held(
             attempt=partial(self._append_run, run),
             again=partial(run.sink.add_again, run),
             fail=partial(run.sink.journal_failed, [answer]),
-            entries=len(run.keys),
+            entries=run.count,
             size_bytes=run.size_bytes,
             since_s=self._clock.monotonic(),
         )

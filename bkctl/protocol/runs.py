@@ -32,10 +32,13 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bkctl import _kernels
+from bkctl._kernels._api import AddColumns
 from bkctl.codec import varint
 from bkctl.protocol import v3
 from bkctl.protocol.codes import V2_CODES, V3_CODES
@@ -44,6 +47,7 @@ from bkctl.protocol.messages import AddResponse, Wire
 from bkctl.types import ResultCode
 
 _ANSWER_BYTES = 24
+_KEY_BYTES = 16
 _HEAD = struct.Struct(">iIi")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
@@ -69,6 +73,61 @@ class AddRun:
         return len(self.keys)
 
 
+class PackedAddRun(AddRun):
+    """Plain adds of version 2 as columns, made by the compiled kernels without an object for each entry.
+
+    ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
+    ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
+    its entries. The lists of :class:`AddRun` are made when somebody asks for them, which hardly ever happens.
+    """
+
+    __slots__ = ("_count", "_lists", "_which", "distinct_grants", "lacs", "packed_keys", "records")
+
+    def __init__(self, columns: AddColumns) -> None:
+        self.packed_keys, self.records, self.distinct_grants, self.lacs, self._which = columns
+        self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
+        self._count = len(self.packed_keys) // _KEY_BYTES
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def wire(self) -> Wire:  # type: ignore[override]
+        return Wire.V2
+
+    @property
+    def size_bytes(self) -> int:  # type: ignore[override]
+        return len(self.records) - LENGTH_BYTES * self._count
+
+    @property
+    def grants(self) -> list[bytes]:  # type: ignore[override]
+        return self._listed()[0]
+
+    @property
+    def keys(self) -> list[bytes]:  # type: ignore[override]
+        return self._listed()[1]
+
+    @property
+    def tokens(self) -> list[bytes]:  # type: ignore[override]
+        return self._listed()[1]
+
+    @property
+    def bodies(self) -> list[bytes]:  # type: ignore[override]
+        return self._listed()[2]
+
+    def _listed(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        if self._lists is None:
+            grants = [self.distinct_grants[number] for number in array("q", self._which)]
+            bodies: list[bytes] = []
+            position = 0
+            while position < len(self.records):
+                start = position + LENGTH_BYTES
+                position = start + LENGTH.unpack_from(self.records, position)[0]
+                bodies.append(self.records[start:position])
+            self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
+        return self._lists
+
+
 @dataclass(slots=True)
 class ReadRun:
     """Plain reads in order of arrival: no fence, no long poll, an entry id that is not negative."""
@@ -91,6 +150,13 @@ def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCo
     if code is _OK:
         return b"".join(tokens)
     return b"".join([_refused(token, code) for token in tokens])
+
+
+def answer_run(run: AddRun, code: ResultCode = ResultCode.OK) -> bytes:
+    """Return the frames that answer all adds of a run with ``code``, joined."""
+    if isinstance(run, PackedAddRun):
+        return _kernels.answer_frames(_HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code]), run.packed_keys)
+    return answer_adds(run.wire, run.tokens, code)
 
 
 def _refused(stored: bytes, code: ResultCode) -> bytes:

@@ -28,8 +28,9 @@ from __future__ import annotations
 import struct
 from operator import itemgetter
 
+from bkctl import _kernels
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import AddRun, ReadRun
+from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun
 
 ADD_HEAD = b"\x02\x01\x00\x00"
 READ_HEAD = b"\x02\x02\x00\x00"
@@ -57,6 +58,14 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
+    if _kernels.IMPL == "native":
+        columns, position = _kernels.scan_adds(data, start, end)
+        return (None if columns is None else PackedAddRun(columns)), position
+    return list_adds(data, start, end)
+
+
+def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
+    """:func:`scan_adds` with an object for each entry, where the kernels are not compiled."""
     grants: list[bytes] = []
     bodies: list[bytes] = []
     add_grant = grants.append

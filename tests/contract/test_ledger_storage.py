@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from bkctl.errors import NoEntryError, NoSpaceError, StorageError
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
+from tests.support.write_cache_kinds import records_of
 
 Rig = StorageRig | MemoryStorageRig | InterleavedStorageRig
 
@@ -68,6 +70,19 @@ def test_an_entry_is_read_before_and_after_its_flush(rig: Rig) -> None:
     assert rig.storage.read(1, 5) == body
     rig.storage.flush()
     assert rig.storage.read(1, 5) == body
+
+
+def test_records_in_one_piece_are_entries_like_others(rig: Rig) -> None:
+    bodies = [entry_of(ledger, entry, size_bytes=100) for entry in (3, 0, 70_000) for ledger in (5, 2, 6)]
+    with rig.lock:
+        size_bytes = sum(map(len, bodies))
+        rig.storage.put_records(records_of(bodies), len(bodies), size_bytes, {body[:8] for body in bodies})
+    for _ in range(2):
+        for body in bodies:
+            assert rig.storage.read(*struct.unpack_from(">qq", body)) == body
+        assert list(rig.storage.entries(5)) == [0, 3, 70_000]
+        assert rig.storage.meters.puts == len(bodies)
+        rig.storage.flush()
 
 
 def test_of_two_with_one_key_the_later_counts_also_over_a_flush(rig: Rig) -> None:

@@ -91,12 +91,102 @@ def _rows(data: bytes) -> None:
             assert _answer(native.join_rows, rows, key_bytes, value_bytes) == expected
 
 
-_CHOICES = [_walks, _places, _rows]
+def _adds(data: bytes) -> None:
+    """Adds in a receive buffer, from anywhere to anywhere."""
+    start, end, _, _ = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
+    buffer = data[_HEAD.size :]
+    for where in ((0, len(buffer)), (start % (len(buffer) + 2), end % (len(buffer) + 2))):
+        expected = _answer(_python.scan_adds, buffer, *where)
+        for name in COMPILED_TWINS:
+            with twin(name) as native:
+                assert _answer(native.scan_adds, buffer, *where) == expected
+                assert _answer(native.answer_frames, buffer[:20], buffer) == _answer(
+                    _python.answer_frames, buffer[:20], buffer
+                )
+
+
+def _records(data: bytes) -> list[bytes] | None:
+    """Return the bodies of a chain of records; None when it is none."""
+    bodies = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        body = data[4 : 4 + size]
+        if size < 16 or len(body) < size or (body[0] | body[8]) & 0x80:
+            return None
+        bodies.append(body)
+        data = data[4 + size :]
+    return bodies
+
+
+def _tables(data: bytes) -> None:
+    """Tables of entries against a dict, with blocks of records, right and wrong ones, and entries alone."""
+    for name in COMPILED_TWINS:
+        with twin(name) as native:
+            assert native.EntryTable is not None
+            assert native.SortedEntries is not None
+            tables, model = [native.EntryTable()], {}
+            rest = data
+            while rest:
+                step, size_bytes = rest[0], 8 * rest[:2][-1]
+                block, rest = rest[2 : 2 + size_bytes], rest[2 + size_bytes :]
+                if step % 8 == 0:
+                    tables.append(native.EntryTable())
+                bodies = _records(block)
+                if step % 2:
+                    halves = [block[:16], block[16:32]]
+                    whole = all(len(key) == 16 and not (key[0] | key[8]) & 0x80 for key in halves)
+                    put = _answer(tables[-1].put_many, halves, [block, rest])
+                    assert put is (None if whole else ValueError)
+                    model.update(dict(zip(halves, [block, rest], strict=True)) if whole else {})
+                else:
+                    put = _answer(tables[-1].put_records, block)
+                    assert put == (ValueError if bodies is None else len(bodies))
+                    model.update({body[:16]: body for body in bodies or []})
+            _check_tables(native, tables, model, data)
+
+
+def _check_tables(native: Any, tables: list[Any], model: dict[bytes, bytes], data: bytes) -> None:
+    for key in [*model, data[:16], data[:9]]:
+        found = [body for table in reversed(tables) if (body := table.get(key)) is not None]
+        assert found[:1] == [model[key]] if key in model else not found
+    ledgers = {int.from_bytes(key[:8], "big") for key in model}
+    some = set(sorted(ledgers)[::2])
+    for ledger in ledgers:
+        ids = {int.from_bytes(key[8:], "big") for key in model if int.from_bytes(key[:8], "big") == ledger}
+        highest = [table.highest(ledger) for table in tables]
+        assert max(each for each in highest if each is not None) == max(ids)
+        assert {each for table in tables for each in table.entries(ledger)} == ids
+        assert all(table.without(some).highest(ledger) is None for table in tables) or ledger not in some
+    for left_out in (set(), some):
+        entries = native.SortedEntries()
+        for table in tables:
+            entries.add(table)
+        entries.sort()
+        keys, bodies = [], []
+        while (batch := entries.next(3, 60, left_out)) is not None:
+            start = 0
+            for end in array("q", batch[2]):
+                bodies.append(batch[1][start + 4 : end])
+                start = end
+            keys += [batch[0][at : at + 16] for at in range(0, len(batch[0]), 16)]
+        wanted = [key for key in sorted(model) if int.from_bytes(key[:8], "big") not in left_out]
+        assert keys == wanted
+        assert bodies == [model[key] for key in wanted]
+    while tables[0].clear(1):
+        assert tables[0].get(data[:16]) is None
+
+
+_CHOICES = [_walks, _places, _rows, _adds, _tables]
 
 
 def kernels(data: bytes) -> None:
     """The compiled functions return what the reference returns, whatever the buffer and the places in it."""
     one_of(data, _CHOICES)
+
+
+_BODY = struct.pack(">qqq", 7, 1, 0)
+_ADD = struct.pack(">iI20s", 24 + len(_BODY), 0x02010000, b"k" * 20) + _BODY
+_BLOCK = struct.pack(">i", len(_BODY) + 4) + _BODY + b"more"
 
 
 def _seeds() -> list[bytes]:
@@ -108,6 +198,11 @@ def _seeds() -> list[bytes]:
             [_HEAD.pack(4, 500, 16, 1 << 20) + log, _HEAD.pack(0, 9, 0, 90) + records * 4],
             [b"\3" + struct.pack(">6H", 0, len(body), 0, 40, 4, 36) + records * 3],
             [b"\x10\x08" + bytes(range(72)), b"\3\2abcdefg"],
+            [bytes(10) + _ADD * 3, bytes(10) + _ADD[:-3] + _ADD],
+            [
+                b"\2\4" + _BLOCK + b"\x08\x08" + _BLOCK * 2 + b"\1\4" + _BODY + bytes(8),
+                b"\1\5" + _BLOCK * 3,
+            ],
         ]
     )
 

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl._kernels import _python
+from bkctl.protocol import scan_v2
+from bkctl.protocol.runs import PackedAddRun, answer_run
+from bkctl.types import ResultCode
 from tests.support.kernel_twins import COMPILED, twin
 from tests.support.log_builder import CRC32, CRC32C, entry_body
 
@@ -97,3 +100,55 @@ def test_joining_rows(rows: list[tuple[bytes, bytes]], data: st.DataObject) -> N
         rows = [(key.ljust(3, b"k"), value.ljust(2, b"v")) for key, value in rows]
     with twin("native") as native:
         assert answer(native.join_rows, rows, 3, 2) == answer(_python.join_rows, rows, 3, 2)
+
+
+@st.composite
+def add_frames(draw: st.DrawFn) -> bytes:
+    """Adds of protocol v2, most of them plain, with grants that repeat."""
+    body = struct.pack(">qqq", draw(IDS), draw(IDS), draw(IDS)) + draw(st.binary(max_size=40))
+    head = draw(st.sampled_from([b"\x02\x01\x00\x00"] * 9 + [b"\x02\x01\x00\x02"]))
+    length = 24 + len(body) + draw(st.sampled_from([0] * 19 + [-30, 1, 2**31 - 200]))
+    return struct.pack(">i", length) + head + draw(st.sampled_from([b"k" * 20, b"q" * 20])) + body
+
+
+@given(frames=st.lists(add_frames(), max_size=12), cut=st.integers(0, 90), data=st.data())
+def test_plain_adds_in_a_receive_buffer(frames: list[bytes], cut: int, data: st.DataObject) -> None:
+    buffer = b"".join(frames)
+    places = data.draw(st.tuples(st.integers(-1, len(buffer) + 1), st.integers(-1, len(buffer) + 1)))
+    for where in ((0, len(buffer)), (0, max(len(buffer) - cut, 0)), places):
+        with twin("native") as native:
+            assert answer(native.scan_adds, buffer, *where) == answer(_python.scan_adds, buffer, *where)
+
+
+@given(frames=st.lists(add_frames(), max_size=12))
+def test_runs_of_adds_are_the_same_over_both(frames: list[bytes]) -> None:
+    """The columns of the compiled kernel, taken apart, are what the loop in Python makes."""
+    buffer = b"".join(frames)
+    columns, position = _python.scan_adds(buffer, 0, len(buffer))
+    run, stop = scan_v2.list_adds(buffer, 0, len(buffer))
+    assert (position, columns is None) == (stop, run is None)
+    if columns is not None and run is not None:
+        packed = PackedAddRun(columns)
+        for name in ("wire", "grants", "keys", "bodies", "tokens", "size_bytes"):
+            assert getattr(packed, name) == getattr(run, name)
+        assert len(packed) == len(run)
+        lacs = dict(zip(packed.distinct_grants, packed.lacs, strict=True))
+        assert lacs == {
+            grant: max(
+                struct.unpack_from(">q", body, 16)[0]
+                for its, body in zip(run.grants, run.bodies, strict=True)
+                if its == grant
+            )
+            for grant in run.grants
+        }
+        for code in (ResultCode.OK, ResultCode.FENCED):
+            assert answer_run(packed, code) == answer_run(run, code)
+
+
+@given(head=st.binary(max_size=20), keys=st.binary(max_size=100))
+def test_answer_frames(head: bytes, keys: bytes) -> None:
+    for given_keys in (keys, keys[: len(keys) // 16 * 16]):
+        with twin("native") as native:
+            assert answer(native.answer_frames, head, given_keys) == answer(
+                _python.answer_frames, head, given_keys
+            )

@@ -1,7 +1,8 @@
 """One of the two write caches of a ledger directory.
 
 Source: ``org.apache.bookkeeper.bookie.storage.ldb.WriteCache``; here without an arena, because bodies are
-bytes objects that the journal shares.
+bytes objects that the journal shares. Where the kernels are compiled
+:class:`~bkctl.engine.cache.compiled_write_cache.CompiledWriteCache` takes its place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bkctl.engine.cache.entry_table import (
     empty_in_pieces,
     ledger_of,
 )
+from bkctl.engine.cache.record_batch import entries_of
 from bkctl.engine.cache.sorting import Batch, Run, distribute, in_order, ledger_in_order, pack
 
 _LEDGER = struct.Struct(">q")
@@ -101,6 +103,11 @@ class WriteCache:
         # Guards what tables know of their newest keys.
         self._newest_lock = threading.Lock()
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the bodies alone."""
+        return self.size_bytes - self.count * ENTRY_OVERHEAD_BYTES
+
     def room(self, size_bytes: int, entries: int) -> bool:
         """Whether a batch with bodies of ``size_bytes`` together fits.
 
@@ -136,6 +143,10 @@ class WriteCache:
         table.ledgers.update(dict.fromkeys(ledgers))
         self.size_bytes += size_bytes + len(keys) * ENTRY_OVERHEAD_BYTES
         self.count += len(keys)
+
+    def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add entries that come as records, with bodies of ``size_bytes`` together, of ``ledgers``."""
+        self.put_many(*entries_of(records), size_bytes, ledgers)
 
     def get(self, key: bytes) -> bytes | None:
         """The entry's body."""

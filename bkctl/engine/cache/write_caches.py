@@ -19,8 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from bkctl import _kernels
+from bkctl.engine.cache.compiled_write_cache import CompiledWriteCache
 from bkctl.engine.cache.deletion_marks import DeletionMarks, Rounds
 from bkctl.engine.cache.write_cache import WriteCache
+
+AnyWriteCache = WriteCache | CompiledWriteCache
 
 
 class WriteCaches:
@@ -31,8 +35,9 @@ class WriteCaches:
 
     def __init__(self, size_bytes_max: int) -> None:
         self.half_bytes_max = max(size_bytes_max // 2, 1)
-        self.active = WriteCache(self.half_bytes_max)
-        self.flushing: WriteCache | None = None
+        self._kind = WriteCache if _kernels.EntryTable is None else CompiledWriteCache
+        self.active: AnyWriteCache = self._kind(self.half_bytes_max)
+        self.flushing: AnyWriteCache | None = None
         self.marks = DeletionMarks()
         self.swapped_s = 0.0
         self._marked_before_swap: Rounds = ()
@@ -45,7 +50,7 @@ class WriteCaches:
         self.swapped_s = now_s
         # In this order: between the two statements the entries are in both places, never in neither.
         self.flushing = self.active
-        self.active = WriteCache(self.half_bytes_max)
+        self.active = self._kind(self.half_bytes_max)
         return True
 
     def release(self) -> None:
@@ -70,6 +75,10 @@ class WriteCaches:
     ) -> None:
         """Add to the active cache; see its ``put_many``."""
         self.active.put_many(keys, bodies, size_bytes, ledgers)
+
+    def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add to the active cache; see its ``put_records``."""
+        self.active.put_records(records, size_bytes, ledgers)
 
     def delete_ledger(self, ledger: int) -> None:
         """Hide what there is of a ledger, here and in the index; what is put later is seen."""

@@ -188,6 +188,16 @@ class DbLedgerStorage:
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
 
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add ``count`` entries that come as whole records (``i32 size, body``), as :meth:`put_many` does."""
+        if self._failure is not None:
+            raise self._refusal()
+        started_s = self._clock.monotonic()
+        self.caches.put_records(records, size_bytes, ledgers)
+        self.meters.added.add((self._clock.monotonic() - started_s) / max(count, 1), count)
+        self.meters.puts += count
+        self.meters.put_bytes += size_bytes
+
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger: no reader finds anything of it from here on.
 

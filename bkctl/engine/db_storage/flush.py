@@ -29,11 +29,12 @@ from typing import NamedTuple
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.compiled_write_cache import CompiledWriteCache
 from bkctl.engine.cache.deletion_marks import Rounds, empty
-from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES
+from bkctl.engine.cache.entry_table import PIECE_ENTRIES
 from bkctl.engine.cache.read_cache import ReadCache
-from bkctl.engine.cache.write_cache import WriteCache
-from bkctl.engine.cache.write_caches import WriteCaches
+from bkctl.engine.cache.record_batch import keys_of
+from bkctl.engine.cache.write_caches import AnyWriteCache, WriteCaches
 from bkctl.engine.db_storage.flush_pace import FlushPace
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
@@ -46,6 +47,9 @@ _log = logging.getLogger(__name__)
 #: Rows of the index that are written at a time.
 _GROUP_ENTRIES_MAX = 4096
 
+#: Batches of gathered records have so many times the entries of batches of objects.
+_RECORD_BATCHES = 8
+
 #: How far a flush has come when its entries are in the logs, and when their locations are in the index.
 _DONE_LOGGED = 0.5
 _DONE_INDEXED = 0.9
@@ -56,10 +60,13 @@ class ForceFailedError(StorageError):
 
 
 class _Group(NamedTuple):
-    """Keys and their locations, for one batch of the index: freed group by group."""
+    """Keys, as a list or joined, and their locations, for one batch of the index: freed group by group."""
 
-    keys: list[bytes]
+    keys: list[bytes] | bytes
     locations: array[int]
+
+    def key_list(self) -> list[bytes]:
+        return keys_of(self.keys) if isinstance(self.keys, bytes) else self.keys
 
 
 class Flush:
@@ -100,13 +107,13 @@ class Flush:
         """
         started_s = self._clock.monotonic()
         cache = self._caches.flushing
-        count = size_bytes = 0
+        count = size_bytes = body_bytes = 0
         pace = FlushPace(self._caches, self._clock, self._aborted.wait)
         try:
             done: Rounds = ()
             if cache is not None:
                 self._meters.flush.waited.add(max(started_s - self._caches.swapped_s, 0.0))
-                count, size_bytes = cache.count, cache.size_bytes
+                count, size_bytes, body_bytes = cache.count, cache.size_bytes, cache.body_bytes
                 done = self._flush_entries(cache, pace)
             deleted = self._flush_rows(done)
             self._retire_logs(deleted)
@@ -129,12 +136,12 @@ class Flush:
         self._meters.flushes += 1
         self._meters.flushed_bytes += size_bytes
         if cache is not None:
-            self._meters.flush_sizes.add_size(size_bytes - count * ENTRY_OVERHEAD_BYTES)
+            self._meters.flush_sizes.add_size(body_bytes)
         self._meters.flush.done += count
         self._meters.flush.worked.add(self._clock.monotonic() - started_s)
         return cache is not None
 
-    def _flush_entries(self, cache: WriteCache, pace: FlushPace) -> Rounds:
+    def _flush_entries(self, cache: AnyWriteCache, pace: FlushPace) -> Rounds:
         """Steps 1 to 3; returns the marks whose locations are gone."""
         started_s = self._clock.monotonic()
         groups = self._append(cache, pace)
@@ -151,12 +158,13 @@ class Flush:
         while groups:
             group = groups.popleft()
             self._check_going_on()
+            keys = group.key_list()
             # The last one is synced, and with it all before it: the entries are found after a crash from
             # there on, and what their rows point at is durable.
-            self._locations.put_many(group.keys, group.locations, sync=not groups)
+            self._locations.put_many(keys, group.locations, sync=not groups)
             self._read_cache.next_generation()
-            for start in range(0, len(group.keys), PIECE_ENTRIES):
-                self._read_cache.remove_many(group.keys[start : start + PIECE_ENTRIES])
+            for start in range(0, len(keys), PIECE_ENTRIES):
+                self._read_cache.remove_many(keys[start : start + PIECE_ENTRIES])
             pace.step(_DONE_INDEXED - (_DONE_INDEXED - _DONE_LOGGED) * len(groups) / total)
         self._meters.log_write.add(written_s - started_s)
         self._meters.force.add(forced_s - written_s)
@@ -192,21 +200,39 @@ class Flush:
         except StorageError as error:
             _log.warning("an entry log ends without its ledgers map: %s", error)
 
-    def _append(self, cache: WriteCache, pace: FlushPace) -> deque[_Group]:
+    def _append(self, cache: AnyWriteCache, pace: FlushPace) -> deque[_Group]:
         """Step 1; the groups are in the order of their keys."""
+        if isinstance(cache, CompiledWriteCache):
+            return self._append_gathered(cache, pace)
         settings = self._settings
         groups: deque[_Group] = deque()
+        keys_grouped: list[bytes] = []
         appended = 0
         for keys, bodies in cache.sorted_batches(
             settings.flush_batch_entries_max, settings.flush_batch_bytes_max
         ):
             self._check_going_on()
             locations = self._entry_logger.append(keys, bodies)
-            if not groups or len(groups[-1].keys) + len(keys) > _GROUP_ENTRIES_MAX:
-                groups.append(_Group([], array("q")))
-            groups[-1].keys.extend(keys)
+            if not groups or len(keys_grouped) + len(keys) > _GROUP_ENTRIES_MAX:
+                keys_grouped = []
+                groups.append(_Group(keys_grouped, array("q")))
+            keys_grouped.extend(keys)
             groups[-1].locations.extend(locations)
             appended += len(keys)
+            pace.step(_DONE_LOGGED * appended / cache.count)
+        return groups
+
+    def _append_gathered(self, cache: CompiledWriteCache, pace: FlushPace) -> deque[_Group]:
+        """Step 1 over records that come sorted and gathered, a group for each batch."""
+        settings = self._settings
+        groups: deque[_Group] = deque()
+        appended = 0
+        for batch in cache.record_batches(
+            _RECORD_BATCHES * settings.flush_batch_entries_max, settings.flush_batch_bytes_max
+        ):
+            self._check_going_on()
+            groups.append(_Group(batch.keys, self._entry_logger.append_batch(batch)))
+            appended += batch.count
             pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
 

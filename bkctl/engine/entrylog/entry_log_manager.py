@@ -13,11 +13,13 @@ is written slowly does not keep the logs of all newer ones from being collected.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
@@ -86,6 +88,11 @@ class EntryLogManager(ABC):
     def append(self, keys: Sequence[bytes], bodies: Sequence[bytes], sizes: Sequence[int]) -> list[int]:
         """Write records, in the files when this returns; their locations. Raises StorageError."""
 
+    def append_batch(self, batch: RecordBatch) -> array[int]:
+        """Write the records of a batch, as :meth:`append` does."""
+        bodies = batch.bodies()
+        return array("q", self.append(batch.key_list(), bodies, list(map(len, bodies))))
+
     @abstractmethod
     def force(self) -> None:
         """Make everything appended durable: rolled logs, current ones, names. Raises StorageError."""
@@ -148,6 +155,14 @@ class EntryLogManager(ABC):
             places.pop()
             locations += places
         return count
+
+    def _write_batch(self, log: LogWriter, batch: RecordBatch, locations: array[int]) -> int:
+        """Write as many of the records behind ``locations`` as the log takes; how many."""
+        places = log.write_batch(batch, len(locations), self._settings.size_bytes_max)
+        self.meters.bytes_appended += places[-1] - places[0]
+        places.pop()
+        locations.extend(places)
+        return len(places)
 
     def _end(self, log: LogWriter) -> None:
         """Append the map of a current log; it waits for the next force then."""

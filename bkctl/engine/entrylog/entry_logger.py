@@ -19,12 +19,16 @@ Source: ``org.apache.bookkeeper.bookie.DefaultEntryLogger``.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from operator import sub
 from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
 from bkctl.engine.entrylog.log_allocator import LogAllocator, LogIds
 from bkctl.engine.entrylog.log_ids import sort_names
@@ -35,6 +39,9 @@ from bkctl.engine.entrylog.single_log_manager import SingleLogManager
 from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.failures import SyncError
+
+#: In front of every record.
+LENGTH_WORD_BYTES = 4
 
 #: Entries handled by one pass of C calls, which hold the GIL.
 _PASS_ENTRIES = 8192
@@ -179,6 +186,11 @@ class EntryLogger:
             raise UsageError(f"{len(keys)} keys for {len(bodies)} entries")
         return self._voiding(lambda: self._append(keys, bodies))
 
+    def append_batch(self, batch: RecordBatch) -> array[int]:
+        """Write the records of a batch and return their locations, as :meth:`append` does."""
+        self._check_writable()
+        return self._voiding(lambda: self._append_batch(batch))
+
     def force(self) -> None:
         """Everything appended is durable when this returns: rolled logs, current ones, their names.
 
@@ -263,12 +275,18 @@ class EntryLogger:
         for first in range(0, len(bodies), _PASS_ENTRIES):
             stop = first + _PASS_ENTRIES
             sizes = list(map(len, bodies[first:stop]))
-            low, high = min(sizes), max(sizes)
-            if low < BODY_BYTES_MIN or high > BODY_BYTES_MAX:
-                raise UsageError(
-                    f"entries of {low} to {high} bytes, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}"
-                )
+            _check_sizes(min(sizes), max(sizes))
             locations += self._manager.append(keys[first:stop], bodies[first:stop], sizes)
+        self.entries_appended += len(locations)
+        return locations
+
+    def _append_batch(self, batch: RecordBatch) -> array[int]:
+        if batch.count:
+            self._roll_if_wanted()
+            starts = chain((0,), batch.ends)
+            sizes = list(map(sub, batch.ends, starts))
+            _check_sizes(min(sizes) - LENGTH_WORD_BYTES, max(sizes) - LENGTH_WORD_BYTES)
+        locations = self._manager.append_batch(batch)
         self.entries_appended += len(locations)
         return locations
 
@@ -303,3 +321,9 @@ class EntryLogger:
         if self._closed or not self._opened:
             state = "closed" if self._closed else "not opened"
             raise StorageError(f"{self._directory}: the entry logs are {state}", path=self._directory)
+
+
+def _check_sizes(low: int, high: int) -> None:
+    """Raise UsageError unless bodies of ``low`` to ``high`` bytes can be records."""
+    if low < BODY_BYTES_MIN or high > BODY_BYTES_MAX:
+        raise UsageError(f"entries of {low} to {high} bytes, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}")

@@ -24,6 +24,7 @@ from bkctl.codec.entrylog import (
     encode_map,
     encode_map_update,
 )
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.ledger_set import LedgerTotals
 from bkctl.vfs.base import WritableFile
 
@@ -34,6 +35,7 @@ WRITE_BYTES = 2 << 20
 OFFSET_MAX = (1 << 31) - 1
 
 _SIZE_BYTES = 4
+_KEY_BYTES = 16
 _framed = _SIZE_BYTES.__add__
 _WORDS = Struct(f"{_SIZE_BYTES}s")
 _SWAP = sys.byteorder == "little"
@@ -110,14 +112,40 @@ class LogWriter:
         while first < end:
             # One record at least, and no more than fit into WRITE_BYTES.
             stop = max(bisect_right(places, places[first] + WRITE_BYTES) - 1, first + 1)
-            self.file.write_at(self.position, b"".join(pieces[2 * first : 2 * stop]))
-            self.position = places[stop] - self._base - _SIZE_BYTES
+            self._write(b"".join(pieces[2 * first : 2 * stop]))
             first = stop
-            if 0 < self._force_bytes <= self.position - max(self._forced, self.synced):
-                # A promise of nothing: what counts as durable is still for `sync` to say.
-                self.file.sync_data()
-                self._forced = self.position
-        self._count(keys, places)
+        self._count(b"".join(keys), places)
+
+    def write_batch(self, batch: RecordBatch, start: int, size_bytes_max: int) -> array[int]:
+        """Append the records of a batch from ``start`` on, as many as :meth:`fitting` would say fit.
+
+        Their locations, and as the last number the one that the next record would have. Raises as
+        :meth:`write` does.
+        """
+        ends = batch.ends
+        begin = ends[start - 1] if start else 0
+        room_bytes = min(size_bytes_max, OFFSET_MAX) - self.position
+        stop = bisect_right(ends, begin + room_bytes, start)
+        if stop == start and self.is_empty:
+            stop = start + 1
+        shift = self._base + self.position + _SIZE_BYTES - begin
+        places = array("q", map(shift.__add__, chain((begin,), ends[start:stop])))
+        first, at = start, begin
+        while first < stop:
+            last = min(max(bisect_right(ends, at + WRITE_BYTES, first), first + 1), stop)
+            self._write(batch.records[at : ends[last - 1]])
+            first, at = last, ends[last - 1]
+        if stop > start:
+            self._count(batch.keys[_KEY_BYTES * start : _KEY_BYTES * stop], places)
+        return places
+
+    def _write(self, data: bytes) -> None:
+        self.file.write_at(self.position, data)
+        self.position += len(data)
+        if 0 < self._force_bytes <= self.position - max(self._forced, self.synced):
+            # A promise of nothing: what counts as durable is still for `sync` to say.
+            self.file.sync_data()
+            self._forced = self.position
 
     def finish(self) -> None:
         """Append the ledgers map; the header learns of it in :meth:`sync`. Raises StorageError."""
@@ -150,9 +178,9 @@ class LogWriter:
             self.file.sync_data()
         self.synced = end
 
-    def _count(self, keys: Sequence[bytes], places: Sequence[int]) -> None:
-        """Add to the bytes of each ledger, once per run of records of one ledger."""
-        ledgers: array[int] = array("q", b"".join(keys))[::2]
+    def _count(self, keys: bytes, places: Sequence[int]) -> None:
+        """Add to the bytes of each ledger, once per run of records of one ledger; the keys are joined."""
+        ledgers: array[int] = array("q", keys)[::2]
         if _SWAP:
             ledgers.byteswap()
         changes = compress(count(1), map(ne, ledgers, islice(ledgers, 1, None)))

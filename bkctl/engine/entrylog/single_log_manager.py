@@ -8,8 +8,10 @@ Source: ``org.apache.bookkeeper.bookie.EntryLogManagerForSingleEntryLog``.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Sequence
 
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
 from bkctl.engine.entrylog.log_writer import LogWriter
 
@@ -38,6 +40,14 @@ class SingleLogManager(EntryLogManager):
                 self.roll()
                 continue
             keys, bodies, sizes = keys[count:], bodies[count:], sizes[count:]
+        return locations
+
+    def append_batch(self, batch: RecordBatch) -> array[int]:
+        locations: array[int] = array("q")
+        while len(locations) < batch.count:
+            log = self._current or self._begin(self._allocator.new_id, self._began)
+            if self._write_batch(log, batch, locations) == 0:
+                self.roll()
         return locations
 
     def force(self) -> None:

@@ -10,6 +10,7 @@ goes to a random directory.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
@@ -17,6 +18,7 @@ from bkctl.clock import Clock
 from bkctl.codec.location import OFFSET_MAX
 from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.cache.entry_table import ledger_of
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.errors import CorruptionError
@@ -103,6 +105,9 @@ class SpreadEntryLogger(EntryLogger):
             start = stop
         self.entries_appended += len(locations)
         return locations
+
+    def append_batch(self, batch: RecordBatch) -> array[int]:
+        return array("q", self.append(batch.key_list(), batch.bodies()))
 
     def force(self) -> None:
         self._check_writable()

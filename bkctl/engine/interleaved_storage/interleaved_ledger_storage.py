@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.record_batch import entries_of
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
@@ -92,6 +93,10 @@ class InterleavedLedgerStorage(DbLedgerStorage):
         if max([key[_ENTRY_AT:] for key in keys], default=b"") > _LARGEST:
             raise BadRequestError(f"an entry id above {ENTRY_ID_MAX}: an index file has no slot for it")
         super().put_many(keys, bodies, size_bytes, ledgers)
+
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+        """Add ``count`` entries that come as whole records. Raises as :meth:`put_many`."""
+        self.put_many(*entries_of(records), size_bytes, ledgers)
 
     def lost_parts(self) -> dict[str, str]:
         """Return the index, as "empty", where no index directory ever had a file."""

@@ -9,12 +9,13 @@ from typing import cast
 
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.add_run import RecordRun
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
-from bkctl.protocol.runs import AddRun, answer_adds
+from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
 from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.channel import Channel
@@ -112,7 +113,7 @@ class AddAnswers:
         """Answer runs that are not durable, as far as anybody knows."""
         self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
 
-    def add_again(self, run: EngineAddRun) -> None:
+    def add_again(self, run: EngineAddRun | RecordRun) -> None:
         """Take a held run apart and add its entries one by one."""
         pending = cast("PendingAdds", run.context)
         # Nothing to write, but on the loop's thread and in its turn.
@@ -127,7 +128,7 @@ class AddAnswers:
         self._answers.post(
             (
                 one.connection,
-                partial(answer_adds, one.run.wire, one.run.tokens, code),
+                partial(answer_run, one.run, code),
                 partial(self._ended, one, code),
             )
             for one in pending

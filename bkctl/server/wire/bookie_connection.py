@@ -16,6 +16,7 @@ from functools import partial
 from typing import cast
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.add_run import RecordRun
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.protocol.connection import ServerConnection
@@ -30,9 +31,9 @@ from bkctl.protocol.messages import (
     Response,
     Wire,
 )
-from bkctl.protocol.runs import AddRun, ReadRun, answer_adds
+from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
-from bkctl.server.wire.add_answers import PendingAdds
+from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
 from bkctl.server.wire.answer_codes import code_of
 from bkctl.server.wire.client_socket import keep_alive, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
@@ -285,11 +286,8 @@ class BookieConnection(asyncio.Protocol):
 
     def _add_whole(self, run: AddRun) -> bool:
         pending = PendingAdds(self, run, self._port.now_s())
-        engine_run = EngineAddRun(
-            run.grants, run.keys, run.bodies, run.size_bytes, self._port.add_answers, pending
-        )
         try:
-            taken = self._port.bookie.writes.add_run(engine_run)
+            taken = self._port.bookie.writes.add_run(_for_engine(run, self._port.add_answers, pending))
         except BkctlError as error:
             # The journal has failed; whether the engine took the entries makes no difference now.
             self._port.add_answers.refuse([pending], code_of(error))
@@ -386,6 +384,19 @@ class BookieConnection(asyncio.Protocol):
         self._port.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
+
+
+def _for_engine(run: AddRun, sink: AddAnswers, pending: PendingAdds) -> EngineAddRun | RecordRun:
+    """Return a run as the engine takes it."""
+
+    def as_lists() -> EngineAddRun:
+        return EngineAddRun(run.grants, run.keys, run.bodies, run.size_bytes, sink, pending)
+
+    if not isinstance(run, PackedAddRun):
+        return as_lists()
+    return RecordRun(
+        run.distinct_grants, run.lacs, run.records, len(run), run.size_bytes, sink, pending, as_lists
+    )
 
 
 def _slice(run: AddRun, start: int, stop: int) -> AddRun:

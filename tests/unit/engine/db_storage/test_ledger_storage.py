@@ -13,12 +13,13 @@ from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.write_cache import WriteCache
-from bkctl.engine.cache.write_caches import WriteCaches
+from bkctl.engine.cache.write_caches import AnyWriteCache, WriteCaches
 from bkctl.engine.ledger_storage import LAST_ENTRY
 from bkctl.errors import BookieIOError, NoEntryError, StorageError, UsageError
 from bkctl.vfs import FaultRule, NoSpaceError
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of, key_of
+from tests.support.write_cache_kinds import CHOSEN
 
 SECONDS = 20.0
 
@@ -247,15 +248,15 @@ def test_a_reader_that_had_the_cache_in_hand_when_it_was_flushed_finds_the_entry
 ) -> None:
     """The reader has loaded ``active``; before it looks into it the cache is swapped, flushed and cleared."""
     body = rig.put(1, 0)
-    original = WriteCache.get
+    original = CHOSEN.get
     pending = [rig.storage.flush]
 
-    def get(cache: WriteCache, key: bytes) -> bytes | None:
+    def get(cache: AnyWriteCache, key: bytes) -> bytes | None:
         if pending:
             pending.pop()()
         return original(cache, key)
 
-    monkeypatch.setattr(WriteCache, "get", get)
+    monkeypatch.setattr(CHOSEN, "get", get)
     assert rig.storage.read(1, 0) == body
     assert rig.storage.meters.flushes == 1
 
@@ -267,16 +268,16 @@ def test_a_reader_between_the_caches_finds_the_entry_after_the_flush(
     body = rig.put(1, 0)
     with rig.lock:
         rig.storage.caches.swap(0.0)
-    original = WriteCache.get
+    original = CHOSEN.get
     pending = [rig.storage.flush]
 
-    def get(cache: WriteCache, key: bytes) -> bytes | None:
+    def get(cache: AnyWriteCache, key: bytes) -> bytes | None:
         found = original(cache, key)
         if pending:
             pending.pop()()
         return found
 
-    monkeypatch.setattr(WriteCache, "get", get)
+    monkeypatch.setattr(CHOSEN, "get", get)
     assert rig.storage.read(1, 0) == body
 
 
@@ -302,15 +303,15 @@ def test_ids_survive_a_flush_between_the_tiers(
 ) -> None:
     rig.put(1, 0)
     rig.put(1, 1)
-    original = getattr(WriteCache, method)
+    original = getattr(CHOSEN, method)
     pending = [rig.storage.flush]
 
-    def looked_up(cache: WriteCache, ledger: int) -> object:
+    def looked_up(cache: AnyWriteCache, ledger: int) -> object:
         if pending:
             pending.pop()()
         return original(cache, ledger)
 
-    monkeypatch.setattr(WriteCache, method, looked_up)
+    monkeypatch.setattr(CHOSEN, method, looked_up)
     assert rig.storage.last_entry(1) == 1
     assert list(rig.storage.entries(1)) == [0, 1]
 
@@ -634,10 +635,10 @@ def test_a_bug_in_the_flush_thread_stops_the_bookie(monkeypatch: pytest.MonkeyPa
     told = threading.Event()
     rig.storage._on_failure = lambda error: told.set()
 
-    def broken(cache: WriteCache, *_: int) -> object:
+    def broken(cache: AnyWriteCache, *_: int) -> object:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(WriteCache, "sorted_batches", broken)
+    monkeypatch.setattr(CHOSEN, "sorted_batches" if CHOSEN is WriteCache else "record_batches", broken)
     with started(rig):
         for entry in range(2):
             rig.put(1, entry, size_bytes=500)

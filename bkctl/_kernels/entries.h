@@ -1,0 +1,445 @@
+/* Adds in a receive buffer, and entries in memory: found by their key, sorted and gathered.
+
+   A *record* is what the journal and the entry logs hold: be32 size, body; a body starts with be64 ledger,
+   be64 entry. Nothing here looks at a byte outside of what it was given, and nothing is trusted: callers check
+   with the functions that say so before they let the others run. */
+
+#ifndef BKCTL_ENTRIES_H
+#define BKCTL_ENTRIES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksums.h"
+
+/* A plain add of protocol v2: be32 length, 02 01 00 00, 20 bytes of master key, the body. The *grant* is the
+   master key and the ledger id behind it. */
+#define BKCTL_ADD_HEAD 0x02010000u
+#define BKCTL_ADD_LENGTH_MIN 48
+#define BKCTL_GRANT_AT 8
+#define BKCTL_GRANT_BYTES 28
+#define BKCTL_BODY_AT 28
+#define BKCTL_KEY_BYTES 16
+#define BKCTL_LAC_AT 16
+
+#define BKCTL_NO_ROW UINT32_MAX
+
+static inline void bkctl_put_be32(unsigned char *at, uint32_t value) {
+  at[0] = (unsigned char)(value >> 24);
+  at[1] = (unsigned char)(value >> 16);
+  at[2] = (unsigned char)(value >> 8);
+  at[3] = (unsigned char)value;
+}
+
+static inline void bkctl_put_be64(unsigned char *at, uint64_t value) {
+  bkctl_put_be32(at, (uint32_t)(value >> 32));
+  bkctl_put_be32(at + 4, (uint32_t)value);
+}
+
+/* --- hashing ---------------------------------------------------------------------------------------------- */
+
+/* Clients choose ids and keys, so tables hash with SipHash-1-3 under a secret of the process. */
+static uint64_t bkctl_secret[2] = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+
+#define BKCTL_ROTATED(x, by) ((x) << (by) | (x) >> (64 - (by)))
+
+static inline void bkctl_sip_round(uint64_t v[4]) {
+  v[0] += v[1];
+  v[1] = BKCTL_ROTATED(v[1], 13) ^ v[0];
+  v[0] = BKCTL_ROTATED(v[0], 32);
+  v[2] += v[3];
+  v[3] = BKCTL_ROTATED(v[3], 16) ^ v[2];
+  v[0] += v[3];
+  v[3] = BKCTL_ROTATED(v[3], 21) ^ v[0];
+  v[2] += v[1];
+  v[1] = BKCTL_ROTATED(v[1], 17) ^ v[2];
+  v[2] = BKCTL_ROTATED(v[2], 32);
+}
+
+static inline uint64_t bkctl_hash(const uint64_t *words, int count) {
+  uint64_t v[4] = {
+      bkctl_secret[0] ^ 0x736f6d6570736575u,
+      bkctl_secret[1] ^ 0x646f72616e646f6du,
+      bkctl_secret[0] ^ 0x6c7967656e657261u,
+      bkctl_secret[1] ^ 0x7465646279746573u,
+  };
+  for (int index = 0; index < count; index++) {
+    v[3] ^= words[index];
+    bkctl_sip_round(v);
+    v[0] ^= words[index];
+  }
+  v[2] ^= 0xff;
+  for (int round = 0; round < 3; round++) bkctl_sip_round(v);
+  return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+static inline uint64_t bkctl_hash_key(int64_t ledger, int64_t entry) {
+  const uint64_t words[2] = {(uint64_t)ledger, (uint64_t)entry};
+  return bkctl_hash(words, 2);
+}
+
+static inline uint64_t bkctl_hash_ledger(int64_t ledger) {
+  const uint64_t word = (uint64_t)ledger;
+  return bkctl_hash(&word, 1);
+}
+
+static inline uint64_t bkctl_hash_grant(const unsigned char *grant) {
+  uint64_t words[4] = {0, 0, 0, 0};
+  memcpy(words, grant, BKCTL_GRANT_BYTES);
+  return bkctl_hash(words, 4);
+}
+
+/* The number of places, a power of two, of a table that is at most half full with `count`. */
+static inline size_t bkctl_places(size_t count) {
+  size_t places = 16;
+  while (places < 2 * count) places *= 2;
+  return places;
+}
+
+/* --- adds in a receive buffer ----------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t stop, count, body_bytes;
+  int negative;
+} bkctl_stretch;
+
+/* The stretch of plain adds from `start` on; `negative`: an id in it is. All of it lies in data[start:end]. */
+static bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end) {
+  bkctl_stretch found = {start, 0, 0, 0};
+  size_t at = start;
+  while (end - at >= 4 + BKCTL_ADD_LENGTH_MIN) {
+    const uint32_t length = bkctl_be32(data + at);
+    if (length < BKCTL_ADD_LENGTH_MIN || length > INT32_MAX || bkctl_be32(data + at + 4) != BKCTL_ADD_HEAD) break;
+    if (length > end - at - 4) break;
+    found.negative |= (data[at + BKCTL_BODY_AT] | data[at + BKCTL_BODY_AT + 8]) >> 7;
+    found.count++;
+    found.body_bytes += length - 24;
+    at += 4 + (size_t)length;
+  }
+  found.stop = at;
+  return found;
+}
+
+/* Copies the adds of a stretch: keys of 16 bytes, records, and for each add the number of its grant. The
+   grants are numbered in the order of their first add, which begins at `firsts`; `lacs` has the highest last
+   add confirmed of each. `places` (a power of two of them, more than `count`) are zeros. Returns their number. */
+static size_t bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *stretch, size_t start,
+                              unsigned char *keys, unsigned char *records, int64_t *which, int64_t *firsts,
+                              int64_t *lacs, uint32_t *places, size_t places_count) {
+  size_t at = start, grants = 0, current = 0;
+  for (size_t index = 0; index < stretch->count; index++) {
+    const uint32_t size = bkctl_be32(data + at) - 24;
+    const unsigned char *grant = data + at + BKCTL_GRANT_AT, *body = data + at + BKCTL_BODY_AT;
+    if (!grants || memcmp(grant, data + firsts[current] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES) != 0) {
+      size_t place = bkctl_hash_grant(grant) & (places_count - 1);
+      while (places[place] && memcmp(grant, data + firsts[places[place] - 1] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES))
+        place = (place + 1) & (places_count - 1);
+      if (!places[place]) {
+        firsts[grants] = (int64_t)at;
+        lacs[grants] = INT64_MIN;
+        places[place] = (uint32_t)++grants;
+      }
+      current = places[place] - 1;
+    }
+    const int64_t lac = (int64_t)bkctl_be64(body + BKCTL_LAC_AT);
+    if (lac > lacs[current]) lacs[current] = lac;
+    which[index] = (int64_t)current;
+    memcpy(keys, body, BKCTL_KEY_BYTES);
+    bkctl_put_be32(records, size);
+    memcpy(records + 4, body, size);
+    keys += BKCTL_KEY_BYTES;
+    records += 4 + (size_t)size;
+    at += 28 + (size_t)size;
+  }
+  return grants;
+}
+
+/* --- tables of entries ------------------------------------------------------------------------------------ */
+
+/* Where an entry's body lies: in a block that somebody keeps, from `offset` on. */
+typedef struct {
+  int64_t ledger, entry;
+  uint32_t block, offset, size, unused;
+} bkctl_row;
+
+typedef struct {
+  int64_t ledger, highest;
+  uint32_t used, unused;
+} bkctl_newest;
+
+/* Rows in the order of arrival, a later one of a key in the place of the first. `index` has row numbers + 1 in
+   open addressing, `newest` the ledgers with their highest entry ids. */
+typedef struct {
+  bkctl_row *rows;
+  size_t count, rows_max;
+  uint32_t *index;
+  size_t places;
+  bkctl_newest *newest;
+  size_t ledgers, newest_places;
+} bkctl_table;
+
+static void bkctl_table_free(bkctl_table *table) {
+  free(table->rows);
+  free(table->index);
+  free(table->newest);
+  memset(table, 0, sizeof *table);
+}
+
+static size_t bkctl_table_place(const bkctl_table *table, int64_t ledger, int64_t entry) {
+  size_t place = bkctl_hash_key(ledger, entry) & (table->places - 1);
+  for (; table->index[place]; place = (place + 1) & (table->places - 1)) {
+    const bkctl_row *row = table->rows + table->index[place] - 1;
+    if (row->entry == entry && row->ledger == ledger) break;
+  }
+  return place;
+}
+
+static size_t bkctl_newest_place(const bkctl_newest *newest, size_t places, int64_t ledger) {
+  size_t place = bkctl_hash_ledger(ledger) & (places - 1);
+  while (newest[place].used && newest[place].ledger != ledger) place = (place + 1) & (places - 1);
+  return place;
+}
+
+/* The row of a key, NULL without. */
+static const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry) {
+  if (!table->count) return NULL;
+  const size_t place = bkctl_table_place(table, ledger, entry);
+  return table->index[place] ? table->rows + table->index[place] - 1 : NULL;
+}
+
+/* The highest entry id of a ledger, -1 without entries. */
+static int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger) {
+  if (!table->count) return -1;
+  const bkctl_newest *found = table->newest + bkctl_newest_place(table->newest, table->newest_places, ledger);
+  return found->used ? found->highest : -1;
+}
+
+/* Make room for so many more rows and ledgers; 0 when there is no memory, with nothing changed that counts. */
+static int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers) {
+  if (table->count + rows >= BKCTL_NO_ROW) return 0;
+  if (table->count + rows > table->rows_max) {
+    size_t rows_max = table->rows_max + table->rows_max / 2;
+    if (rows_max < table->count + rows) rows_max = table->count + rows;
+    bkctl_row *grown = realloc(table->rows, rows_max * sizeof *grown);
+    if (!grown) return 0;
+    table->rows = grown;
+    table->rows_max = rows_max;
+  }
+  size_t places = bkctl_places(table->count + rows);
+  if (places > table->places) {
+    uint32_t *index = calloc(places, sizeof *index);
+    if (!index) return 0;
+    for (size_t number = 0; number < table->count; number++) {
+      const bkctl_row *row = table->rows + number;
+      size_t place = bkctl_hash_key(row->ledger, row->entry) & (places - 1);
+      while (index[place]) place = (place + 1) & (places - 1);
+      index[place] = (uint32_t)number + 1;
+    }
+    free(table->index);
+    table->index = index;
+    table->places = places;
+  }
+  places = bkctl_places(table->ledgers + ledgers);
+  if (places > table->newest_places) {
+    bkctl_newest *newest = calloc(places, sizeof *newest);
+    if (!newest) return 0;
+    for (size_t old = 0; old < table->newest_places; old++) {
+      if (table->newest[old].used)
+        newest[bkctl_newest_place(newest, places, table->newest[old].ledger)] = table->newest[old];
+    }
+    free(table->newest);
+    table->newest = newest;
+    table->newest_places = places;
+  }
+  return 1;
+}
+
+/* Add a row, or put it in the place of the one of its key; room was reserved. */
+static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
+  const size_t place = bkctl_table_place(table, row->ledger, row->entry);
+  if (table->index[place]) {
+    table->rows[table->index[place] - 1] = *row;
+    return;
+  }
+  table->rows[table->count] = *row;
+  table->index[place] = (uint32_t)++table->count;
+  bkctl_newest *newest = table->newest + bkctl_newest_place(table->newest, table->newest_places, row->ledger);
+  if (!newest->used) {
+    newest->used = 1;
+    newest->ledger = row->ledger;
+    newest->highest = row->entry;
+    table->ledgers++;
+  } else if (row->entry > newest->highest) {
+    newest->highest = row->entry;
+  }
+}
+
+/* Whether `records` is a chain of records with ids that are not negative, from its first to its last byte;
+   their number, and how often the ledger changes from one to the next (the first counts as a change). */
+static int bkctl_measure_records(const unsigned char *records, size_t size_bytes, size_t *count, size_t *changes) {
+  size_t at = 0;
+  uint64_t before = UINT64_MAX;
+  *count = *changes = 0;
+  if (size_bytes > UINT32_MAX) return 0;
+  while (at < size_bytes) {
+    if (size_bytes - at < 4 + BKCTL_KEY_BYTES) return 0;
+    const uint32_t size = bkctl_be32(records + at);
+    if (size < BKCTL_KEY_BYTES || size > size_bytes - at - 4) return 0;
+    const uint64_t ledger = bkctl_be64(records + at + 4);
+    if ((ledger | bkctl_be64(records + at + 12)) >> 63) return 0;
+    *changes += ledger != before;
+    before = ledger;
+    ++*count;
+    at += 4 + (size_t)size;
+  }
+  return 1;
+}
+
+/* Put the records of a block that was measured; room was reserved. */
+static void bkctl_table_put_records(bkctl_table *table, const unsigned char *records, size_t size_bytes,
+                                    uint32_t block) {
+  for (size_t at = 0; at < size_bytes;) {
+    const uint32_t size = bkctl_be32(records + at);
+    const bkctl_row row = {
+        (int64_t)bkctl_be64(records + at + 4), (int64_t)bkctl_be64(records + at + 12), block, (uint32_t)at + 4, size, 0};
+    bkctl_table_put(table, &row);
+    at += 4 + (size_t)size;
+  }
+}
+
+/* --- entries in order ------------------------------------------------------------------------------------- */
+
+/* A body, and the place of its table among all: of two bodies with one key that of the later table counts. */
+typedef struct {
+  int64_t ledger, entry;
+  const unsigned char *body;
+  uint32_t size, table;
+} bkctl_item;
+
+typedef struct {
+  int64_t ledger;
+  size_t first, count;
+} bkctl_group;
+
+static int bkctl_by_ledger(const void *one, const void *other) {
+  const int64_t left = ((const bkctl_group *)one)->ledger, right = ((const bkctl_group *)other)->ledger;
+  return (left > right) - (left < right);
+}
+
+static int bkctl_by_entry(const void *one, const void *other) {
+  const bkctl_item *left = one, *right = other;
+  if (left->entry != right->entry) return left->entry > right->entry ? 1 : -1;
+  return (left->table < right->table) - (left->table > right->table);
+}
+
+/* Sort by ledger, then entry, and leave one item of each key; `count` becomes their number. Items of a ledger
+   mostly come in ascending order already, so they are distributed to their ledgers, which hardly ever have to be
+   sorted then. Takes `items`, which is freed; NULL when there is no memory. */
+static bkctl_item *bkctl_in_order(bkctl_item *items, size_t *count) {
+  const size_t total = *count;
+  size_t places = bkctl_places(64), used = 0, kept = 0, after = 0;
+  bkctl_group *groups = malloc((total + 1) * sizeof *groups);
+  uint32_t *of = malloc((total + 1) * sizeof *of), *index = calloc(places, sizeof *index);
+  bkctl_item *sorted = NULL;
+  if (!groups || !of || !index) goto end;
+  for (size_t number = 0; number < total; number++) {
+    const int64_t ledger = items[number].ledger;
+    if (!used || groups[after].ledger != ledger) {
+      size_t place = bkctl_hash_ledger(ledger) & (places - 1);
+      while (index[place] && groups[index[place] - 1].ledger != ledger) place = (place + 1) & (places - 1);
+      if (!index[place]) {
+        groups[used].ledger = ledger;
+        groups[used].count = 0;
+        index[place] = (uint32_t)++used;
+        after = used - 1;
+        if (2 * used > places) {
+          uint32_t *grown = calloc(2 * places, sizeof *grown);
+          if (!grown) goto end;
+          free(index);
+          index = grown;
+          places *= 2;
+          for (size_t each = 0; each < used; each++) {
+            size_t at = bkctl_hash_ledger(groups[each].ledger) & (places - 1);
+            while (index[at]) at = (at + 1) & (places - 1);
+            index[at] = (uint32_t)each + 1;
+          }
+        }
+      } else {
+        after = index[place] - 1;
+      }
+    }
+    of[number] = (uint32_t)after;
+    groups[after].count++;
+  }
+  /* Where each group begins once they are sorted by ledger; `first` is its old number in between. */
+  for (size_t each = 0; each < used; each++) groups[each].first = each;
+  qsort(groups, used, sizeof *groups, bkctl_by_ledger);
+  {
+    size_t *starts = malloc((used + 1) * sizeof *starts);
+    if (!starts) goto end;
+    size_t start = 0;
+    for (size_t each = 0; each < used; each++) {
+      starts[groups[each].first] = start;
+      groups[each].first = start;
+      start += groups[each].count;
+    }
+    sorted = malloc((total + 1) * sizeof *sorted);
+    if (!sorted) {
+      free(starts);
+      goto end;
+    }
+    for (size_t number = 0; number < total; number++) sorted[starts[of[number]]++] = items[number];
+    free(starts);
+  }
+  for (size_t each = 0; each < used; each++) {
+    bkctl_item *first = sorted + groups[each].first;
+    const size_t size = groups[each].count;
+    size_t number = 1;
+    while (number < size && first[number - 1].entry < first[number].entry) number++;
+    if (number < size) qsort(first, size, sizeof *first, bkctl_by_entry);
+    for (number = 0; number < size; number++) {
+      if (number && first[number].entry == first[number - 1].entry) continue;
+      sorted[kept++] = first[number];
+    }
+  }
+  *count = kept;
+end:
+  free(items);
+  free(groups);
+  free(of);
+  free(index);
+  return sorted;
+}
+
+/* The items from `first` on that make one batch: at most `count_max`, bodies of at most `bytes_max` together,
+   one at least; the sum of their bodies. */
+static size_t bkctl_batch(const bkctl_item *items, size_t first, size_t stop, size_t count_max, size_t bytes_max,
+                          size_t *body_bytes) {
+  size_t number = first, sum = 0;
+  while (number < stop && number - first < count_max) {
+    if (number > first && sum + items[number].size > bytes_max) break;
+    sum += items[number++].size;
+  }
+  *body_bytes = sum;
+  return number;
+}
+
+/* Copies items: keys, records, and behind each record the number of bytes so far. */
+static void bkctl_gather(const bkctl_item *items, size_t count, unsigned char *keys, unsigned char *records,
+                         int64_t *ends) {
+  int64_t end = 0;
+  for (size_t number = 0; number < count; number++) {
+    const bkctl_item *item = items + number;
+    bkctl_put_be64(keys, (uint64_t)item->ledger);
+    bkctl_put_be64(keys + 8, (uint64_t)item->entry);
+    bkctl_put_be32(records + end, item->size);
+    memcpy(records + end + 4, item->body, item->size);
+    keys += BKCTL_KEY_BYTES;
+    end += 4 + (int64_t)item->size;
+    ends[number] = end;
+  }
+}
+
+#endif

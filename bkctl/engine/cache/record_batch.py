@@ -1,0 +1,60 @@
+"""Entries as they lie in journals and entry logs, one behind the other in one piece."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+_SIZE = struct.Struct(">i")
+_KEYS = struct.Struct("16s")
+_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Entries in the order of their keys.
+
+    ``keys`` are joined, ``records`` are length words and bodies, and ``ends`` has for each entry where in
+    ``records`` the next one begins.
+    """
+
+    keys: bytes
+    records: bytes
+    ends: array[int]
+
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+        return len(self.ends)
+
+    def key_list(self) -> list[bytes]:
+        """Return the keys, each by itself."""
+        return keys_of(self.keys)
+
+    def bodies(self) -> list[bytes]:
+        """Return the bodies, each by itself."""
+        return [self.records[start + _SIZE.size : end] for start, end in pairwise(chain((0,), self.ends))]
+
+
+def keys_of(keys: bytes) -> list[bytes]:
+    """Return keys that are joined, each by itself."""
+    return list(chain.from_iterable(_KEYS.iter_unpack(keys)))
+
+
+def bodies_of(records: bytes) -> list[bytes]:
+    """Return the bodies of records."""
+    bodies: list[bytes] = []
+    position = 0
+    while position < len(records):
+        start = position + _SIZE.size
+        position = start + _SIZE.unpack_from(records, position)[0]
+        bodies.append(records[start:position])
+    return bodies
+
+
+def entries_of(records: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys and the bodies of records."""
+    bodies = bodies_of(records)
+    return [body[:_KEY_BYTES] for body in bodies], bodies
