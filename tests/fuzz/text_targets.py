@@ -29,6 +29,7 @@ from bkctl.admin.top.sample_json import decode_sample, encode_sample
 from bkctl.admin.top.scrape import parse_scrape
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint
 from bkctl.codec.losses import KIND, decode_losses, encode_losses
+from bkctl.codec.quarantine_manifest import decode_manifest, encode_manifest
 from bkctl.codec.repair_record import decode_repair_record, encode_repair_record
 from bkctl.commands.frame.durations import parse_duration_ms, parse_duration_or_seconds_ms
 from bkctl.commands.frame.ledger_options import parse_ledger_id
@@ -55,6 +56,23 @@ _GUARDED = ("/api/v1/ledger/read", "/api/v1/bookie/sanity")
 def losses(data: bytes) -> None:
     """A list of losses comes back from its own encoding; anything else is corrupt."""
     decodes(data, decode_losses, encode_losses)
+
+
+def quarantine_manifest(data: bytes) -> None:
+    """A manifest of a log in quarantine comes back from its own encoding; anything else is corrupt."""
+    decodes(data, decode_manifest, encode_manifest)
+
+
+_MANIFEST = {
+    "kind": "bkctl quarantine",
+    "version": 1,
+    "log_id": 28,
+    "bytes": 1073741824,
+    "reason": "bad sectors",
+    "time_ms": 1795411200000,
+    "salvaged": True,
+    "salvaged_to": 31,
+}
 
 
 def repair_record(data: bytes) -> None:
@@ -459,6 +477,7 @@ def _request_seeds() -> list[bytes]:
 
 
 TARGETS = [
+    Target("quarantine-manifest", quarantine_manifest, lambda: json_seeds(_MANIFEST), (b'"salvaged": ',)),
     Target("repair-record", repair_record, lambda: json_seeds(_REPAIR), (b'"state": "', b'"kept": null')),
     Target("losses", losses, lambda: json_seeds(_LOSSES), (b'"maybe_more": ', b'"entries": ')),
     Target(

@@ -12,11 +12,16 @@ from pathlib import Path
 
 from bkctl.admin.doctor.examination import DiskFacts, Ownership
 from bkctl.admin.doctor.finding import Kind
+from bkctl.admin.entrylogs.log_place import find_log
+from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quarantine_log, release_log
+from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.codec.cookie import encode_cookie, join_dirs
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.vfs import PosixFileSystem
 from tests.support.closure import DEMO, Bench, Case, Do
+from tests.support.manual_clock import ManualClock
 
 OTHER_ID = "10.0.0.9:3181"
 
@@ -321,6 +326,26 @@ def large_block_cache(bench: Bench) -> None:
     conf_with("dbStorage_rocksDB_blockCacheSize=805306368\n")(bench)
 
 
+def repair_cut_off(bench: Bench) -> None:
+    mark_file = bench.bookie.ledgers / "lastMark"
+    begin_repair(
+        PosixFileSystem(), ManualClock(), [str(bench.bookie.ledgers)], "x", "", [changes_file(str(mark_file))]
+    )
+    mark_file.write_bytes(encode_last_mark(LastMark(0, 0)))
+
+
+def set_aside(bench: Bench) -> None:
+    files = PosixFileSystem()
+    place = find_log(files, [str(bench.bookie.ledgers)], 0)
+    quarantine_log(files, ManualClock(), plan_quarantine(files, place), "bad sectors")
+
+
+def released(bench: Bench) -> None:
+    files = PosixFileSystem()
+    place = find_log(files, [str(bench.bookie.ledgers)], 0)
+    release_log(files, ManualClock(), plan_release(files, place))
+
+
 def rebuilt_before(bench: Bench) -> None:
     (bench.bookie.ledgers / "locations.BACKUP-20260101T000000.000000Z").mkdir()
 
@@ -373,6 +398,8 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.SHARED_PARTITION, shared_partition, mend=conf_back),
     Case(Kind.HALF_WRITTEN_FILE, write("lastMark.a1.tmp", b""), with_notes(), mend=remove("lastMark.a1.tmp")),
     Case(Kind.UNFINISHED_REBUILD, lambda bench: (bench.bookie.ledgers / "locations.bkctl-rebuild").mkdir()),
+    Case(Kind.UNFINISHED_REPAIR, repair_cut_off),
+    Case(Kind.LOG_IN_QUARANTINE, set_aside, mend=released, instead="brings it back"),
     Case(Kind.OLD_INDEX, rebuilt_before, with_notes()),
     Case(Kind.DIRTY, write("DIRTY", b""), with_notes(), mend=start, instead="the next start"),
     Case(Kind.UNFINISHED_COMPACTION, write("7.log.compacting", b"")),

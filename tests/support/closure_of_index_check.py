@@ -6,19 +6,25 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from bkctl.admin.entrylogs.log_place import find_log
+from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quarantine_log, release_log
+from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
 from bkctl.admin.index.check.finding import Kind
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.rebuild import rebuild_index
+from bkctl.admin.journals.limbo_rows import rocks_databases
 from bkctl.codec import ledger_data, location
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
 from bkctl.directories.placement import find_placement
+from bkctl.scan.digest_book import DigestBook
 from bkctl.storage_kinds import kind_named
 from tests.support.checked_bookie import FILES, HOST, CheckedBookie
 from tests.support.closure import Bench, Case, Do
 from tests.support.closure_of_doctor import bring_back
 from tests.support.cluster_dump import write_dump
+from tests.support.manual_clock import ManualClock
 
 Change = Callable[[CheckedBookie], object]
 
@@ -222,6 +228,22 @@ def rebuilt_as_db(bench: Bench) -> None:
     rebuild_index(placement, RebuildOptions(locations=True, ledgers=True, memory_bytes=64 << 20), 1)
 
 
+def set_aside(bookie: CheckedBookie, bench: Bench) -> None:
+    place = find_log(FILES, [str(bench.root)], 0)
+    quarantine_log(FILES, ManualClock(), plan_quarantine(FILES, place), "bad sectors")
+
+
+def released(bench: Bench) -> None:
+    release_log(FILES, ManualClock(), plan_release(FILES, find_log(FILES, [str(bench.root)], 0)))
+
+
+def salvaged(bookie: CheckedBookie, bench: Bench) -> None:
+    broken_record(bookie, bench)
+    place, databases, book = find_log(FILES, [str(bench.root)], 0), rocks_databases(), DigestBook()
+    plan = plan_salvage(FILES, place, book, databases)
+    salvage_log(FILES, ManualClock(), plan, book, databases)
+
+
 ACCEPT_LOSS = "--accept-loss"
 #: What the logs of the small bookie prove.
 ALL = frozenset((ledger, entry) for ledger in range(4, 10) for entry in range(20))
@@ -237,6 +259,21 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.MISSING_LOCATION.value, made(without_location), folder, served=ALL),
     Case(Kind.MISSING_LOCATION.value, made(without_location, storage="idx"), folder, served=ALL),
     Case(Kind.MISSING_LOCATION.value, made(spread, storage="idx", count=2), folder, served=ALL),
+    Case(
+        Kind.QUARANTINED_LOCATION.value,
+        and_then(unchanged, set_aside),
+        folder,
+        mend=released,
+        instead="brings it back",
+        served=ALL,
+    ),
+    Case(
+        Kind.SALVAGED_LOCATION.value,
+        and_then(unchanged, salvaged),
+        folder,
+        lasting=True,
+        instead="other replicas",
+    ),
     Case(Kind.DAMAGED_LOG.value, and_then(unchanged, broken_record), folder, lasting=True),
     Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal), folder, served=ALL),
     Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal, storage="idx"), folder, refused=ACCEPT_LOSS),

@@ -42,6 +42,8 @@ entrylog list {{R}}
 entrylog show {{R}}/ledgers/current/0.log --walk
 entrylog scan {{R}} --payload hex
 entrylog verify {{R}}
+entrylog salvage {{R}}/ledgers/current/0.log --yes
+entrylog quarantine {{R}}/ledgers/current/0.log --yes
 journal list {{R}}
 journal scan {{R}} --payload hex
 journal verify {{R}}

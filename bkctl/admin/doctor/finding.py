@@ -66,6 +66,8 @@ class Kind(enum.StrEnum):
 
     HALF_WRITTEN_FILE = "half_written_file"
     UNFINISHED_REBUILD = "unfinished_rebuild"
+    UNFINISHED_REPAIR = "unfinished_repair"
+    LOG_IN_QUARANTINE = "log_in_quarantine"
     OLD_INDEX = "old_index"
     DIRTY = "dirty"
     UNFINISHED_COMPACTION = "unfinished_compaction"

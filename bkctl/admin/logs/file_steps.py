@@ -9,15 +9,16 @@ from bkctl.scan.damage import Verdict
 from bkctl.scan.files.verdicts import FileVerdict
 
 LOG_INSTEAD = (
-    "no command mends an entry log: what stood in the damaged bytes has to come from other replicas. Leave "
-    "the file where it is, its other records are served as before; 'bkctl index check' names the rows that "
-    "point into the damage, and no command drops them unless --accept-loss is given, which sets limbo"
+    "what stood in the damaged bytes has to come from other replicas; 'bkctl entrylog salvage LOG' copies "
+    "the rest to a fresh log, lists what is lost and puts its ledgers into limbo. Until then leave the file "
+    "where it is, its other records are served as before; 'bkctl index check' names the rows that point "
+    "into the damage"
 )
 
 JOURNAL_INSTEAD = (
-    "no command mends a journal: bring the file back from a copy, if there is one. In front of the last mark "
-    "nothing of it is replayed, and the bookie trims it by and by; behind the mark the next start is "
-    "refused, unless 'bkctl bookie start --accept-loss' takes the loss and sets limbo"
+    "bring the file back from a copy, if there is one. In front of the last mark nothing of it is replayed, "
+    "and the bookie trims it by and by; behind the mark the next start is refused: 'bkctl journal salvage' "
+    "copies what can be read to a fresh directory, lists what is lost and puts its ledgers into limbo"
 )
 
 _UNCHECKED_INSTEAD = (

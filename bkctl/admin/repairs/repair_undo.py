@@ -56,7 +56,7 @@ def settle_before(
     when an undo that was cut off cannot go on; CorruptionError, StorageError.
     """
     found = [directory.path for directory in directories(fs, paths)]
-    waiting = list(_unfinished(fs, found))
+    waiting = list(unfinished_repairs(fs, found))
     if not waiting:
         return
     if dry_run:
@@ -76,11 +76,12 @@ def settle_unfinished(fs: WritableFileSystem, directories: Sequence[str]) -> Non
     One behind which somebody else has worked stays as it is: each of its steps left a bookie that could
     start. Raises as :func:`settle_before`.
     """
-    for found in _unfinished(fs, directories):
+    for found in unfinished_repairs(fs, directories):
         undo(fs, found)
 
 
-def _unfinished(fs: FileSystem, directories: Sequence[str]) -> Iterator[FoundRepair]:
+def unfinished_repairs(fs: FileSystem, directories: Sequence[str]) -> Iterator[FoundRepair]:
+    """Yield the repairs that :func:`settle_unfinished` takes back, the last one first."""
     for found in reversed(find_repairs(fs, directories)):
         state = found.record.state
         if state in _UNFINISHED and (state is not RepairState.BEGUN or why_not(fs, found) is None):
@@ -227,6 +228,7 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
         _move_back(fs, path, found.path(change.to))
     elif change.kept is not None:
         put_back_file(fs, path, found.path(change.kept))
+        _remove_halves(fs, path)
     elif change.what is ChangeKind.FILE:
         _remove_made(fs, path)
     elif fs.status(path) is not None and not fs.names(path):
@@ -236,11 +238,16 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
 
 def _remove_made(fs: WritableFileSystem, path: str) -> None:
     folder = dirname(path)
-    if fs.status(folder) is None:
-        return
+    if fs.status(folder) is not None:
+        remove_file(fs, path)
+        _remove_halves(fs, path)
+
+
+def _remove_halves(fs: WritableFileSystem, path: str) -> None:
+    """Remove what a replacement of a file that was killed has left."""
+    folder = dirname(path)
     for name in fs.names(folder):
-        is_half = name.startswith(f"{basename(path)}.") and name.endswith(TEMPORARY_SUFFIX)
-        if name == basename(path) or is_half:
+        if name.startswith(f"{basename(path)}.") and name.endswith(TEMPORARY_SUFFIX):
             remove_file(fs, join(folder, name))
     fs.sync_directory(folder)
 

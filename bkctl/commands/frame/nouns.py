@@ -44,7 +44,12 @@ NOUNS: dict[str, Noun] = {
             "Say what a file or directory is and what it holds.",
             verbs=False,
         ),
-        Noun("entrylog", "bkctl.commands.entrylog", "[offline] [reads]", "List, scan and verify entry logs."),
+        Noun(
+            "entrylog",
+            "bkctl.commands.entrylog.app",
+            "[offline] [reads] [writes]",
+            "List, scan, verify, salvage and set aside entry logs.",
+        ),
         Noun(
             "journal",
             "bkctl.commands.journal.app",

@@ -9,11 +9,13 @@ Source: ``org.apache.bookkeeper.bookie.EntryLoggerAllocator``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from posixpath import join
 
 from bkctl.codec.last_id import LAST_ID_BYTES_MAX, LAST_ID_NAME, decode_last_id, encode_last_id
 from bkctl.engine.entrylog.log_ids import last_log_id, next_log_id, sort_names
-from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.scan.directory import QUARANTINE_NAME
 from bkctl.vfs.base import WritableFileSystem
 
 
@@ -57,7 +59,15 @@ class LogIds:
         self._taken = None
 
     def _names(self) -> list[str]:
-        return [name for directory in self._directories for name in self._filesystem.names(directory)]
+        """The files of the directories and of their quarantines: index rows may name those logs, too."""
+        found: list[str] = []
+        for directory in self._directories:
+            names = self._filesystem.names(directory)
+            found += names
+            if QUARANTINE_NAME in names:
+                with suppress(StorageError, NotFoundError):  # no directory, or none that can be read
+                    found += self._filesystem.names(join(directory, QUARANTINE_NAME))
+        return found
 
     def _read(self, directory: str) -> int | None:
         """The number in ``lastId``; None when there is none, also because a crash left the file empty."""

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from posixpath import join
 
+from bkctl.admin.doctor.checks.repairs import cut_off, quarantined
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
@@ -246,6 +247,8 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
         for log in place.found.logs:
             if log.compaction:
                 yield _compaction(place, log.path, log.log_id)
+        yield from quarantined(exam, place.path)
+        yield from cut_off(exam, place.path)
         for name in exam.filesystem.names(place.path):
             if _HALF_FILE.fullmatch(name):
                 yield Finding(

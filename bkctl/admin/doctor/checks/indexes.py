@@ -27,7 +27,12 @@ from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
 #: Different groups of findings (kind, directory, log or ledger) that are kept; more are counted together.
 GROUPS_MAX = 500
 
-_BY_LOG = frozenset({Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LOG, Kind.MISSING_LOCATION})
+_BY_LOG = frozenset(
+    {
+        Kind.DANGLING_LOCATION, Kind.FOREIGN_ENTRY, Kind.DAMAGED_LOG, Kind.MISSING_LOCATION,
+        Kind.QUARANTINED_LOCATION, Kind.SALVAGED_LOCATION,
+    }
+)  # fmt: skip
 _BY_DIRECTORY = frozenset(
     {
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
@@ -39,6 +44,8 @@ _UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
 
 _EXPECTED = {
     Kind.DANGLING_LOCATION: "the entry at the place where its row in the index says",
+    Kind.QUARANTINED_LOCATION: "every log that the index names in its place",
+    Kind.SALVAGED_LOCATION: "the entry in another log, or its ledger whole on the other replicas",
     Kind.FOREIGN_ENTRY: "the entry at the place where its row in the index says",
     Kind.WRONG_LOG_ID_SPACE: "an index beside the logs that it was made for",
     Kind.WRONG_DIRECTORY: "the ledgers whose id modulo the number of directories is this directory's place",

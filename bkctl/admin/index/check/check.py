@@ -42,6 +42,7 @@ from bkctl.reporting import Advance
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import journals_before_mark
 from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
 
 #: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
@@ -93,6 +94,11 @@ class _SpaceCheck:
         self._pending = _PendingReplay(space.dir)
         self._only_kept: dict[int, LostEntries] = {}
         self._places: LogPlaces
+        self._quarantined = {
+            each.log.log_id: each
+            for directory in space.log_dirs
+            for each in quarantined_logs(filesystem, directory)
+        }
         self._other_places: LogPlaces
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
@@ -257,6 +263,10 @@ class _SpaceCheck:
         if fault is None:
             return None
         kind, detail = fault.kind, fault.detail
+        aside = self._quarantined.get(packed >> 32)
+        if aside is not None and self._places.log_of(packed) is None:
+            kind = Kind.SALVAGED_LOCATION if aside.is_salvaged else Kind.QUARANTINED_LOCATION
+            detail = f"its log is in quarantine: {aside.log.path}"
         other = self._other_places.log_of(packed)
         if other is not None and self._other_places.fault(ledger, entry, packed) is None:
             if self._space.is_elsewhere(ledger):

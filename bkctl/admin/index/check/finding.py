@@ -16,9 +16,10 @@ class Severity(enum.Enum):
 class Kind(enum.Enum):
     """The kinds of findings; the value is the word in JSON.
 
-    Index to logs: ``DANGLING_LOCATION`` (no record begins there), ``FOREIGN_ENTRY`` (another entry's does),
-    ``WRONG_LOG_ID_SPACE`` (the entry stands at this place in another ledger directory's logs),
-    ``WRONG_DIRECTORY`` (the ledger is another directory's by ledger id mod directories).
+    Index to logs: ``QUARANTINED_LOCATION`` (its log is in quarantine), ``SALVAGED_LOCATION`` (so it is, and
+    what could be read of it was copied), ``DANGLING_LOCATION`` (no record begins there), ``FOREIGN_ENTRY``
+    (another entry's does), ``WRONG_LOG_ID_SPACE`` (the entry stands at this place in another ledger
+    directory's logs), ``WRONG_DIRECTORY`` (the ledger is another directory's by ledger id mod directories).
 
     Logs to index: ``MISSING_LOCATION``; ``DAMAGED_LOG`` is what could not be read of a log;
     ``ONLY_IN_JOURNAL`` are entries of journals in front of the last mark that neither index nor logs have.
@@ -34,6 +35,8 @@ class Kind(enum.Enum):
     """
 
     DANGLING_LOCATION = "dangling_location"
+    QUARANTINED_LOCATION = "quarantined_location"
+    SALVAGED_LOCATION = "salvaged_location"
     FOREIGN_ENTRY = "foreign_entry"
     WRONG_LOG_ID_SPACE = "wrong_log_id_space"
     WRONG_DIRECTORY = "wrong_directory"

@@ -24,6 +24,13 @@ INSTEAD = {
     Kind.WRONG_LOG_ID_SPACE: _PLACES,
     Kind.POSITION_UNKNOWN: "name all directories of the bookie, with their cookies: then it can be checked",
     Kind.DAMAGED_LOG: LOG_INSTEAD,
+    Kind.QUARANTINED_LOCATION: (
+        "whoever set the log aside decides: 'bkctl entrylog quarantine LOG DIR --release' brings it back, "
+        "'bkctl entrylog salvage LOG DIR' copies what proves itself; until then reads of the entry fail"
+    ),
+    Kind.SALVAGED_LOCATION: (
+        "the entry is lost here, and its ledger is in limbo: bring it back from the other replicas"
+    ),
     Kind.LOST_INDEX: (
         "build it anew, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
@@ -66,6 +73,8 @@ def _look(finding: Finding) -> tuple[str, ...]:
     kind, directory = finding.kind, finding.dir
     if kind is Kind.DAMAGED_LOG and finding.log_id is not None:
         return ("entrylog", "verify", join(directory, log_name(finding.log_id)))
+    if kind in (Kind.QUARANTINED_LOCATION, Kind.SALVAGED_LOCATION):
+        return ("entrylog", "quarantine", directory, "--list")
     if kind is Kind.LIMBO:
         return ("index", "limbo", str(finding.ledger), directory, "--clear", "--dry-run")
     if kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):

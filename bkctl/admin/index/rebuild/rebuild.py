@@ -21,6 +21,7 @@ from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.placement import Placement
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import is_key_value_store
+from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.storage_kinds import DB, IDX, KINDS, StorageKind
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
@@ -58,12 +59,26 @@ def rebuild_index(
     # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _locked(placement, options.dry_run) as recheck:
+        if options.locations:
+            _refuse_quarantine(placement)
         options = replace(options, recheck=recheck)
         results = REBUILDS[placement.kind](placement, options, jobs, hire)
     if placement.dirty:
         note = Difference("note", None, _DIRTY)
         results = [replace(result, differences=(*result.differences, note)) for result in results]
     return results
+
+
+def _refuse_quarantine(placement: Placement) -> None:
+    """Refuse to leave out the rows of logs that are to come back. Raises RefusedError."""
+    for directory in placement.ledger_dirs:
+        for each in quarantined_logs(PosixFileSystem(), directory):
+            if not each.is_salvaged:
+                raise RefusedError(
+                    f"{each.log.path}: is in quarantine, and its entries would be left out of a new index; "
+                    "first bring it back (bkctl entrylog quarantine --release), or save what can be read of "
+                    "it (bkctl entrylog salvage)"
+                )
 
 
 def _rebuild_databases(

@@ -9,6 +9,7 @@ import typer
 
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.digests import digest_book
+from bkctl.commands.entrylog import quarantine, salvage
 from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
 from bkctl.commands.frame.findings import (
@@ -52,7 +53,9 @@ from bkctl.scan.files import entrylogs
 from bkctl.scan.files.paths import entry_logs
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] What is in the entry logs of a bookie, running or not.")
+app = noun_app(
+    "[offline] [reads] [writes] What is in the entry logs of a bookie, and what can be saved of it."
+)
 
 
 LIST_SCHEMA: Schema = (
@@ -294,3 +297,7 @@ def verify_command(
     tell_unchecked(verdicts, book)
     unopened.check()
     raise typer.Exit(exit_code_of(verdicts))
+
+
+app.command("salvage")(salvage.salvage_command)
+app.command("quarantine")(quarantine.quarantine_command)

@@ -1,0 +1,57 @@
+"""Traces of repairs in a directory: logs that were set aside, and repairs that were killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bkctl.admin.doctor.examination import Examination
+from bkctl.admin.doctor.finding import Finding, Kind, Severity
+from bkctl.admin.next_step import ended_by, not_ended
+from bkctl.admin.repairs.repair_undo import unfinished_repairs
+from bkctl.codec.repair_record import RepairState
+from bkctl.scan.quarantined_logs import quarantined_logs
+
+
+def quarantined(exam: Examination, directory: str) -> Iterator[Finding]:
+    """The logs in quarantine."""
+    for each in quarantined_logs(exam.filesystem, directory):
+        reason = each.manifest.reason if each.manifest is not None else "its manifest cannot be read"
+        said = f" ({reason})" if reason else ""
+        if each.is_salvaged:
+            found, severity = "a log that was salvaged; it is only kept, and takes room", Severity.NOTE
+            instead = "remove it when its entries are back from the other replicas; no command does"
+        else:
+            found, severity = "a log in quarantine: reads of its entries fail", Severity.WARNING
+            instead = (
+                "'bkctl entrylog quarantine LOG DIR --release' brings it back, 'bkctl entrylog salvage LOG "
+                "DIR' copies what proves itself to another log"
+            )
+        yield Finding(
+            "leftovers",
+            Kind.LOG_IN_QUARANTINE,
+            severity,
+            f"{found}{said}",
+            "no log in quarantine",
+            not_ended(instead, "entrylog", "quarantine", directory, "--list"),
+            dir=directory,
+            path=each.log.path,
+            log_id=each.log.log_id,
+        )
+
+
+def cut_off(exam: Examination, directory: str) -> Iterator[Finding]:
+    """Repairs, and undos of repairs, that were killed."""
+    for repair in unfinished_repairs(exam.filesystem, [directory]):
+        is_undo = repair.record.state is RepairState.UNDOING
+        what = "an undo of a repair that was cut off: no bookie starts here"
+        what = what if is_undo else "a repair that was cut off"
+        yield Finding(
+            "leftovers",
+            Kind.UNFINISHED_REPAIR,
+            Severity.ERROR if is_undo else Severity.WARNING,
+            f"{what} ({repair.record.made_by}, {repair.record.detail})",
+            "no unfinished repair",
+            ended_by(("repair", "undo", *repair.directories, "--yes")),
+            dir=directory,
+            path=repair.folder,
+        )

@@ -1,0 +1,121 @@
+"""Where one entry log of a stopped bookie is, and which index speaks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from posixpath import basename, dirname, join, normpath
+
+from bkctl.codec.entrylog import log_name
+from bkctl.directories.index_spaces import IndexSpace, index_spaces
+from bkctl.errors import NotFoundError, RefusedError, UsageError
+from bkctl.scan.directory import QUARANTINE_NAME, LogFile, inspect_directory
+from bkctl.scan.files.paths import directories
+from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.scan.quarantined_logs import quarantined_logs
+from bkctl.vfs import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A log, the ledger directory whose it is, and the directory of its index.
+
+    ``in_quarantine`` says that the file is not where the index says.
+    """
+
+    log: LogFile
+    current_dir: str
+    index_dir: str
+    bookie: str | None
+
+    @property
+    def in_quarantine(self) -> bool:
+        """Whether the log lies in quarantine."""
+        return basename(dirname(self.log.path)) == QUARANTINE_NAME
+
+    @property
+    def quarantine_dir(self) -> str:
+        """The folder of logs in quarantine."""
+        return join(self.current_dir, QUARANTINE_NAME)
+
+    @property
+    def path_in_use(self) -> str:
+        """Where the log is when it is not in quarantine."""
+        return join(self.current_dir, log_name(self.log.log_id))
+
+    @property
+    def locations(self) -> str:
+        """The database of locations."""
+        return join(self.index_dir, LOCATIONS)
+
+    @property
+    def ledgers(self) -> str:
+        """The database of ledgers."""
+        return join(self.index_dir, LEDGERS)
+
+    @property
+    def every_dir(self) -> tuple[str, ...]:
+        """Both directories, the log's first."""
+        return tuple(dict.fromkeys((self.current_dir, self.index_dir)))
+
+
+def find_log(
+    fs: FileSystem, paths: Sequence[str], log_id: int | None, *, in_quarantine: bool | None = None
+) -> LogPlace:
+    """Return the log that paths, and perhaps an id, stand for.
+
+    With ``in_quarantine`` it has to be there, or not to be there. Raises NotFoundError, UsageError when
+    several fit, RefusedError for ``.idx`` files, StorageError.
+    """
+    found: dict[str, LogFile] = {}
+    for path in paths:
+        status = fs.status(path)
+        if status is None:
+            raise NotFoundError(f"{path}: no such file or directory")
+        folders = [path] if status.is_dir else [_ledger_directory(path)]
+        for directory in directories(fs, folders):
+            for log in _logs(fs, directory.path):
+                is_there = basename(dirname(log.path)) == QUARANTINE_NAME
+                is_named = status.is_dir or normpath(log.path) == normpath(path)
+                if is_named and log_id in (None, log.log_id) and in_quarantine in (None, is_there):
+                    found[normpath(log.path)] = log
+    if not found:
+        what = "no entry log in quarantine" if in_quarantine else "no entry log"
+        what += "" if log_id is None else f" {log_id} (0x{log_id:x})"
+        raise NotFoundError(f"{what} in {', '.join(paths)}")
+    if len(found) > 1:
+        listed = ", ".join([log.path for log in found.values()][:5]) + (", ..." if len(found) > 5 else "")
+        raise UsageError(f"{len(found)} logs fit, name one by its id or its path: {listed}")
+    (log,) = found.values()
+    current_dir = _ledger_directory(log.path)
+    return _placed(fs, log, current_dir)
+
+
+def _logs(fs: FileSystem, current_dir: str) -> list[LogFile]:
+    logs = [log for log in inspect_directory(fs, current_dir).logs if not log.compaction]
+    return logs + [each.log for each in quarantined_logs(fs, current_dir)]
+
+
+def _ledger_directory(path: str) -> str:
+    folder = dirname(path) or "."
+    return (dirname(folder) or ".") if basename(folder) == QUARANTINE_NAME else folder
+
+
+def _placed(fs: FileSystem, log: LogFile, current_dir: str) -> LogPlace:
+    space = _space_of(fs, current_dir)
+    if not space.kind.has_databases:
+        raise RefusedError(
+            f"{current_dir}: its index is .idx files (Sorted- or InterleavedLedgerStorage), which have no"
+            " place for limbo; nothing was changed. Copy the log away by hand, and let the other replicas"
+            " bring the ledgers back"
+        )
+    if not space.index_dirs:
+        raise RefusedError(f"{current_dir}: has no index; make it anew first: bkctl index rebuild")
+    return LogPlace(log, current_dir, space.index_dirs[0], space.bookie)
+
+
+def _space_of(fs: FileSystem, current_dir: str) -> IndexSpace:
+    for space in index_spaces(fs, [inspect_directory(fs, current_dir)]):
+        if normpath(current_dir) in map(normpath, space.log_dirs):
+            return space
+    raise RefusedError(f"{current_dir}: which index speaks of its logs cannot be told")

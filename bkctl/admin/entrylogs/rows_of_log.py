@@ -1,0 +1,70 @@
+"""The rows of a ``locations`` database that name one log, by their offsets."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from bkctl.kvstore.base import KeyValueReader
+from bkctl.scan.index import LocationIndex
+from bkctl.scan.index_rows import IndexDamage
+
+_SIZE_WORD_BYTES = 4
+
+
+class RowsOfLog:
+    """Rows of one log in ascending order of offset, which is that of the size word.
+
+    24 bytes a row are held. ``damaged`` counts rows of the whole index that do not decode, and may be any
+    log's.
+    """
+
+    def __init__(self, store: KeyValueReader, log_id: int) -> None:
+        found: list[array[int]] = [array("q"), array("q"), array("q")]
+        self.damaged = 0
+        self.is_empty_index = True
+        for batch in LocationIndex(store).rows():
+            self.is_empty_index = False
+            if isinstance(batch, IndexDamage):
+                self.damaged += 1
+            elif log_id in batch.log_ids:
+                for row, named in enumerate(batch.log_ids):
+                    if named == log_id:
+                        found[0].append(batch.offsets[row] - _SIZE_WORD_BYTES)
+                        found[1].append(batch.ledgers[row])
+                        found[2].append(batch.entries[row])
+        order = sorted(range(len(found[0])), key=found[0].__getitem__)
+        self._offsets, self._ledgers, self._entries = (
+            array("q", [column[row] for row in order]) for column in found
+        )
+        self._taken = bytearray(len(self._offsets))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def located(self, offset: int, ledger: int, entry: int) -> bool:
+        """Whether the index places this entry's size word at an offset."""
+        return self._find(offset, ledger, entry) is not None
+
+    def take(self, offset: int, ledger: int, entry: int) -> bool:
+        """Note that the record of a row was found; whether there is such a row."""
+        row = self._find(offset, ledger, entry)
+        if row is None:
+            return False
+        self._taken[row] = 1
+        return True
+
+    def left(self) -> Iterator[tuple[int, int]]:
+        """Yield ledger and entry of the rows whose records were not found."""
+        for row, taken in enumerate(self._taken):
+            if not taken:
+                yield self._ledgers[row], self._entries[row]
+
+    def _find(self, offset: int, ledger: int, entry: int) -> int | None:
+        row = bisect_left(self._offsets, offset)
+        while row < len(self._offsets) and self._offsets[row] == offset:
+            if (self._ledgers[row], self._entries[row]) == (ledger, entry):
+                return row
+            row += 1
+        return None

@@ -1,0 +1,126 @@
+"""``bkctl entrylog quarantine``: a log out of every bookie's sight, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, parse_log_id
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.targets import paths_or_default, split_targets
+from bkctl.errors import UsageError
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.entrylogs.quarantine import Move
+
+QUARANTINE_SCHEMA: Schema = (
+    Key("action", "string", "quarantined, released, or in_quarantine (what --list shows)"),
+    Key("dir", "string", "directory of the log"),
+    Key("log_id", "int", "id, decimal"),
+    Key("path", "string", "where the log is then"),
+    Key("bytes", "int", "its length"),
+    Key("reason", "string or null", "why it is there; null where there is no manifest"),
+    Key("salvaged_to", "int or null", "the log to which 'entrylog salvage' has copied its records"),
+)
+
+
+@takes(QUARANTINE_SCHEMA)
+def quarantine_command(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="[ID] [PATH...]", help="A log id (28, 0x1c, 1c.log) and where it is."),
+    ],
+    *,
+    release: Annotated[bool, typer.Option("--release", help="Bring a log back.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only list the logs in quarantine.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; it is noted beside the log.")
+    ] = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Set an entry log aside, so that no bookie reads or collects it; --release undoes it.
+
+    It goes into the folder bkctl-quarantine of its directory. The index stays as it is: a read of an entry in
+    the log fails, ours and Java's alike, so that clients ask other replicas; it is never "no such entry".
+    Everything else is served. Until the log is released or salvaged 'bkctl index rebuild' is refused; do not
+    let Java's shell rebuild the index either.
+
+    --release brings it back, also after a bookie has run: nothing of it is lost meanwhile, but for ledgers
+    that were deleted. It is refused (4) when another log has the name. .idx files are refused.
+
+    Examples:
+
+      bkctl entrylog quarantine 1c.log /data/bookie/ledgers --reason "bad sectors" --dry-run
+
+      bkctl entrylog quarantine 1c.log /data/bookie/ledgers --yes
+
+      bkctl entrylog quarantine 1c.log /data/bookie/ledgers --release --yes
+    """
+    from bkctl.admin.entrylogs.log_place import find_log
+    from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quarantine_log, release_log
+    from bkctl.admin.repairs.repair_undo import settle_before
+    from bkctl.clock import SystemClock
+    from bkctl.directories.holders import DirectoryLock
+
+    filesystem = PosixFileSystem()
+    paths, ids = split_targets(targets, parse_log_id)
+    if len(ids) > 1:
+        raise UsageError("name one log")
+    paths, log_id = paths_or_default(paths), ids[0] if ids else None
+    if listed:
+        write_rows(_listed(filesystem, paths, log_id), QUARANTINE_SCHEMA, output)
+        return
+    if not reason.isprintable():
+        raise UsageError("--reason: a text without control characters")
+    plan = plan_release if release else plan_quarantine
+    place = find_log(filesystem, paths, log_id, in_quarantine=release)
+    settle_before(filesystem, place.every_dir, dry_run=dry_run)
+    move = plan(filesystem, find_log(filesystem, paths, log_id, in_quarantine=release))
+    if not dry_run:
+        with DirectoryLock(*place.every_dir) as lock:
+            move = plan(filesystem, find_log(filesystem, paths, log_id, in_quarantine=release))
+            ask(f"move {move.source} to {move.target}", yes=yes)
+            lock.recheck()
+            if release:
+                release_log(filesystem, SystemClock(), move)
+            else:
+                quarantine_log(filesystem, SystemClock(), move, reason)
+    write_rows([_row(move, "released" if release else "quarantined", reason)], QUARANTINE_SCHEMA, output)
+
+
+def _row(move: Move, action: str, reason: str) -> dict[str, Any]:
+    return {
+        "action": action,
+        "dir": move.place.current_dir,
+        "log_id": move.log_id,
+        "path": move.target,
+        "bytes": move.place.log.size_bytes,
+        "reason": reason or None,
+        "salvaged_to": None,
+    }
+
+
+def _listed(filesystem: PosixFileSystem, paths: list[str], log_id: int | None) -> list[dict[str, Any]]:
+    from bkctl.scan.files.paths import directories
+    from bkctl.scan.quarantined_logs import quarantined_logs
+
+    return [
+        {
+            "action": "in_quarantine",
+            "dir": directory.path,
+            "log_id": each.log.log_id,
+            "path": each.log.path,
+            "bytes": each.log.size_bytes,
+            "reason": None if each.manifest is None else each.manifest.reason,
+            "salvaged_to": None if each.manifest is None else each.manifest.salvaged_to,
+        }
+        for directory in directories(filesystem, paths)
+        for each in quarantined_logs(filesystem, directory.path)
+        if log_id in (None, each.log.log_id)
+    ]

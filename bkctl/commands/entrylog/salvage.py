@@ -1,0 +1,170 @@
+"""``bkctl entrylog salvage``: the records of a damaged log that prove themselves, in a fresh log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.codec.entrylog import log_name
+from bkctl.codec.losses import ranges_text
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.entry_options import Digest, DigestOption
+from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption, PasswordOptions, parse_log_id
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.targets import paths_or_default, split_targets
+from bkctl.errors import UsageError
+from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.admin.entrylogs.salvage import LogSalvage
+
+SALVAGE_SCHEMA: Schema = (
+    Key(
+        "kind",
+        "string",
+        "log (the source), copy (the fresh log), kept (the source in quarantine), damage, lost (of a "
+        "ledger); of a log without damage only log",
+    ),
+    Key("path", "string or null", "the file"),
+    Key("log_id", "int or null", "of a log: its id"),
+    Key("records", "int or null", "of copy: how many records are copied"),
+    Key("by_digest", "int or null", "of copy: those that their digest proves"),
+    Key("by_structure", "int or null", "of copy: those proved by their place among sizes and ids alone"),
+    Key("superseded", "int or null", "of log: records of which the index has another place; not copied"),
+    Key("offset", "int or null", "of damage: where it begins"),
+    Key("bytes", "int or null", "of log and damage: how many bytes"),
+    Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
+    Key("entries", "string or null", "of lost: ranges of entries"),
+    Key("detail", "string or null", "what else there is to say"),
+)
+
+
+@takes(SALVAGE_SCHEMA)
+def salvage_command(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="[ID] [PATH...]", help="A log id (28, 0x1c, 1c.log) and where it is."),
+    ],
+    *,
+    losses: LossesOption = None,
+    digest: DigestOption = Digest.AUTO,
+    metadata: LedgerMetadataOptions,
+    password: PasswordOptions,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Copy what proves itself in a damaged log to a fresh log, which the index names then.
+
+    A record whose digest is known and checks is copied, and one without a known digest where the chain of
+    sizes and ids is whole; 'by_digest' and 'by_structure' say how many of each. Give --metadata, and the
+    password for the MAC digest, to have more proved by digests. What its digest proves wrong is lost.
+
+    The fresh log is durable and read back before the index names it. Entries that the index names and no
+    record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger repair --from'
+    reads that list. Last of all the source goes into quarantine, where it stays: it is never written or
+    deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair undo' goes back.
+
+    A log without damage is left alone. .idx files have no place for limbo: they are refused.
+
+    Exit code 1 when entries are lost, 4 while a bookie uses the directory.
+
+    Examples:
+
+      bkctl entrylog salvage 1c.log /data/bookie/ledgers --dry-run
+
+      bkctl entrylog salvage /data/bookie/ledgers/current/1c.log --losses losses.json --yes
+    """
+    from bkctl.admin.entrylogs.log_place import find_log
+    from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
+    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.logs.digests import digest_book
+    from bkctl.admin.repairs.repair_undo import settle_before
+    from bkctl.clock import SystemClock
+    from bkctl.directories.holders import DirectoryLock
+
+    filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
+    paths, ids = split_targets(targets, parse_log_id)
+    if len(ids) > 1:
+        raise UsageError("name one log")
+    paths, log_id = paths_or_default(paths), ids[0] if ids else None
+    place = find_log(filesystem, paths, log_id)
+    settle_before(filesystem, place.every_dir, dry_run=dry_run)
+    place = find_log(filesystem, paths, log_id)
+    with metadata.opened() as (dump, find):
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
+        if dry_run:
+            salvage = plan_salvage(filesystem, place, book, databases)
+        else:
+            with DirectoryLock(*place.every_dir) as lock:
+                place = find_log(filesystem, paths, log_id)
+                salvage = plan_salvage(filesystem, place, book, databases)
+                if salvage.is_needed:
+                    ask(_question(salvage), yes=yes)
+                    write_losses(losses, salvage.losses)
+                    lock.recheck()
+                    salvage_log(filesystem, SystemClock(), salvage, book, databases)
+    write_rows(_rows(salvage), SALVAGE_SCHEMA, output)
+    raise typer.Exit(int(bool(salvage.losses.losses)))
+
+
+def _question(salvage: LogSalvage) -> str:
+    limbo = len(salvage.losses.losses)
+    return (
+        f"copy {salvage.counts.copied} records of {salvage.place.log.path} to a fresh log, give up"
+        f" {salvage.lost} entries of {limbo} ledgers, which are put into limbo, and set the log aside"
+    )
+
+
+def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
+    from bkctl.admin.entrylogs.salvage import kept_path, target_path
+
+    nothing = dict.fromkeys(key.key for key in SALVAGE_SCHEMA)
+    place, counts = salvage.place, salvage.counts
+    yield nothing | {
+        "kind": "log",
+        "path": place.log.path,
+        "log_id": place.log.log_id,
+        "bytes": place.log.size_bytes,
+        "superseded": counts.superseded,
+        "detail": None if salvage.is_needed else "no damage: nothing is done",
+    }
+    for damage in salvage.damage:
+        yield nothing | {
+            "kind": "damage",
+            "path": place.log.path,
+            "offset": damage.offset,
+            "bytes": damage.size_bytes,
+            "detail": damage.reason,
+        }
+    if not salvage.is_needed:
+        return
+    if salvage.target is not None:
+        yield nothing | {
+            "kind": "copy",
+            "path": target_path(salvage),
+            "log_id": salvage.target,
+            "records": counts.copied,
+            "by_digest": counts.by_digest,
+            "by_structure": counts.by_structure,
+            "detail": f"{counts.unnamed} of them had no row in the index" if counts.unnamed else None,
+        }
+    yield nothing | {
+        "kind": "kept",
+        "path": kept_path(salvage),
+        "log_id": place.log.log_id,
+        "detail": f"{log_name(place.log.log_id)}, out of every bookie's sight",
+    }
+    for loss in salvage.losses.losses:
+        more = "perhaps others, too; " if loss.maybe_more else ""
+        yield nothing | {
+            "kind": "lost",
+            "ledger": loss.ledger,
+            "entries": ranges_text(loss.entries),
+            "detail": f"{more}{loss.cause}",
+        }

@@ -1,0 +1,209 @@
+"""``bkctl entrylog salvage`` and ``quarantine``: what proves itself is served, the rest is listed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.losses import decode_losses
+from bkctl.directories.holders import DirectoryLock
+from bkctl.errors import BookieIOError, CorruptionError, LedgerLimboError
+from bkctl.scan.directory import QUARANTINE_NAME
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.vfs import PosixFileSystem
+from tests.support.readable import readable
+from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
+
+Run = Callable[..., Any]
+COUNT = 2
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
+    root = tmp_path_factory.mktemp("made") / "bookie"
+    root.mkdir()
+    return TruthfulBookie.make(root, "db", COUNT)
+
+
+@pytest.fixture
+def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
+    return made.copy(tmp_path / "bookie")
+
+
+@pytest.fixture
+def log(bookie: TruthfulBookie) -> Path:
+    """A log with several ledgers that live."""
+    return max(bookie.logs(), key=lambda path: len(set(ledgers_in(path)) - {DELETED}))
+
+
+def ledgers_in(log: Path) -> list[int]:
+    with EntryLogScan(PosixFileSystem(), str(log)) as scan:
+        return [ledger for batch in scan.batches() for ledger in batch.ledgers]
+
+
+def entries_in(log: Path, bookie: TruthfulBookie) -> set[Entry]:
+    """What of a log the index serves."""
+    with EntryLogScan(PosixFileSystem(), str(log)) as scan:
+        found = [
+            entry for batch in scan.batches() for entry in zip(batch.ledgers, batch.entries, strict=True)
+        ]
+    return set(found) & readable(bookie.root).keys()
+
+
+def content(root: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
+
+
+def rows(done: Any, code: int = 0) -> list[dict[str, Any]]:
+    assert done.exit_code == code, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def damage(log: Path, bookie: TruthfulBookie) -> Entry:
+    """Overwrite the header of an entry in the middle that the index serves; the entry."""
+    served = entries_in(log, bookie)
+    with EntryLogScan(PosixFileSystem(), str(log)) as scan:
+        places = [
+            (batch.offset(index), entry)
+            for batch in scan.batches()
+            for index, entry in enumerate(zip(batch.ledgers, batch.entries, strict=True))
+            if entry in served
+        ]
+    offset, entry = places[len(places) // 2]
+    data = bytearray(log.read_bytes())
+    data[offset : offset + 40] = b"\xee" * 40
+    log.write_bytes(data)
+    return entry
+
+
+def test_what_proves_itself_is_served_and_the_rest_is_listed(
+    run_cli: Run, bookie: TruthfulBookie, log: Path, tmp_path: Path
+) -> None:
+    whole = readable(bookie.root)
+    entry = damage(log, bookie)
+    before, broken = content(bookie.root), log.read_bytes()
+    losses = tmp_path / "losses.json"
+    words = ("entrylog", "salvage", log, "-o", "json")
+    planned = rows(run_cli(*words, "--dry-run"), 1)
+    assert content(bookie.root) == before
+    assert run_cli(*words).exit_code == 4
+    done = rows(run_cli(*words, "--losses", losses, "--yes"), 1)
+    assert done == planned
+    (lost,) = (row for row in done if row["kind"] == "lost")
+    assert (lost["ledger"], lost["entries"]) == (entry[0], str(entry[1]))
+    (copy,) = (row for row in done if row["kind"] == "copy")
+    assert copy["by_digest"] == copy["records"] > 0
+    (listed,) = decode_losses(losses.read_bytes()).losses
+    assert (listed.ledger, listed.entries) == (entry[0], (entry[1:] * 2,))
+    assert readable(bookie.root) == {each: body for each, body in whole.items() if each != entry}
+    assert not log.exists()
+    assert (log.parent / QUARANTINE_NAME / log.name).read_bytes() == broken
+    assert run_cli("entrylog", "verify", copy["path"]).exit_code in (0, 3)
+    with started(bookie.root, COUNT) as running:
+        with pytest.raises((LedgerLimboError, BookieIOError, CorruptionError)):
+            running.reads.read(*entry)
+        for each, body in bookie.truth.bodies.items():
+            if each[0] not in (DELETED, entry[0]):
+                assert running.reads.read(*each) == body
+
+
+def test_it_is_undone_byte_for_byte(run_cli: Run, bookie: TruthfulBookie, log: Path) -> None:
+    damage(log, bookie)
+    before = content(bookie.root)
+    assert run_cli("entrylog", "salvage", log, "--yes").exit_code == 1
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert content(bookie.root) == before
+
+
+def test_a_log_without_damage_is_left_alone(run_cli: Run, bookie: TruthfulBookie, log: Path) -> None:
+    before = content(bookie.root)
+    (row,) = rows(run_cli("entrylog", "salvage", log, "--yes", "-o", "json"))
+    assert "no damage" in row["detail"]
+    assert content(bookie.root) == before
+
+
+def test_a_log_in_quarantine_is_unknown_and_comes_back(
+    run_cli: Run, bookie: TruthfulBookie, log: Path
+) -> None:
+    before, whole = content(bookie.root), readable(bookie.root)
+    inside = entries_in(log, bookie)
+    assert inside
+    words = ("entrylog", "quarantine", log.name, log.parent, "-o", "json")
+    planned = rows(run_cli(*words, "--reason", "bad sectors", "--dry-run"))
+    assert content(bookie.root) == before
+    assert rows(run_cli(*words, "--reason", "bad sectors", "--yes")) == planned
+    (listed,) = rows(run_cli("entrylog", "quarantine", bookie.root, "--list", "-o", "json"))
+    assert (listed["action"], listed["reason"]) == ("in_quarantine", "bad sectors")
+    assert not log.exists()
+    with started(bookie.root, COUNT) as running:
+        for each in sorted(inside):
+            with pytest.raises((BookieIOError, CorruptionError)):
+                running.reads.read(*each)
+        for each in sorted(whole.keys() - inside):
+            assert running.reads.read(*each) == whole[each]
+    refused = run_cli("index", "rebuild", log.parent, "--yes", "--accept-loss")
+    assert refused.exit_code == 4
+    assert "in quarantine" in refused.stderr
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 4
+    assert run_cli(*words, "--release", "--yes").exit_code == 0
+    assert readable(bookie.root).items() >= whole.items()
+    assert run_cli("entrylog", "quarantine", bookie.root, "--list", "-o", "json").stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("release", [False, True])
+def test_a_move_is_undone_byte_for_byte(
+    run_cli: Run, bookie: TruthfulBookie, log: Path, release: bool
+) -> None:
+    words = ("entrylog", "quarantine", log.name, log.parent, "--yes")
+    if release:
+        assert run_cli(*words).exit_code == 0
+        words += ("--release",)
+    before = content(bookie.root)
+    assert run_cli(*words).exit_code == 0
+    assert content(bookie.root) != before
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert content(bookie.root) == before
+
+
+def test_what_is_in_quarantine_is_salvaged_there(run_cli: Run, bookie: TruthfulBookie, log: Path) -> None:
+    whole = readable(bookie.root)
+    entry = damage(log, bookie)
+    assert run_cli("entrylog", "quarantine", log, "--yes").exit_code == 0
+    assert run_cli("entrylog", "salvage", log.name, log.parent, "--yes").exit_code == 1
+    assert readable(bookie.root) == {each: body for each, body in whole.items() if each != entry}
+    refused = run_cli("entrylog", "quarantine", log.name, log.parent, "--release", "--yes")
+    assert refused.exit_code == 4
+    assert "were copied to another log" in refused.stderr
+    assert run_cli("index", "rebuild", log.parent, "--yes", "--accept-loss").exit_code in (0, 1)
+
+
+def test_the_id_of_a_log_in_quarantine_never_comes_again(
+    run_cli: Run, bookie: TruthfulBookie, log: Path
+) -> None:
+    newest = max(log.parent.glob("*.log"), key=lambda path: int(path.stem, 16))
+    (log.parent / "lastId").unlink()
+    assert run_cli("entrylog", "quarantine", newest, "--yes").exit_code == 0
+    assert int((log.parent / "lastId").read_text(), 16) == int(newest.stem, 16)
+    (log.parent / "lastId").unlink()
+    with started(bookie.root, COUNT):
+        pass
+    assert not newest.exists()
+
+
+def test_refusals(run_cli: Run, bookie: TruthfulBookie, log: Path, tmp_path: Path) -> None:
+    with DirectoryLock(str(log.parent)):
+        assert run_cli("entrylog", "quarantine", log, "--yes").exit_code == 4
+    assert run_cli("entrylog", "quarantine", log, "--release", "--yes").exit_code == 6
+    assert run_cli("entrylog", "quarantine", "fff.log", log.parent, "--yes").exit_code == 6
+    assert run_cli("entrylog", "quarantine", bookie.root, "--yes").exit_code == 2
+    idx = tmp_path / "idx"
+    idx.mkdir()
+    other = TruthfulBookie.make(idx, "idx", 1)
+    for verb in ("salvage", "quarantine"):
+        refused = run_cli("entrylog", verb, other.logs()[0], "--yes")
+        assert refused.exit_code == 4
+        assert ".idx files" in refused.stderr
