@@ -99,7 +99,14 @@ def convert(option: Any, text: str) -> Any:
 
 def test_what_has_a_variable_has_it_everywhere() -> None:
     variables = {"--metadata": "BKCTL_METADATA_URI", "--url": "BKCTL_URL", "--tls-ca": "BKCTL_TLS_CA"}
-    digests_only = {"entrylog scan", "entrylog verify", "journal scan", "journal verify", "journal salvage"}
+    digests_only = {
+        "entrylog scan",
+        "entrylog verify",
+        "journal scan",
+        "journal verify",
+        "journal salvage",
+        "entrylog salvage",
+    }
     for words, option in options():
         name = max(option.opts, key=len)
         by_line_alone = name == "--metadata" and (words in digests_only or words.startswith("pipeline"))

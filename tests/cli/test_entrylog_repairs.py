@@ -158,7 +158,7 @@ def test_a_log_in_quarantine_is_unknown_and_comes_back(
 def test_a_move_is_undone_byte_for_byte(
     run_cli: Run, bookie: TruthfulBookie, log: Path, release: bool
 ) -> None:
-    words = ("entrylog", "quarantine", log.name, log.parent, "--yes")
+    words: tuple[object, ...] = ("entrylog", "quarantine", log, "--yes")
     if release:
         assert run_cli(*words).exit_code == 0
         words += ("--release",)

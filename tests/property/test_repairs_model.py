@@ -1,8 +1,10 @@
 """Repairs of a bookie that suffered any damage: what a log or a journal still proves is served, or unknown.
 
 A truthful bookie is damaged at random; then come ``index check``, the commands that its findings name,
-rebuilds, a collection and a start, with a dump that may be old, a part or another cluster's. Afterwards an
-entry that is still proved is served, or its absence is answered as unknown; never as "no such entry".
+rebuilds, salvages, marks that are set, logs in quarantine and out of it, undos, a collection and a start,
+with a dump that may be old, a part or another cluster's. Afterwards an entry that is still proved is served,
+or its absence is answered as unknown; never as "no such entry". A repair that is undone leaves every byte as
+before.
 """
 
 from __future__ import annotations
@@ -39,9 +41,19 @@ Run = Callable[..., Any]
 _KINDS = (("db", 1), ("db", 2), ("idx", 1), ("idx", 2))
 #: Of each kind of storage; an example takes some tenths of a second.
 EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else 20
+_VERBS = ("entrylog salvage", "entrylog quarantine", "journal salvage", "lastmark back", "lastmark on")
 _NUMBERS = st.integers(0, 999)
 _REBUILDS = st.sampled_from([(), ("--locations",), ("--ledgers",), ("--all",)])
 _COLLECTIONS = st.sampled_from([None, (), ("--threshold", "0.9"), ("--delete-ledgers",)])
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A repair of logs, journals or marks; ``number`` chooses which, ``undone``: it is taken back at once."""
+
+    name: str
+    number: int
+    undone: bool
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class Repair:
     rebuild: tuple[str, ...] | None
     accept_loss: bool
     collection: tuple[str, ...] | None
+    verbs: tuple[Verb, ...]
 
 
 DAMAGED = st.lists(st.tuples(st.sampled_from(sorted(DAMAGES)), _NUMBERS, _NUMBERS), max_size=4)
@@ -63,6 +76,9 @@ REPAIRED = st.builds(
     rebuild=st.none() | _REBUILDS,
     accept_loss=st.booleans(),
     collection=_COLLECTIONS,
+    verbs=st.lists(
+        st.builds(Verb, st.sampled_from(_VERBS), st.integers(0, 99), st.booleans()), max_size=3
+    ).map(tuple),
 )
 
 
@@ -126,6 +142,8 @@ class _Trial:
 
     def run(self) -> None:
         self._repairs()
+        for verb in self._repair.verbs:
+            self._does(verb)
         self._collects()
         if self._bookie.storage == "db":
             self._starts()
@@ -192,6 +210,58 @@ class _Trial:
             parts = self._repair.rebuild if self._bookie.storage == "db" else ()
             words = ("index", "rebuild", str(self._bookie.root), *parts, *self._dump, *more)
             self._command(*words, "--storage", self._bookie.storage, "--yes")
+
+    def _does(self, verb: Verb) -> None:
+        words = self._words_of(verb)
+        if words is None:
+            return
+        before = self._files()
+        code = self._verb(*words)
+        if code not in (0, 1):
+            assert self._files() == before, words
+            return
+        event(f"{verb.name} ended with {code}")
+        if verb.undone:
+            if self._files() != before:
+                assert self._verb("repair", "undo", str(self._bookie.root), "--yes") == 0, words
+            assert self._files() == before, words
+        elif verb.name == "entrylog quarantine":
+            # Meanwhile nothing that is common may cost the entries that are to come back.
+            self._verb("gc", "run", str(self._bookie.root), "--yes")
+            self._verb("index", "check", str(self._bookie.root))
+            assert self._verb(*words, "--release") == 0
+        elif verb.name == "journal salvage":
+            fresh, old = self._bookie.root / "fresh", self._bookie.root.parent / "old-journal"
+            shutil.rmtree(old, ignore_errors=True)
+            self._bookie.journal.parent.rename(old)
+            fresh.rename(self._bookie.journal.parent)
+        self._nothing_was_lost(words)
+
+    def _words_of(self, verb: Verb) -> tuple[str, ...] | None:
+        logs, journals, root = self._bookie.logs(), self._bookie.journals(), str(self._bookie.root)
+        if verb.name.startswith("entrylog"):
+            return (*verb.name.split(), str(logs[verb.number % len(logs)]), "--yes") if logs else None
+        if verb.name == "journal salvage":
+            return ("journal", "salvage", root, "--out", f"{root}/fresh", "--yes")
+        if not journals:
+            return None
+        journal = journals[verb.number % len(journals)]
+        offset = journal.stat().st_size if verb.name == "lastmark on" else 0
+        more = ("--accept-loss",) if verb.name == "lastmark on" else ()
+        place = ("--journal", hex(int(journal.stem, 16)), "--offset", str(offset))
+        return ("lastmark", "set", root, *place, *more, "--yes")
+
+    def _verb(self, *words: str) -> int:
+        """Run a repair; what it refuses, also because the directories cannot be told apart, is no failure."""
+        result = self._run_cli(*words, env={"BKCTL_METADATA_URI": None})
+        note(f"{' '.join(words)}\n  -> {result.exit_code} {result.stderr}")
+        assert result.exit_code in (0, 1, 2, 3, 4, 6, 7), (words, result.stderr)
+        assert "a bug in bkctl" not in result.stderr, (words, result.stderr)
+        return int(result.exit_code)
+
+    def _files(self) -> dict[str, bytes]:
+        root = self._bookie.root
+        return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     def _collects(self) -> None:
         words = self._repair.collection

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.entrylog.log_target import log_target
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, parse_log_id
+from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
-from bkctl.commands.frame.targets import paths_or_default, split_targets
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
@@ -69,10 +69,7 @@ def quarantine_command(
     from bkctl.directories.holders import DirectoryLock
 
     filesystem = PosixFileSystem()
-    paths, ids = split_targets(targets, parse_log_id)
-    if len(ids) > 1:
-        raise UsageError("name one log")
-    paths, log_id = paths_or_default(paths), ids[0] if ids else None
+    paths, log_id = log_target(targets)
     if listed:
         write_rows(_listed(filesystem, paths, log_id), QUARANTINE_SCHEMA, output)
         return

@@ -9,15 +9,14 @@ import typer
 
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.losses import ranges_text
+from bkctl.commands.entrylog.log_target import log_target
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.entry_options import Digest, DigestOption
 from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, PasswordOptions, parse_log_id
+from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_rows
-from bkctl.commands.frame.targets import paths_or_default, split_targets
-from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -70,7 +69,8 @@ def salvage_command(
     reads that list. Last of all the source goes into quarantine, where it stays: it is never written or
     deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair undo' goes back.
 
-    A log without damage is left alone. .idx files have no place for limbo: they are refused.
+    A log without damage is left alone (exit code 3 when digests of its records are not known). .idx files
+    have no place for limbo: they are refused.
 
     Exit code 1 when entries are lost, 4 while a bookie uses the directory.
 
@@ -89,10 +89,7 @@ def salvage_command(
     from bkctl.directories.holders import DirectoryLock
 
     filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
-    paths, ids = split_targets(targets, parse_log_id)
-    if len(ids) > 1:
-        raise UsageError("name one log")
-    paths, log_id = paths_or_default(paths), ids[0] if ids else None
+    paths, log_id = log_target(targets)
     place = find_log(filesystem, paths, log_id)
     settle_before(filesystem, place.every_dir, dry_run=dry_run)
     place = find_log(filesystem, paths, log_id)
@@ -110,6 +107,8 @@ def salvage_command(
                     lock.recheck()
                     salvage_log(filesystem, SystemClock(), salvage, book, databases)
     write_rows(_rows(salvage), SALVAGE_SCHEMA, output)
+    if not salvage.is_needed and salvage.counts.by_structure:
+        raise typer.Exit(3)
     raise typer.Exit(int(bool(salvage.losses.losses)))
 
 
@@ -118,6 +117,16 @@ def _question(salvage: LogSalvage) -> str:
     return (
         f"copy {salvage.counts.copied} records of {salvage.place.log.path} to a fresh log, give up"
         f" {salvage.lost} entries of {limbo} ledgers, which are put into limbo, and set the log aside"
+    )
+
+
+def _why_nothing(salvage: LogSalvage) -> str:
+    unchecked = salvage.counts.by_structure
+    if not unchecked:
+        return "no damage: nothing is done"
+    return (
+        f"no damage is found, and nothing is done; but the digests of {unchecked} records are not known:"
+        " --metadata tells them"
     )
 
 
@@ -132,7 +141,7 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
         "log_id": place.log.log_id,
         "bytes": place.log.size_bytes,
         "superseded": counts.superseded,
-        "detail": None if salvage.is_needed else "no damage: nothing is done",
+        "detail": None if salvage.is_needed else _why_nothing(salvage),
     }
     for damage in salvage.damage:
         yield nothing | {
