@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from posixpath import join
 
 from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
-from bkctl.admin.journals.skipped_records import END, LedgerRecords, records_between
+from bkctl.admin.journals.skipped_records import (
+    END,
+    JournalRecords,
+    LedgerRecords,
+    missing_between,
+    note_item,
+)
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
@@ -89,10 +95,11 @@ def plan_salvage(
     """
     mark = bookie.mark(fs, place)
     journals, ranges, is_certain = [], dict[int, list[Range]](), True
+    behind = JournalRecords(missing=missing_between(place, mark, END))
     for verdict, journal in zip(
         verify_journals(fs, list(place.directory.journals), book), place.directory.journals, strict=True
     ):
-        records = sum(1 for _, data in _pieces(fs, journal, mark) if data)
+        records = sum(1 for _, data in _pieces(fs, journal, mark, behind) if data)
         journals.append(SalvagedJournal(journal, records, verdict.damage))
         if verdict.damages > len(verdict.damage):
             is_certain = False
@@ -104,7 +111,6 @@ def plan_salvage(
             for missing in damage.missing:
                 if missing.first_entry is not None and missing.last_entry is not None:
                     ranges.setdefault(missing.ledger, []).append((missing.first_entry, missing.last_entry))
-    behind = records_between(fs, place, mark, END)
     is_certain = is_certain and not behind.missing
     rows = {ledger: LedgerRecords() for ledger in ranges}
     if not is_certain:
@@ -218,17 +224,21 @@ def _add_known(
             store.close()
 
 
-def _pieces(fs: FileSystem, journal: JournalFile, mark: LastMark) -> Iterator[tuple[int, bytes]]:
+def _pieces(
+    fs: FileSystem, journal: JournalFile, mark: LastMark, behind: JournalRecords | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield the framed records with their offsets, and where padding ends, with nothing.
 
-    No padding goes across the mark: a replay that begins within it would take it for the end of the file.
-    Raises RefusedError where padding has no room.
+    ``behind`` is given what stands behind the mark. No padding goes across the mark: a replay that begins
+    within it would take it for the end of the file. Raises RefusedError where padding has no room.
     """
     marked = mark.offset if mark.journal_id == journal.journal_id else 0
     with JournalScan(fs, journal.path) as scan:
         version = scan.head.version
         position = JournalHeader(version).first_record
         for item in scan:
+            if behind is not None and journal.journal_id >= mark.journal_id:
+                note_item(item, marked, END.offset, behind)
             if isinstance(item, EntryBatch):
                 found = [(item.offset(index), frame(item.body(index))) for index in range(len(item))]
             elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:

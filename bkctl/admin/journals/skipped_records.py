@@ -14,6 +14,7 @@ from bkctl.codec.losses import Range, merged_ranges
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.scan.records import Item
 from bkctl.vfs import FileSystem
 
 #: Where the blob of a special record begins, behind its ids and its length.
@@ -65,43 +66,46 @@ class JournalRecords:
 
 def records_between(fs: FileSystem, place: JournalPlace, start: LastMark, stop: LastMark) -> JournalRecords:
     """Return the records from one mark up to another. Raises StorageError, NotFoundError."""
-    found = JournalRecords()
-    ids = [journal.journal_id for journal in place.directory.journals]
-    chosen = [journal for journal in ids if start.journal_id <= journal <= stop.journal_id]
-    if start.journal_id and start.journal_id not in ids:
-        found.missing.append(f"{journal_name(start.journal_id)} is gone")
-    for before, behind in pairwise(chosen):
-        if behind != before + 1:
-            found.missing.append(
-                f"{behind - before - 1} journals in front of {journal_name(behind)} are gone"
-            )
+    found = JournalRecords(missing=missing_between(place, start, stop))
+    newest = max((journal.journal_id for journal in place.directory.journals), default=0)
     for journal in place.directory.journals:
-        if journal.journal_id not in chosen:
+        if not start.journal_id <= journal.journal_id <= stop.journal_id:
             continue
         first = start.offset if journal.journal_id == start.journal_id else 0
         last = stop.offset if journal.journal_id == stop.journal_id else END.offset
         with JournalScan(
-            fs, journal.path, unsynced_from=unsynced_from(journal.journal_id, ids[-1], start)
+            fs, journal.path, unsynced_from=unsynced_from(journal.journal_id, newest, start)
         ) as scan:
-            _collect(scan, first, last, found)
+            for item in (*scan.head.damage, *scan):
+                note_item(item, first, last, found)
     return found
 
 
-def _collect(scan: JournalScan, first: int, last: int, found: JournalRecords) -> None:
-    for damage in scan.head.damage:
-        _damaged(damage, first, last, found)
-    for item in scan:
-        if isinstance(item, EntryBatch):
-            for index, start in enumerate(item.starts):
-                if first <= item.base + start < last:
-                    found.records += 1
-                    ledger = found.ledgers.setdefault(item.ledgers[index], LedgerRecords())
-                    ledger.add(item.entries[index])
-        elif isinstance(item, MarkedRecord):
-            if first <= item.offset < last and item.kind is not RecordKind.PADDING:
-                _special(item, found)
-        elif isinstance(item, Damage):
-            _damaged(item, first, last, found)
+def missing_between(place: JournalPlace, start: LastMark, stop: LastMark) -> list[str]:
+    """Say which journals from one mark up to another are gone."""
+    ids = [journal.journal_id for journal in place.directory.journals]
+    missing = []
+    if start.journal_id and start.journal_id not in ids:
+        missing.append(f"{journal_name(start.journal_id)} is gone")
+    for before, behind in pairwise(each for each in ids if start.journal_id <= each <= stop.journal_id):
+        if behind != before + 1:
+            missing.append(f"{behind - before - 1} journals in front of {journal_name(behind)} are gone")
+    return missing
+
+
+def note_item(item: Item, first: int, last: int, found: JournalRecords) -> None:
+    """Note an item of a journal's scan, as far as it lies between two offsets."""
+    if isinstance(item, EntryBatch):
+        for index, start in enumerate(item.starts):
+            if first <= item.base + start < last:
+                found.records += 1
+                ledger = found.ledgers.setdefault(item.ledgers[index], LedgerRecords())
+                ledger.add(item.entries[index])
+    elif isinstance(item, MarkedRecord):
+        if first <= item.offset < last and item.kind is not RecordKind.PADDING:
+            _special(item, found)
+    elif isinstance(item, Damage):
+        _damaged(item, first, last, found)
 
 
 def _damaged(damage: Damage, first: int, last: int, found: JournalRecords) -> None:
