@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def recover_command(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SRC...", show_default=False, help="Bookies whose replicas are copied."),
+        typer.Argument(metavar="SRC", show_default=False, help="Bookies whose replicas are copied."),
     ],
     to: ToOption = None,
     ledgers: Annotated[
