@@ -19,7 +19,8 @@ from types import TracebackType
 from tests.support.java_bookkeeper import find_jars
 
 _JAVA_MAIN = "org.apache.bookkeeper.server.Main"
-_JAVA_OPTIONS = (
+#: Of the release's start script.
+JAVA_OPTIONS = (
     # BOOKIE_MEM_OPTS
     "-Xms1g",
     "-Xmx1g",
@@ -109,7 +110,7 @@ class BookieProcess:
 
 def _java_command(conf: Path) -> list[str]:
     jars = find_jars()
-    return [jars.java, *_JAVA_OPTIONS, "-cp", jars.classpath, _JAVA_MAIN, "--conf", str(conf)]
+    return [jars.java, *JAVA_OPTIONS, "-cp", jars.classpath, _JAVA_MAIN, "--conf", str(conf)]
 
 
 def _our_command(conf: Path) -> list[str]:

@@ -75,7 +75,8 @@ class CheckedBookie(ModelBookie):
 
 
 def spoilt(body: bytes) -> bytes:
-    return body[:-1] + bytes([body[-1] ^ 1])
+    # Not the bit that a rotten bookie turns when it is read: both together would make it good again.
+    return body[:-1] + bytes([body[-1] ^ 2])
 
 
 def good_copy(bookie: ModelBookie, entry: int) -> bool:
@@ -443,6 +444,10 @@ class ReplicationScenario(Scenario):
         same = without_members(first[1]) == without_members(metadata)
         require(same, f"{first[0]} closed with {first[1]}, {name} with {metadata}")
 
+    def _copy(self, bookie: str, entry: int) -> bool:
+        """What one that is gone for good had, be it damaged, nobody can put back there."""
+        return bookie in self.dead or super()._copy(bookie, entry)
+
     def judged(self, verdict: Verdict) -> None:
         self.verdicts.append((self.world.now_s, verdict))
 
@@ -463,6 +468,8 @@ class ReplicationScenario(Scenario):
         if gone and not possible:
             require(self.marks.mark_of(LEDGER) is not None, "the mark has gone, and the ledger is not whole")
             require(len(late) < 40 * len(self.workers), f"{len(late)} tries of what is impossible")
+            lacking = self._bookies_that_lack(metadata) - self.dead
+            require(not lacking or self.percentage < 100, f"{lacking} are up, and were not filled again")
             return
         require(not gone, f"{gone} are still named: {metadata}; {self.verdicts[-3:]}")
         if self.percentage == 100:
