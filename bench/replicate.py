@@ -1,15 +1,16 @@
-"""Putting replicas back: our autorecovery beside Java's AutoRecoveryMain 4.17.3, and an audit of many ledgers.
+"""Putting replicas back, beside Java's AutoRecoveryMain 4.17.3; and an audit of many ledgers.
 
-    python bench/replicate.py [--rounds N] [--mib N] [--entry-bytes N] [--bookies theirs|ours] [--java KEY=VALUE]
+    python bench/replicate.py [--rounds N] [--mib N] [--entry-bytes N] [--bookies theirs|ours]
+        [--java KEY=VALUE]...
     python bench/replicate.py --audit 1000000
 
 A real ZooKeeper and four bookies (Java's unless told otherwise) run as processes of their own. In each round
 both sides put back what a bookie that was killed had, ours and Java's in turn, the order changing: ledgers
-(E2 Wq2) that all name the bookie are written, it is killed, and an autorecovery is started. When it has warmed
-up on a quarter of the ledgers it is disabled; it is timed from when it is enabled again until the last mark is
-gone. A writer of 1 KB entries at a fixed rate runs meanwhile; its latencies count from the time that each add
-was due. Every ratio is ours to Java's of one round; shown is the median, with the smallest and the largest.
-Ends with 1 when the goal is missed.
+(E2 Wq2) that all name the bookie are written, it is killed, and an autorecovery is started. When it has
+warmed up on a quarter of the ledgers it is disabled; it is timed from when it is enabled again until the last
+mark is gone. A writer of 1 KB entries at a fixed rate runs meanwhile; its latencies count from the time that
+each add was due. Every ratio is ours to Java's of one round; shown is the median, with the smallest and the
+largest. Ends with 1 when the goal is missed.
 
 With ``--audit`` only this is measured: an audit of so many ledgers, whose metadata are decoded from bytes in
 memory, as they come from a store; one in a hundred names a bookie that is lost.
@@ -38,7 +39,12 @@ from bench import process_usage as usage
 from bench.bookie_process import JAVA_OPTIONS
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.machine import ChooseBookies
-from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, decode_ledger_metadata, encode_ledger_metadata
+from bkctl.codec.ledger_metadata import (
+    LedgerMetadata,
+    Segment,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.replication.auditor_settings import AuditorSettings
@@ -221,7 +227,7 @@ class Bench:
         async with BookKeeper(self._store, choice=WithTheVictim(self._store, victim)) as client:
 
             async def one() -> int:
-                payload = random.randbytes(options.entry_bytes)
+                payload = os.urandom(options.entry_bytes)
                 async with await client.create(2, 2, 2) as ledger:
                     await asyncio.gather(*[await ledger.submit(payload) for _ in range(entries)])
                 return ledger.ledger
@@ -283,7 +289,7 @@ def show(pairs: list[tuple[Round, Round]], options: argparse.Namespace) -> bool:
         return f"{middle[0]:{form}} / {middle[1]:{form}}"
 
     met = statistics.median(ours.mb_per_s / java.mb_per_s for ours, java in pairs) >= GOAL
-    print("| ours / Java | MB/s | ratio | p99 of adds, ms | ratio | p50 ms | CPU s | resident MB | failed adds |")
+    print("| ours / Java | MB/s | ratio | p99 of adds, ms | ratio | p50 ms | CPU s | resident MB | failed |")
     print("|" + "---|" * 9)
     cells = (
         f"{options.mib} MiB of {options.entry_bytes} B, bookies {options.bookies}",
@@ -330,7 +336,11 @@ def stored_bytes() -> list[bytes]:
     names = [f"bookie-{number}:3181" for number in range(20)]
     rows = []
     for number in range(100):
-        bookies = (names[number % 20], names[(number + 1) % 20], "lost:3181" if number == 0 else names[(number + 2) % 20])
+        bookies = (
+            names[number % 20],
+            names[(number + 1) % 20],
+            "lost:3181" if number == 0 else names[(number + 2) % 20],
+        )
         rows.append(
             encode_ledger_metadata(
                 LedgerMetadata(
@@ -385,7 +395,9 @@ async def audit(ledgers: int) -> dict[str, float]:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mib", type=int, default=64, help="what is copied while it is timed")
     parser.add_argument("--entry-bytes", type=int, default=1_000)

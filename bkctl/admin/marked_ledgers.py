@@ -46,12 +46,16 @@ class MarkedLedger:
 
 
 def list_marked_ledgers(store: MetadataStore) -> Iterator[MarkedLedger]:
-    """Yield the marked ledgers, ascending, by what the metadata store says."""
+    """Yield the marked ledgers, ascending, by what the metadata store says.
+
+    The locks are those that there were at the beginning.
+    """
     known = store.underreplication
+    locks = known.locks()
     up = frozenset(store.registration.bookies().everyone)
     for ledger, mark in known.marked_ledgers():
         back = tuple(bookie for bookie in mark.replicas if bookie in up)
-        yield MarkedLedger(ledger, mark.replicas, back, mark.marked_ms, known.lock_of(ledger))
+        yield MarkedLedger(ledger, mark.replicas, back, mark.marked_ms, locks.get(ledger))
 
 
 def explain_marked_ledgers(

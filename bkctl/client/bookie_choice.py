@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, combinations, islice
 from random import Random
 
 from bkctl.client.adherence import Adherence
@@ -15,6 +16,10 @@ from bkctl.client.placement_policies import SpreadPlacement, Weights
 from bkctl.metadata.api import RegistrationManager
 
 _log = logging.getLogger(__name__)
+
+
+#: Sets of replicas that are tried when an ensemble is to keep to a policy.
+_MENDS_MAX = 256
 
 
 class RegisteredChoice:
@@ -73,6 +78,31 @@ class PolicyChoice:
         """Return how well an ensemble keeps to the policy; see :data:`bkctl.client.adherence.Adheres`."""
         return self._policy(self._locations(sorted(set(ensemble)))).adheres(ensemble, write_quorum)
 
+    def mends(
+        self, ensemble: Sequence[str], write_quorum: int, unwanted: Collection[str] = ()
+    ) -> Mapping[int, str] | None:
+        """Return who is to take whose place so that an ensemble keeps to the policy, as few as can be.
+
+        The keys are indices. Nothing where it keeps to it already, if only to the weaker form; None where no
+        replacement was found among so many tries.
+        """
+        available = set(self._registration.bookies().writable).difference(unwanted)
+        placement = self._policy(self._locations(sorted({*available, *ensemble})))
+        if placement.adheres(ensemble, write_quorum) is not Adherence.FAIL:
+            return {}
+        placement = replace(placement, weights=self._weights())
+        for replaced in islice(_subsets(len(ensemble)), _MENDS_MAX):
+            request = ChooseBookies(
+                0, len(replaced), frozenset(ensemble), tuple(ensemble), replaced, write_quorum
+            )
+            chosen = placement.choose(request, available, self._random)
+            wanted = list(ensemble)
+            for index, bookie in zip(replaced, chosen, strict=False):
+                wanted[index] = bookie
+            if placement.adheres(wanted, write_quorum) is not Adherence.FAIL:
+                return dict(zip(replaced, chosen, strict=False))
+        return None
+
     def _count(self, request: ChooseBookies, placement: SpreadPlacement, chosen: tuple[str, ...]) -> None:
         ensemble = list(request.ensemble) or list(chosen)
         for index, bookie in zip(request.replace, chosen, strict=False):
@@ -104,3 +134,8 @@ class ChoiceAmong:
         chosen = tuple(self._choice(replace(request, exclude=request.exclude | others)))
         # One that has come in between is none of them.
         return chosen if self._allowed.issuperset(chosen) else ()
+
+
+def _subsets(size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of indices of an ensemble, the small ones first."""
+    return chain.from_iterable(combinations(range(size), count) for count in range(1, size + 1))

@@ -258,6 +258,7 @@ class _Options(TypedDict, total=False):
     java_default: str
     use_instead: str
     sample: str
+    secret: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,6 +393,9 @@ class Underreplication(Protocol):
     def lock_of(self, ledger: int) -> LockHolder | None:
         """Return who holds the ledger's lock, and since when; None when nobody does."""
 
+    def locks(self) -> Mapping[int, LockHolder]:
+        """Return the holder of every lock there is, by its ledger; from one listing."""
+
     def maintenance(self) -> tuple[Maintenance, int] | None:
         """Return the maintenance that was begun and not ended, and the version of its record.
 

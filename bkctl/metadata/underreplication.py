@@ -365,6 +365,21 @@ class TreeUnderreplication:
             return None
         return LockHolder(decoded(self._tree, path, node.data, decode_holder), node.created_ms)
 
+    def locks(self) -> dict[int, LockHolder]:
+        folder = join(self._root, LOCKS)
+        names = self._tree.children(folder)
+        if names is None:
+            require_node(self._tree, self._root)
+        found: dict[int, LockHolder] = {}
+        for path, node in self._tree.get_many([join(folder, name) for name in names or ()]):
+            ledger = _ledger_at(path)
+            # A lock that goes while they are read is held no more.
+            if ledger is not None and node is not None:
+                found[ledger] = LockHolder(
+                    decoded(self._tree, path, node.data, decode_holder), node.created_ms
+                )
+        return found
+
     def _below(self, directories: Iterable[str], wanted: Callable[[str], object]) -> Iterator[str]:
         """Yield the paths below the directories, ascending, for whose names ``wanted`` does not give None."""
         for path, names in self._tree.children_many(directories):

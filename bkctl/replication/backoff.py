@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from bkctl.clock import Clock
 
@@ -25,6 +26,7 @@ REMEMBERED_MAX = 100_000
 class _Failures:
     count: int
     until_s: float
+    rests: bool = True
 
 
 class Backoff:
@@ -35,25 +37,34 @@ class Backoff:
         self._clock = clock
         self._remembered_max = remembered_max
         self._ledgers: OrderedDict[int, _Failures] = OrderedDict()
+        #: When ledgers have rested, and how many do now: counted as they come and go.
+        self._ends: list[tuple[float, int]] = []
+        self._resting = 0
 
     def failed(self, ledger: int) -> float:
         """Note a failure; return how many seconds the ledger rests."""
+        self._end_rests()
         known = self._ledgers.pop(ledger, None)
+        self._rests_no_longer(known)
         count = 0 if known is None else known.count
         pause_s = self._longest_s * (1 << min(count, _DOUBLINGS)) / _FIRST_PART
-        self._ledgers[ledger] = _Failures(count + 1, self._clock.monotonic() + pause_s)
+        until_s = self._clock.monotonic() + pause_s
+        self._ledgers[ledger] = _Failures(count + 1, until_s)
+        self._resting += 1
+        heappush(self._ends, (until_s, ledger))
         if len(self._ledgers) > self._remembered_max:
-            self._ledgers.popitem(last=False)
+            self._rests_no_longer(self._ledgers.popitem(last=False)[1])
         return pause_s
 
     def forget(self, ledger: int) -> None:
         """Note that nothing is wrong with the ledger any more."""
-        self._ledgers.pop(ledger, None)
+        self._rests_no_longer(self._ledgers.pop(ledger, None))
 
     def wake(self, ledger: int) -> None:
         """Let the ledger rest no longer; its failures still count."""
         known = self._ledgers.get(ledger)
         if known is not None:
+            self._rests_no_longer(known)
             known.until_s = self._clock.monotonic()
 
     def __contains__(self, ledger: object) -> bool:
@@ -62,8 +73,21 @@ class Backoff:
 
     def resting_count(self) -> int:
         """Return how many ledgers rest now."""
+        self._end_rests()
+        return self._resting
+
+    def _end_rests(self) -> None:
         now_s = self._clock.monotonic()
-        return sum(known.until_s > now_s for known in self._ledgers.values())
+        while self._ends and self._ends[0][0] <= now_s:
+            until_s, ledger = heappop(self._ends)
+            known = self._ledgers.get(ledger)
+            if known is not None and known.until_s == until_s:
+                self._rests_no_longer(known)
+
+    def _rests_no_longer(self, known: _Failures | None) -> None:
+        if known is not None and known.rests:
+            known.rests = False
+            self._resting -= 1
 
     def failures(self, ledger: int) -> int:
         """Return how often in a row the ledger could not be repaired."""

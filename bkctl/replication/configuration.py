@@ -38,10 +38,12 @@ def worker_settings(values: GivenValues) -> WorkerSettings:
     """Return the bounds of a replication worker. Raises UsageError naming the key that cannot be used."""
     reads_max = values.integer("inFlightReadEntryNumInLedgerChecker")
     rate = values.integer("replicationRateByBytes")
+    password = values.text("passwd")
     repair = RepairSettings(
         check=CheckSettings() if reads_max < 1 else CheckSettings(reads_max=reads_max),
         entries_max=values.integer("rereplicationEntryBatchSize"),
         grace_ms=_from_0(values, "openLedgerRereplicationGracePeriod"),
+        password=None if password is None else password.encode(),
     )
     return WorkerSettings(
         repair=repair,

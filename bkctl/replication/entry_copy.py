@@ -22,13 +22,18 @@ from bkctl.types import ResultCode
 
 @dataclass(slots=True)
 class CopyCounts:
-    """The entries read and written so far; an entry counts once for each bookie it was written to."""
+    """The entries read and written so far; an entry counts once for each bookie it was written to.
+
+    ``read_s`` and ``write_s`` are what the reads and the adds of these took, all together.
+    """
 
     entries_read: int = 0
     bytes_read: int = 0
     entries_written: int = 0
     bytes_written: int = 0
     entries_unreadable: int = 0
+    read_s: float = 0.0
+    write_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class EntryCopy:
         self._body = b""
         self._asked = 0
         self._left = 0
+        self._began_s = 0.0
 
     def begin(self) -> None:
         """Ask those targets that may have it; read it for the others."""
@@ -104,6 +110,7 @@ class EntryCopy:
     # --- read -----------------------------------------------------------------------------------------------
 
     def _read_source(self) -> None:
+        self._began_s = self._rules.rate.now_s()
         self._read(self.entry, self._sources, self._source_read)
 
     def _read(self, entry: int, bookies: Sequence[str], ended: Callable[[EntryOutcome], None]) -> None:
@@ -127,6 +134,7 @@ class EntryCopy:
         self._body = self._access.encode(outcome.entry, outcome.lac, outcome.length, outcome.payload)
         self.held_bytes = len(self._body)
         self._rules.counts.entries_read += 1
+        self._rules.counts.read_s += self._rules.rate.now_s() - self._began_s
         self._rules.counts.bytes_read += self.held_bytes
         wait_s = self._rules.rate.reserve(self.held_bytes * len(self._targets))
         if wait_s > 0:
@@ -144,6 +152,7 @@ class EntryCopy:
 
     def _add(self, _: Event | None) -> None:
         self._left = len(self._targets)
+        self._began_s = self._rules.rate.now_s()
         request = self._access.copy_request(self.entry, self._body)
         for target in self._targets:
             self._exchange.send(target, request, partial(self._added, target))
@@ -153,6 +162,7 @@ class EntryCopy:
             self._failed(target, self._access.failure(event, self.entry, target))
             return
         self._rules.counts.entries_written += 1
+        self._rules.counts.write_s += self._rules.rate.now_s() - self._began_s
         self._rules.counts.bytes_written += self.held_bytes
         self._read(self.entry, [target], partial(self._read_back, target))
 

@@ -35,6 +35,7 @@ class Defect(enum.Enum):
     """Why an index of a fragment is bad; the value is the JSON form.
 
     No check finds ``LEAVING``: its bookie may have everything, and is taken out of service.
+    ``MISPLACED`` has good copies, on a bookie that breaks the placement policy.
     """
 
     NOT_REGISTERED = "not_registered"
@@ -42,6 +43,7 @@ class Defect(enum.Enum):
     MISSING = "missing"
     CORRUPT = "corrupt"
     UNKNOWN = "unknown"
+    MISPLACED = "misplaced"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ class CopySettings:
     known before many are asked for. ``avoid`` are slow bookies: asked last, and chosen only where no other
     is there. ``exclude`` are never chosen. A bad bookie in ``refillable``, which is up and writable, is
     written to again where no other can be chosen. ``given_up`` are entries that somebody has accepted as
-    lost: they are not copied, and do not keep the others' bookie from being named.
+    lost: they are not copied, and do not keep the others' bookie from being named. ``targets`` are
+    chosen already, by index; without any they are asked for.
     """
 
     entries_max: int = 32
@@ -93,6 +94,7 @@ class CopySettings:
     exclude: frozenset[str] = field(default_factory=frozenset)
     refillable: frozenset[str] = field(default_factory=frozenset)
     given_up: Container[int] = ()
+    targets: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.entries_max < 1 or self.bytes_max < 1:
@@ -148,6 +150,10 @@ class FragmentCopyMachine(OperationMachine):
         if not self._fragment.is_closed:
             error = OpenFragmentError("it is still written to", ledger=self._access.ledger)
             self.exchange.finish(error=error)
+            return
+        if self._settings.targets:
+            self._targets.update(self._settings.targets)
+            self._copy()
             return
         self._choose(tuple(sorted(self._bad)), self._settings.avoid)
 

@@ -26,6 +26,7 @@ from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
+from bkctl.replication.digest_search import access_to
 from bkctl.replication.entry_copy import CopyCounts
 from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
 from bkctl.replication.fragment_copy import (
@@ -181,7 +182,7 @@ class LedgerMove:
         stored = await self._steps.stored(self.ledger)
         metadata = stored.metadata
         require_quorum_fields(metadata, self.ledger)
-        access = self._settings.repair.access(self.ledger, metadata)
+        access = await access_to(self.ledger, metadata, self._settings.repair.password, self._steps)
         named = tuple(named_fragments(metadata, metadata.last_entry, self._leaving))
         if any(not one.fragment.is_closed for one in named):
             lac = await read_lac(access, metadata, self._steps)

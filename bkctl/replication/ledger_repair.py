@@ -10,18 +10,18 @@ Source: ``org.apache.bookkeeper.replication.ReplicationWorker``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import cast
 
 from bkctl.client.errors import ClientError, NoSuchLedgerError
-from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
-from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
+from bkctl.replication.digest_search import access_to
 from bkctl.replication.entry_copy import CopyCounts
 from bkctl.replication.errors import LockLostError
 from bkctl.replication.fragment_check import BadFragment, CheckSettings
@@ -41,10 +41,10 @@ from bkctl.replication.ledger_look import (
     targets_needed,
     without_source,
 )
+from bkctl.replication.misplaced import Mends, Misplaced, PlacementLook, look_at_placement
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import Steps
 from bkctl.replication.verdict import Verdict, VerdictKind, verdict_of_failures
-from bkctl.types import DigestType
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class RepairSettings:
     """Bounds of the work on one ledger.
 
     ``entries_max`` and ``bytes_max`` are those of :class:`CopySettings`; ``grace_ms`` is
-    ``openLedgerRereplicationGracePeriod``. After ``looks_max`` looks the next try is a later one. ``digest``
-    and ``password`` (``digestType``, ``passwd``) count for ledgers whose metadata tell none, which those of
-    format 1 never do; without ``digest`` such ledgers are left alone.
+    ``openLedgerRereplicationGracePeriod``. After ``looks_max`` looks the next try is a later one.
+    ``password`` (``passwd``) counts for ledgers whose metadata tell none, which those of format 1 never do:
+    their digest is found by trying. Without it such ledgers are left alone. ``mends`` moves replicas that
+    break the placement policy (``repairedPlacementPolicyNotAdheringBookieEnabled``), None leaves them.
     """
 
     check: CheckSettings = field(default_factory=lambda: CheckSettings(ask_again_ms=1_000))
@@ -63,19 +64,8 @@ class RepairSettings:
     speculation: Speculation | None = ENTRY_SPECULATION
     grace_ms: int = 30_000
     looks_max: int = 6
-    digest: DigestType | None = None
-    password: bytes = field(default=b"", repr=False)
-
-    def access(self, ledger: int, metadata: LedgerMetadata) -> LedgerAccess:
-        """Return the ledger's secrets. Raises UsageError where nothing tells them.
-
-        A copy with another password than the ledger's would lock its owner out where it is.
-        """
-        if metadata.digest_type is not None:
-            return LedgerAccess.of(ledger, metadata)
-        if self.digest is None:
-            raise UsageError("they tell neither digest nor password; give digestType and passwd")
-        return LedgerAccess(ledger, self.digest, self.password)
+    password: bytes | None = field(default=None, repr=False)
+    mends: Mends | None = None
 
 
 @dataclass(slots=True)
@@ -84,6 +74,7 @@ class RepairCounts:
 
     copies: CopyCounts = field(default_factory=CopyCounts)
     ledgers_recovered: int = 0
+    ledgers_mended: int = 0
 
 
 class LedgerRepair:
@@ -139,7 +130,7 @@ class LedgerRepair:
 
     async def _look(self) -> LedgerLook:
         stored = await self._steps.stored(self.ledger)
-        access = self._settings.access(self.ledger, stored.metadata)
+        access = await access_to(self.ledger, stored.metadata, self._settings.password, self._steps)
         return await look_at(stored, access, self._steps, self._random, self._settings.check)
 
     async def _repair(self) -> Verdict:
@@ -162,8 +153,31 @@ class LedgerRepair:
             elif look.open_and_bad:
                 return self._waiting(look)
             else:
-                return self._verdict(VerdictKind.WHOLE, "every bookie has what it should have")
+                placement = await self._placement(look)
+                if not placement.movable:
+                    return self._whole(placement.hopeless)
+                failed = await self._move(look, placement.movable)
+                if failed:
+                    verdict = verdict_of_failures(self.ledger, look.metadata.write_quorum, failed)
         return verdict
+
+    async def _placement(self, look: LedgerLook) -> PlacementLook:
+        """Look whether replicas of a ledger that lacks nothing are to move."""
+        mends = self._settings.mends
+        if mends is None:
+            return PlacementLook((), 0)
+        return await self._steps.call(partial(look_at_placement, look.metadata, mends, self._refused))
+
+    async def _move(self, look: LedgerLook, movable: Iterable[Misplaced]) -> list[FailedIndex]:
+        """Copy replicas to better places; return the indices that could not be."""
+        failed: list[FailedIndex] = []
+        stored = look.stored
+        for one in movable:
+            result = await self._copy_fragment(look, stored, one.bad, one.targets)
+            failed += result.failed
+            self.counts.ledgers_mended += bool(result.replaced)
+            stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
+        return failed
 
     # --- copies ---------------------------------------------------------------------------------------------
 
@@ -177,7 +191,13 @@ class LedgerRepair:
             stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
         return failed
 
-    async def _copy_fragment(self, look: LedgerLook, stored: StoredLedger, bad: BadFragment) -> CopyResult:
+    async def _copy_fragment(
+        self,
+        look: LedgerLook,
+        stored: StoredLedger,
+        bad: BadFragment,
+        targets: Mapping[int, str] | None = None,
+    ) -> CopyResult:
         if not self._may_write():
             raise LockLostError("the lock on it is lost", ledger=self.ledger)
         settings = CopySettings(
@@ -187,6 +207,7 @@ class LedgerRepair:
             avoid=self._steps.slow_bookies(),
             exclude=frozenset(self._refused.get(bad.fragment.first_entry, ())),
             refillable=frozenset(look.registered.writable),
+            targets=targets or {},
         )
         machine = FragmentCopyMachine(
             look.access,
@@ -216,7 +237,7 @@ class LedgerRepair:
         await self._steps.pause(self._settings.grace_ms / 1000)
         stored = await self._steps.stored(self.ledger)
         registered = await self._steps.registered()
-        access = self._settings.access(self.ledger, stored.metadata)
+        access = await access_to(self.ledger, stored.metadata, self._settings.password, self._steps)
         lac = await read_lac(access, stored.metadata, self._steps)
         if not missing_members(stored.metadata, lac, registered.everyone):
             return None
@@ -274,7 +295,13 @@ class LedgerRepair:
             return self._verdict(VerdictKind.WAITING_FOR_WRITER, reason, look.missing_members)
         if look.open_and_bad:
             return self._waiting(look)
-        return self._verdict(VerdictKind.WHOLE, "every bookie has what it should have")
+        return self._whole()
+
+    def _whole(self, hopeless: int = 0) -> Verdict:
+        reason = "every bookie has what it should have"
+        if hopeless:
+            reason += ", but they break the placement policy, and no others are free that would keep to it"
+        return self._verdict(VerdictKind.WHOLE, reason)
 
     def _verdict(
         self, kind: VerdictKind, reason: str, bookies: tuple[str, ...] = (), entry: int = -1

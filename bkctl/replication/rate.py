@@ -22,6 +22,10 @@ class ByteRate:
         self._clock = clock
         self._free_s = float("-inf")
 
+    def now_s(self) -> float:
+        """Return the time by which it counts."""
+        return self._clock.monotonic()
+
     def reserve(self, count: int) -> float:
         """Return how many seconds to wait before ``count`` bytes go; they are reserved from then on."""
         if self._bytes_per_s is None:

@@ -9,7 +9,7 @@ Source: ``org.apache.bookkeeper.replication.AutoRecoveryMain``.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bkctl.client.adherence import Adheres
 from bkctl.client.bookkeeper import BookKeeper
@@ -19,6 +19,7 @@ from bkctl.metadata.api import MetadataStore
 from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorStatus
+from bkctl.replication.misplaced import Mends
 from bkctl.replication.settings import WorkerSettings
 from bkctl.replication.worker import ReplicationWorker
 from bkctl.replication.worker_status import WorkerStatus
@@ -37,7 +38,8 @@ class AutoRecovery:
     """Both, on the running event loop. ``store`` stays open at the end.
 
     ``bookie`` is the name that the auditor's vote tells others, ``choice`` who gets copies, ``adheres`` the
-    placement policy that the auditor checks.
+    placement policy that the auditor checks, ``mends`` what moves replicas that break it, where the auditor
+    is to have that repaired.
     """
 
     def __init__(
@@ -48,12 +50,16 @@ class AutoRecovery:
         *,
         choice: BookieChoice | None = None,
         adheres: Adheres | None = None,
+        mends: Mends | None = None,
     ) -> None:
         settings = settings or AutoRecoverySettings()
+        worker = settings.worker
+        if settings.auditor.repair_placement:
+            worker = replace(worker, repair=replace(worker.repair, mends=mends))
         self.choice = choice
         self._client = BookKeeper(store, settings.client, choice=choice)
         self._auditor = Auditor(store, bookie, settings.auditor, client=self._client, adheres=adheres)
-        self._worker = ReplicationWorker(store, self._client, settings.worker)
+        self._worker = ReplicationWorker(store, self._client, worker)
 
     async def run(self) -> None:
         """Work until :meth:`stop`.

@@ -142,6 +142,9 @@ class ReplicationWorker:
             bytes_written=copies.bytes_written,
             entries_unreadable=copies.entries_unreadable,
             locks_kept=self._locks_kept,
+            read_s=copies.read_s,
+            write_s=copies.write_s,
+            ledgers_mended=self._counts.ledgers_mended,
         )
 
     # --- taking ledgers -------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def test_without_a_cluster_that_is_what_is_said(uri: str) -> None:
             lambda: known.mark_of(3),
             lambda: known.replicator_of(3),
             lambda: list(known.marked_ledgers()),
+            known.locks,
         ]
         for question in questions:
             with pytest.raises(NoClusterError):
@@ -80,6 +81,13 @@ def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore
     assert list(known.marked_ledgers()) == [(ledger, MARK) for ledger in sorted(ledgers)]
     assert (known.mark_of(3), known.replicator_of(3)) == (MARK, "worker-7")
     assert (known.mark_of(4), known.replicator_of(0xFFFF)) == (None, None)
+    put(store, f"underreplication/locks/{mark_name(1 << 40)}", holder_text("worker-8"))
+    put(store, "underreplication/locks/foreign", b"x")
+    assert {ledger: lock.host for ledger, lock in known.locks().items()} == {
+        3: "worker-7",
+        1 << 40: "worker-8",
+    }
+    assert known.locks()[3] == known.lock_of(3)
 
 
 def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore) -> None:

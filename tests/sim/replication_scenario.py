@@ -43,7 +43,7 @@ LOCKS_HELD_MS = 32_000
 #: After the storm, and again after the last recovery, workers have so long.
 HEAL_S = 400.0
 #: How often workers and the marker look then, at the least.
-CALM_LOOK_S = 10.0
+CALM_LOOK_S = 20.0
 
 
 class WorldClock:
@@ -207,6 +207,9 @@ class ReplicationScenario(Scenario):
         #: What the marker has marked, as long as it is so: a bookie with the number of damages that there
         #: were, or, negative, of its departures.
         self.known: set[tuple[str, int]] = set()
+        #: Write sets by entry, of the metadata that were asked about last.
+        self._of_metadata: LedgerMetadata | None = None
+        self._write_sets: dict[int, list[str]] = {}
         self.cluster = MemoryCluster()
         self.marker_tree = MemoryTree(self.cluster, WorldClock(world))
         self.marker_tree.create(ROOT)
@@ -387,8 +390,14 @@ class ReplicationScenario(Scenario):
         return sorted(self.acked)
 
     def _write_set(self, metadata: LedgerMetadata, entry: int) -> list[str]:
-        bookies = segment_of(metadata, entry).bookies
-        return [bookies[index] for index in Distribution.of(metadata).write_set(entry)]
+        if metadata is not self._of_metadata:
+            self._of_metadata, self._write_sets = metadata, {}
+        found = self._write_sets.get(entry)
+        if found is None:
+            bookies = segment_of(metadata, entry).bookies
+            found = [bookies[index] for index in Distribution.of(metadata).write_set(entry)]
+            self._write_sets[entry] = found
+        return found
 
     def _good(self, metadata: LedgerMetadata, entry: int) -> int:
         return sum(good_copy(self.world.bookies[name], entry) for name in self._write_set(metadata, entry))

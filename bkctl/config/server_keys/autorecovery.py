@@ -109,14 +109,14 @@ KEYS: tuple[ConfigKey, ...] = (
     _AR.planned(
         "zkReplicationTaskRateLimit", Kind.FLOAT, 0.0, "Tasks taken (4.18.0); 0: no bound.", unit="per s"
     ),
-    _AR.planned(
-        "digestType", Kind.STRING, "CRC32", "Digest of ledgers whose metadata names none (version 1)."
-    ),
     _AR.ignored(
+        "digestType", Kind.STRING, "CRC32", "found by trying, where the metadata of a ledger tell none"
+    ),
+    _AR.honoured(
         "passwd",
         Kind.STRING,
         None,
-        "password of ledgers with metadata of version 1, which replication does not need",
+        "Password of ledgers with metadata of version 1. Without it they are not replicated.",
         secret=True,
     ),
     _AR.planned("enableDigestTypeAutodetection", Kind.BOOL, True, "Take the digest from ledger metadata."),

@@ -38,8 +38,9 @@ def autorecovery_of(config: BookieConfig, store: MetadataStore, bookie: str) -> 
     """Return the autorecovery of a configuration, not running yet; made within its event loop."""
     settings = autorecovery_settings(config)
     choice = policy_choice(config.values, store, settings.client.net)
-    adheres = None if choice is None else choice.adheres
-    return AutoRecovery(store, bookie, settings, choice=choice, adheres=adheres)
+    if choice is None:
+        return AutoRecovery(store, bookie, settings)
+    return AutoRecovery(store, bookie, settings, choice=choice, adheres=choice.adheres, mends=choice.mends)
 
 
 class AutoRecoveryDaemon:

@@ -41,14 +41,20 @@ def _worker_metrics(scrape: Scrape, status: WorkerStatus, prefix: str) -> None:
     rereplicate = f"{prefix}rereplicate"
     scrape.total(rereplicate, status.rereplicate_failed, 0, success="false")
     scrape.total(rereplicate, status.rereplicated, round(status.rereplicated_s * 1000, 3), success="true")
+    for name, count, amount in (
+        ("NUM_BYTES_READ", status.entries_read, status.bytes_read),
+        ("NUM_BYTES_WRITTEN", status.entries_written, status.bytes_written),
+        ("READ_DATA_LATENCY", status.entries_read, round(status.read_s * 1000, 3)),
+        ("WRITE_DATA_LATENCY", status.entries_written, round(status.write_s * 1000, 3)),
+    ):
+        scrape.total(prefix + name, count, amount, success="true")
     for name, value in (
         ("NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", status.ledgers_replicated),
         ("NUM_ENTRIES_READ", status.entries_read),
-        ("NUM_BYTES_READ", status.bytes_read),
         ("NUM_ENTRIES_WRITTEN", status.entries_written),
-        ("NUM_BYTES_WRITTEN", status.bytes_written),
         ("NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", status.entries_unreadable),
         ("NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER", status.locks_kept),
+        ("NUM_NOT_ADHERING_PLACEMENT_LEDGERS_REPLICATED", status.ledgers_mended),
     ):
         scrape.counter(prefix + name, value)
     scrape.gauge("bkctl_autorecovery_ledgers_at_work", len(status.at_work))

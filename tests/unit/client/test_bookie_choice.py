@@ -71,3 +71,19 @@ def test_a_script_that_fails_is_named(tmp_path: Path, text: str) -> None:
     script.chmod(0o700)
     with pytest.raises(ConnectionFailedError, match=str(script)):
         script_locations(str(script))(BOOKIES)
+
+
+def test_the_fewest_replicas_move_that_keep_to_the_policy(registration: RegistrationManager) -> None:
+    choice = PolicyChoice(registration, racks_of, rack_aware, random=Random(1))
+    one, two, three, four = BOOKIES
+    moves = choice.mends([one, two], 2)
+    assert moves is not None
+    assert len(moves) == 1
+    assert set(moves) <= {0, 1}
+    assert set(moves.values()) <= {three, four}
+    assert choice.mends([one, two], 2, {three, four}) is None
+    assert choice.mends([one, three], 2) == {}
+    # Every second one has to move.
+    moves = choice.mends([one, two, "10.0.1.7:3181", "10.0.1.8:3181"], 2)
+    assert moves is None or sorted(moves.values()) == [three, four]
+    assert (choice.failing, choice.softly) == (0, 0), "nothing was chosen"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from bkctl.replication.backoff import Backoff
 from tests.support.manual_clock import ManualClock
 
@@ -37,3 +39,16 @@ def test_what_is_remembered_is_bounded() -> None:
         backoff.failed(ledger)
     assert [ledger in backoff for ledger in range(5)] == [False, False, True, True, True]
     assert backoff.resting_count() == 3
+
+
+def test_how_many_rest_is_counted_as_they_come_and_go() -> None:
+    clock, random = ManualClock(), Random(7)
+    backoff = Backoff(32_000, clock, remembered_max=20)
+    seen = set()
+    for _ in range(3_000):
+        ledger = random.randrange(40)
+        random.choice((backoff.failed, backoff.failed, backoff.forget, backoff.wake))(ledger)
+        clock.advance(random.choice((0.0, 0.25, 3.0)))
+        seen.add(backoff.resting_count())
+        assert backoff.resting_count() == sum(ledger in backoff for ledger in range(40))
+    assert len(seen) > 5

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
 import pytest
 
-from bkctl.client.errors import ClientError, NoSuchEntryError, NoSuchLedgerError, RecoveryFailedError
+from bkctl.client.errors import (
+    AccessDeniedError,
+    ClientError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    RecoveryFailedError,
+)
 from bkctl.client.machine import Machine
 from bkctl.client.ops.metadata_update import closed
 from bkctl.client.ops.read_lac import LacResult, ReadLacMachine
@@ -18,6 +24,7 @@ from bkctl.client.ops.recovery import RecoveryMachine
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
 from bkctl.metadata.api import NoClusterError, RegisteredBookies, StoredLedger
+from bkctl.replication.digest_search import DigestSearchMachine, DigestUnknownError
 from bkctl.replication.errors import LockLostError
 from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect, FragmentCheckMachine
 from bkctl.replication.fragment_copy import (
@@ -52,6 +59,7 @@ class World:
     #: Outcomes of copies, one after the other; without any the copy succeeds.
     copies: list[CopyFailure] = field(default_factory=list)
     recovery: ClientError | None = None
+    digest: DigestType | ClientError = DigestType.CRC32
     during_grace: Callable[[World], None] = field(default=lambda world: None)
     done: list[str] = field(default_factory=list)
     excluded: list[frozenset[str]] = field(default_factory=list)
@@ -67,6 +75,11 @@ class World:
             return LacResult(self.lac, 0, ())
         if isinstance(machine, FragmentCheckMachine):
             return self._check(machine)
+        if isinstance(machine, DigestSearchMachine):
+            self.done.append("search digest")
+            if isinstance(self.digest, ClientError):
+                raise self.digest
+            return self.digest
         if isinstance(machine, RecoveryMachine):
             self.done.append("recover")
             if self.recovery is not None:
@@ -99,7 +112,7 @@ class World:
         for index, bad in machine._bad.items():
             failure = self.copies.pop(0) if self.copies else None
             if failure is None:
-                replaced[index] = "d"
+                replaced[index] = machine._settings.targets.get(index, "d")
             else:
                 error = NoSuchEntryError("gone") if failure is CopyFailure.NO_SOURCE else ClientError("no")
                 target = "" if failure is CopyFailure.NO_TARGET else "e"
@@ -191,8 +204,58 @@ def test_a_ledger_whose_metadata_tell_no_digest_is_left_alone_unless_one_is_give
     world = World(found)
     assert world.run_repair().kind is VerdictKind.BLOCKED_METADATA
     assert world.done == []
-    world = World(found, settings=RepairSettings(digest=DigestType.CRC32, password=b"pw"))
+    world = World(found, settings=RepairSettings(password=b"pw"))
     assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["search digest", "copy 0", "search digest"]
+    for digest, kind in (
+        (AccessDeniedError("another password"), VerdictKind.BLOCKED_METADATA),
+        (DigestUnknownError("no answer"), VerdictKind.REPAIRABLE),
+    ):
+        world = World(found, settings=RepairSettings(password=b"pw"), digest=digest)
+        assert world.run_repair().kind is kind
+        assert world.done == ["search digest"]
+    # Nobody knows whether its writer is alive, and to find the digest the ledger is fenced.
+    world = World(replace(found, state=LedgerState.OPEN), settings=RepairSettings(password=b"pw"))
+    assert world.run_repair().kind is VerdictKind.BLOCKED_METADATA
+    assert world.done == []
+
+
+def mends_with(wanted: dict[str, dict[int, str] | None]) -> RepairSettings:
+    """A policy that says of the ensembles in ``wanted`` who is to take whose place, and likes the others."""
+
+    def mends(
+        ensemble: Sequence[str], write_quorum: int, unwanted: Collection[str]
+    ) -> Mapping[int, str] | None:
+        assert write_quorum == 3
+        targets = wanted.get("".join(ensemble), {})
+        return None if targets is None or not set(targets.values()).isdisjoint(unwanted) else targets
+
+    return RepairSettings(mends=mends)
+
+
+def test_replicas_that_break_the_placement_policy_move_when_nothing_is_missing() -> None:
+    found = replace(CLOSED, segments=segments((0, "abc"), (4, "abx"), (8, "bca")))
+    world = World(found, settings=mends_with({"abc": {1: "e"}, "bca": {0: "f", 2: "g"}, "abd": None}))
+    world.writable = "abcdefg"
+    repair = world.repair()
+    verdict = asyncio.run(repair.run())
+    # What is missing comes first; what nobody can mend is no reason to begin again and again.
+    assert world.done == ["copy 1", "copy 0", "copy 2"]
+    assert isinstance(world.found, LedgerMetadata)
+    assert world.found.segments == segments((0, "aec"), (4, "abd"), (8, "fcg"))
+    assert verdict.ends_the_work
+    assert "placement policy" in verdict.reason
+    assert repair.counts.ledgers_mended == 2
+
+
+def test_a_better_place_that_does_not_take_copies_is_not_tried_again() -> None:
+    settings = mends_with({"abc": {0: "e"}})
+    world = World(CLOSED, copies=[CopyFailure.TARGET_FAILED], settings=settings)
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["copy 0"]
+    world = World(OPEN, settings=settings)
+    world.run_repair()
+    assert world.done == []
 
 
 @pytest.mark.parametrize(

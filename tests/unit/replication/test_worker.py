@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.client.bookie_choice import PolicyChoice
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.ledger_handle import LedgerHandle
+from bkctl.client.placement_policies import rack_aware
 from bkctl.client.settings import ClientSettings
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
@@ -277,5 +279,46 @@ def test_a_copy_that_is_missing_on_a_bookie_that_is_up_is_made_again(three: Loca
                 await site.until_unmarked(worker)
             await assert_whole(site.client, ledger, site.written[ledger])
             assert await site.client.read_metadata(ledger) == before
+
+    asyncio.run(check())
+
+
+def test_replicas_in_one_rack_move_and_a_ledger_of_format_1_is_copied(five: LocalCluster) -> None:
+    """The first three bookies stand in one rack; metadata of format 1 tell neither digest nor password."""
+    near = {one.bookie_id for one in five.bookies[:3]}
+
+    async def check() -> None:
+        async with site_of(five) as site:
+            choice = PolicyChoice(
+                site.store.registration,
+                lambda names: {name: "/near" if name in near else f"/far/{name}" for name in names},
+                rack_aware,
+            )
+            repair = replace(QUICK.repair, mends=choice.mends, password=b"pw")
+            narrow = [await site.closed(2, 2, 2) for _ in range(6)]
+            for ledger in narrow[3:]:
+                stored = await site.client.read_metadata(ledger)
+                old = replace(
+                    stored.metadata, metadata_version=1, digest_type=None, password=None, ctime_ms=None
+                )
+                site.store.ledgers.update_ledger(ledger, old, stored.version)
+            lost = await site.member_of(narrow[5])
+            await site.lose(lost)
+            site.mark(*narrow, bookie=lost)
+            async with site.worker(replace(QUICK, repair=repair)) as worker:
+                await site.until_unmarked(worker)
+                assert worker.status().read_s > 0 < worker.status().write_s
+            for ledger in narrow:
+                stored = await site.client.read_metadata(ledger)
+                for segment in stored.metadata.segments:
+                    assert lost not in segment.bookies
+                    assert not near.issuperset(segment.bookies)
+                if ledger in narrow[3:]:
+                    assert stored.metadata.digest_type is None
+                    told = replace(
+                        stored.metadata, metadata_version=3, digest_type=DigestType.CRC32C, password=b"pw"
+                    )
+                    site.store.ledgers.update_ledger(ledger, told, stored.version)
+                await assert_whole(site.client, ledger, site.written[ledger])
 
     asyncio.run(check())
