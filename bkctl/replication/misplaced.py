@@ -30,7 +30,7 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class PlacementLook:
-    """What can be moved, and how many fragments break the policy and cannot be mended now."""
+    """The replicas that can move, and how many fragments break the policy and cannot be mended now."""
 
     movable: tuple[Misplaced, ...]
     hopeless: int
