@@ -40,6 +40,7 @@ class ClusterScreen(WatchScreen):
 
     def foot(self) -> ComposeResult:
         yield LineView(id="totals")
+        yield LineView(id="recovery")
         yield LineView(id="why")
 
     def on_mount(self) -> None:
@@ -62,6 +63,10 @@ class ClusterScreen(WatchScreen):
         table = self.query_one("#bookies", RowView)
         table.show_rows(cluster_rows.rows(self.watched, self.view, columns, width, self.glyphs))
         self.lines_of("totals").show(cluster_lines.totals(self.watched, width, self.glyphs))
+        recovery = self.lines_of("recovery")
+        line = cluster_lines.recovery(self.watched.shown, width, self.glyphs.cut)
+        recovery.display = line is not None
+        recovery.show([] if line is None else [line])
         self._show_why()
 
     def notices(self) -> list[str]:

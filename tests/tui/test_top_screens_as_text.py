@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.top.sample import ClusterSample
+from bkctl.admin.top.sample import AutorecoveryState, ClusterSample, RecoveryWorker
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
 from tests.support.top_samples import (
     FakeReplay,
@@ -47,6 +47,24 @@ class JavaBookie(FakeSource):
 
     def at(self, moment: int) -> ClusterSample:
         return cluster_sample(moment, java_sample("java-1:3181", moment), bookie_sample("ours:3181", moment))
+
+
+class Recovering(FakeSource):
+    """A cluster whose autorecovery has come to work, or what is told of it."""
+
+    state: AutorecoveryState | None = AutorecoveryState(
+        enabled=True,
+        auditor="bookie-2:3181",
+        ledgers=412,
+        ledgers_done_per_s=3.5,
+        workers=(RecoveryWorker(host="worker-a", ledgers=4), RecoveryWorker(host="worker-b", ledgers=2)),
+    )
+
+    def at(self, moment: int) -> ClusterSample:
+        sample = super().at(moment)
+        first, *rest = sample.bookies
+        bookies = (replace(first, replicated_mb_per_s=35.2), *rest)
+        return replace(sample, bookies=bookies, autorecovery=self.state)
 
 
 class ManyDirectories(FakeSource):
@@ -127,6 +145,7 @@ def test_screen(scene: str, keys: tuple[str, ...], size: tuple[int, int]) -> Non
         ("many-bookies", ManyBookies, ("end",), UNICODE),
         ("java", JavaBookie, (), UNICODE),
         ("java-bookie", JavaBookie, ("enter",), UNICODE),
+        ("recovery", Recovering, (), UNICODE),
         ("many-directories", ManyDirectories, ("enter",), UNICODE),
         ("many-directories-table", ManyDirectories, ("enter", "7"), UNICODE),
         ("ascii-cluster", FakeSource, (), ASCII),
@@ -143,6 +162,38 @@ def test_other_bookies(scene: str, source: type[FakeSource], keys: tuple[str, ..
             if glyphs is ASCII:
                 assert operator.text.isascii()
             same(f"{scene}-80x24", operator.text)
+
+    run(test)
+
+
+def test_recovery_comes_stands_still_is_switched_off_and_goes() -> None:
+    """A line stands there only while there is something to say."""
+
+    async def test() -> None:
+        source = Recovering()
+        working = source.state
+        assert working is not None
+        source.state = None
+        async with operating(source, size=LARGE) as operator:
+            await operator.sample(3)
+            assert " recovery " not in operator.text
+            source.state = replace(working, ledgers=1_000, more_ledgers=True, ledgers_done_per_s=None)
+            await operator.sample(2)
+            assert (
+                "1,000+ ledgers lack replicas, 35.2 MB/s, copied by worker-a (4), worker-b (2)"
+                in operator.text
+            )
+            assert "worker-b (2), auditor bookie-2:3181" in operator.text
+            source.state = replace(working, ledgers=1, workers=(), auditor=None)
+            await operator.sample(2)
+            assert "1 ledger lacks replicas, " in operator.text
+            assert "nobody copies, no auditor" in operator.text
+            source.state = replace(working, ledgers=0, workers=(), enabled=False)
+            await operator.sample(2)
+            assert "switched OFF" in operator.text
+            source.state = replace(working, ledgers=0, workers=())
+            await operator.sample(2)
+            assert " recovery " not in operator.text
 
     run(test)
 

@@ -92,6 +92,7 @@ def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms
         cpu_cores_waited=look.rate("process", "cpu_wait_s"),
         cpu_cores_max=number_at(now, "process", "cores_usable"),
         rss_bytes=whole_at(now, "process", "rss_bytes"),
+        replicated_mb_per_s=look.rate("autorecovery", "bytes_written", unit=_MB),
     )
     return replace(sample, bottleneck=bottleneck(sample))
 

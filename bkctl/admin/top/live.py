@@ -32,7 +32,7 @@ from bkctl.admin.top.bottleneck import bottleneck
 from bkctl.admin.top.counters import Object
 from bkctl.admin.top.discovery import BOOKIES_MAX, METRICS, Target
 from bkctl.admin.top.java_bookie import STATUS, java_sample
-from bkctl.admin.top.sample import BookieSample, ClusterSample, EntryLogState, Mode, Source
+from bkctl.admin.top.sample import AutorecoveryState, BookieSample, ClusterSample, EntryLogState, Mode, Source
 from bkctl.admin.top.scrape import Scrape, parse_scrape
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import (
@@ -62,7 +62,8 @@ Discover = Callable[[], Sequence[Target]]
 class LiveBookies:
     """Samples of the bookies at ``targets``, and of those that ``discover`` finds.
 
-    ``title`` says what is watched. Used by one event loop; :meth:`close` ends it.
+    ``title`` says what is watched. ``autorecovery`` is asked whenever ``discover`` is. Used
+    by one event loop; :meth:`close` ends it.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class LiveBookies:
         targets: Sequence[Target] = (),
         discover: Discover | None = None,
         *,
+        autorecovery: Callable[[], AutorecoveryState] | None = None,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -80,6 +82,8 @@ class LiveBookies:
         self._fixed = list(targets)
         self._discovered: Sequence[Target] = ()
         self._discover = discover
+        self._look_at_autorecovery = autorecovery
+        self._autorecovery: AutorecoveryState | None = None
         self._discovery: asyncio.Future[Sequence[Target]] | None = None
         self._discovered_s: float | None = None
         self._discovery_error: str | None = None
@@ -112,6 +116,7 @@ class LiveBookies:
             interval_s=round(interval_s, 3),
             bookies=_one_row_each(answers),
             discovery_error=self._discovery_error or _too_many(len(targets)),
+            autorecovery=self._autorecovery,
         )
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
@@ -143,6 +148,15 @@ class LiveBookies:
         async with self._room:
             return await watched.ask(session, self._timeout_s)
 
+    def _ask_the_store(self, discover: Discover) -> Sequence[Target]:
+        """Runs in a thread. A store that does not tell of autorecovery may still tell of bookies."""
+        if self._look_at_autorecovery is not None:
+            try:
+                self._autorecovery = self._look_at_autorecovery()
+            except BkctlError:
+                self._autorecovery = None
+        return discover()
+
     async def _look_for_bookies(self) -> None:
         """Renew the list of registered bookies; only the first one is waited for longer than a moment."""
         if self._discover is None:
@@ -152,7 +166,7 @@ class LiveBookies:
             if self._discovered_s is not None and now_s - self._discovered_s < DISCOVERY_INTERVAL_S:
                 return
             loop = asyncio.get_running_loop()
-            self._discovery = loop.run_in_executor(self._threads, self._discover)
+            self._discovery = loop.run_in_executor(self._threads, self._ask_the_store, self._discover)
             self._discovered_s = now_s
         patience_s = DISCOVERY_TIMEOUT_S if not self._discovered else self._timeout_s
         asked = self._discovery

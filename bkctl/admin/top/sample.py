@@ -274,6 +274,8 @@ class BookieSample:
     cpu_cores_max: float | None = None
     """Cores that the process could use: 1 where one lock lets one thread run at a time."""
     rss_bytes: int | None = None
+    replicated_mb_per_s: float | None = None
+    """What the replication worker beside the bookie copies; None where none runs, or it is not told."""
     bottleneck: Bottleneck = field(
         default_factory=lambda: Bottleneck(stage=Stage.UNKNOWN, why="no answer yet")
     )
@@ -282,6 +284,30 @@ class BookieSample:
         """Bytes over bounds of both halves, 0 to 1; of one directory, or of all."""
         halves = [half for half in self.write_cache if ledger_dir in (None, half.dir)]
         return fullness(sum(half.bytes for half in halves), sum(half.bound or 0 for half in halves))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryWorker:
+    """A replication worker: the host that its locks name, and how many ledgers it has under lock."""
+
+    host: str
+    ledgers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutorecoveryState:
+    """The autorecovery of the cluster, Java's and ours.
+
+    ``ledgers`` are marked as missing replicas, and ``more_ledgers`` says that there are more than were
+    counted; then no rate is known. ``ledgers_done_per_s`` are the marks that went.
+    """
+
+    enabled: bool
+    auditor: str | None = None
+    ledgers: int
+    more_ledgers: bool = False
+    ledgers_done_per_s: float | None = None
+    workers: tuple[RecoveryWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,3 +324,4 @@ class ClusterSample:
     discovery_error: str | None = None
     notice: str | None = None
     """What else whoever watches should know: that the recording has ended, and why."""
+    autorecovery: AutorecoveryState | None = None

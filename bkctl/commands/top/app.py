@@ -191,6 +191,7 @@ def _live(
     registered: bool,
 ) -> SampleSource:
     """Live bookies; the metadata store is closed with ``stack``."""
+    from bkctl.admin.top.autorecovery import AutorecoveryWatch
     from bkctl.admin.top.discovery import cluster_targets, target_of_url
     from bkctl.admin.top.live import LiveBookies
 
@@ -200,7 +201,10 @@ def _live(
         return LiveBookies(title, targets)
     store = stack.enter_context(open_cluster(cluster))
     return LiveBookies(
-        ", ".join(filter(None, (store.uri, title))), targets, partial(cluster_targets, store, metrics_port)
+        ", ".join(filter(None, (store.uri, title))),
+        targets,
+        partial(cluster_targets, store, metrics_port),
+        autorecovery=AutorecoveryWatch(store).look,
     )
 
 

@@ -113,6 +113,18 @@ _BOTTLENECK = (
 )
 
 
+_AUTORECOVERY = (
+    Key("enabled", "bool", "whether it is switched on"),
+    Key("auditor", "string or null", "bookie that is elected"),
+    Key("ledgers", "int", "ledgers that are marked as missing replicas, 1000 at most"),
+    Key("more_ledgers", "bool", "whether there are more"),
+    Key("ledgers_done_per_s", "number or null", "marks that went, null where not all were counted"),
+    Key("workers", "array of objects", "replication workers by their locks: host, ledgers"),
+    Key("workers[].host", "string", "host that the locks name"),
+    Key("workers[].ledgers", "int", "ledgers that it has under lock"),
+)
+
+
 def _below(path: str, keys: Schema) -> Schema:
     return tuple(Key(f"{path}.{key.key}", key.type, key.meaning) for key in keys)
 
@@ -161,6 +173,7 @@ _BOOKIE: Schema = (
     Key("cpu_cores_waited", "number or null", "threads that could run and had no processor, on average"),
     Key("cpu_cores_max", "number or null", "processors that it could use; 1 for Python with its lock"),
     Key("rss_bytes", "int or null", "memory in use"),
+    Key("replicated_mb_per_s", "number or null", "10^6 bytes that the replication worker beside it copies"),
     Key("bottleneck", "object", "what holds it back"),
     *_below("bottleneck", _BOTTLENECK),
 )
@@ -172,4 +185,6 @@ SAMPLE_SCHEMA: Schema = (
     *_below("bookies[]", _BOOKIE),
     Key("discovery_error", "string or null", "why the metadata store could not be asked, or not all were"),
     Key("notice", "string or null", "that the recording has ended, and why"),
+    Key("autorecovery", "object or null", "putting replicas back, null where the store was not asked"),
+    *_below("autorecovery", _AUTORECOVERY),
 )

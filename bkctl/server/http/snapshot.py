@@ -111,6 +111,13 @@ def snapshot(service: ServedBookie) -> Values:
         "disks": [asdict(disk) for disk in bookie.disks.state.disks],
         "process": {"monotonic_s": server.now_s(), **asdict(process_usage())},
     }
+    if service.autorecovery is not None:
+        worker = service.autorecovery.worker_status()
+        values["autorecovery"] = {
+            "at_work": len(worker.at_work),
+            "entries_written": worker.entries_written,
+            "bytes_written": worker.bytes_written,
+        }
     return values
 
 

@@ -52,6 +52,30 @@ def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
     ]
 
 
+def recovery(sample: ClusterSample | None, width: int, mark: str = "~") -> Line | None:
+    """Show the work of autorecovery in a line; None where there is nothing to say."""
+    state = None if sample is None else sample.autorecovery
+    if sample is None or state is None or (state.enabled and not state.ledgers and not state.workers):
+        return None
+    plural = "s lack" if state.ledgers != 1 or state.more_ledgers else " lacks"
+    parts = [f"{state.ledgers:,}{'+' if state.more_ledgers else ''} ledger{plural} replicas"]
+    if state.ledgers_done_per_s:
+        parts.append(f"{figures.count(state.ledgers_done_per_s)} ledgers/s")
+    copied = known_sum(bookie.replicated_mb_per_s for bookie in sample.bookies)
+    if copied:
+        parts.append(f"{figures.megabytes(copied)} MB/s")
+    if state.workers:
+        parts.append("copied by " + ", ".join(f"{one.host} ({one.ledgers})" for one in state.workers))
+    elif state.enabled and state.ledgers:
+        parts.append("nobody copies")
+    parts.append(f"auditor {state.auditor}" if state.auditor else "no auditor")
+    head = Span(" recovery ", Tone.DIM)
+    if not state.enabled:
+        parts.insert(0, "switched OFF")
+    tone = Tone.WARNING if not state.enabled or not state.workers else Tone.STRONG
+    return (head, Span(fit(", ".join(parts), max(width - len(head.text) - 1, 0), mark=mark).rstrip(), tone))
+
+
 def explanation(
     watch: Watch, bookie: BookieSample | None, width: int, lines: int, mark: str = "~"
 ) -> list[Line]:
