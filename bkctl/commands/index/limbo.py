@@ -36,8 +36,9 @@ def limbo_command(
     """[offline] [writes] Set or clear the limbo flag of ledgers: a missing entry is unknown, not absent.
 
     Set it where entries may have been lost: a client then asks other bookies instead of taking the loss for
-    the end of the ledger. Clear it when the entries are back, or known to be nowhere. Only DbLedgerStorage
-    has the flag; .idx files are refused (4). Exit code 6, and nothing changed, when a ledger has no row.
+    the end of the ledger. Clear it when the entries are back, or known to be nowhere. In .idx files only
+    bookies of bkctl know the flag; Java's keep it and do not heed it. Exit code 6, and nothing changed, when
+    a ledger has no row.
 
     Examples:
 

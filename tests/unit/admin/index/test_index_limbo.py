@@ -9,11 +9,12 @@ import pytest
 
 from bkctl.admin.index.limbo import LimboRow, plan_limbo, set_limbo
 from bkctl.codec.ledger_data import decode_ledger_data, encode_ledger_key
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
+from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.scan.idx_tree import IdxTree
 from bkctl.vfs import PosixFileSystem
 
 DATA = Path(__file__).parents[3] / "data" / "index"
@@ -94,9 +95,21 @@ def test_nothing_is_written_when_a_ledger_is_not_there(samples: Path) -> None:
         plan_limbo(FS, [directory], [-1], limbo=True)
 
 
-def test_idx_files_are_refused(samples: Path) -> None:
-    with pytest.raises(RefusedError, match="no place for the limbo flag"):
-        set_limbo(FS, [str(samples / "i/l/current")], [5], limbo=True)
+def test_an_index_file_takes_the_flag_and_nothing_else_changes(samples: Path) -> None:
+    directory = str(samples / "i/l/current")
+    tree = IdxTree(FS, directory)
+    before = tree.header(5)
+    assert before is not None
+    for limbo in (True, False):
+        assert plan_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, True)]
+        assert set_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, True)]
+        assert set_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, False)]
+        header = tree.header(5)
+        assert header is not None
+        assert (header.limbo, header.fenced, header.master_key) == (limbo, before.fenced, before.master_key)
+    assert tree.header(5) == before
+    with pytest.raises(NotFoundError):
+        set_limbo(FS, [directory], [999], limbo=True)
 
 
 def test_a_row_that_does_not_decode(samples: Path) -> None:
