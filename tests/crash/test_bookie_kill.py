@@ -23,6 +23,7 @@ import pytest
 
 from bkctl.codec import digest
 from bkctl.protocol.messages import ReadRequest, Wire
+from bkctl.storage_kinds import KINDS
 from bkctl.types import ResultCode
 from tests.support.bookie_process import BookieProcess
 from tests.support.engine_model import EngineModel, LedgerMemory
@@ -190,6 +191,8 @@ def test_no_kill_makes_the_bookie_forget(tmp_path: Path) -> None:
         "journalDirectories": ",".join(str(tmp_path / f"journal{number}") for number in range(directories)),
         "ledgerDirectories": ",".join(str(tmp_path / f"ledgers{number}") for number in range(directories)),
     }
+    keys["ledgerStorageClass"] = chance.choice([name for kind in KINDS for name in kind.served_classes])
+    print(keys["ledgerStorageClass"])
     if directories > 1:
         keys["allowMultipleDirsUnderSameDiskPartition"] = "true"
     with BookieProcess(tmp_path, keys) as bookie:
