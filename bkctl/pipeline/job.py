@@ -55,6 +55,7 @@ class Input:
     option of :class:`Parameters` without which it is not read. ``may_lack`` is for what a set of directories
     need not have (no journals were copied): the table is then empty, and that is told. ``expands`` names the
     query whose column ``ledger`` says which ledgers are read at all; the heading ``-- expand`` says when.
+    ``published_only``: the table is in sets of a store alone, and empty where there is none.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Input:
     wanted_by: str | None = None
     may_lack: bool = False
     expands: str | None = None
+    published_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ import duckdb
 from bkctl.pipeline.duckdb_connection import connected, failures, literal_glob
 from bkctl.pipeline.engine import Extraction, Row
 from bkctl.pipeline.extraction import extract
-from bkctl.pipeline.portable_sql import FUNCTIONS
+from bkctl.pipeline.locations import is_url, local_path
+from bkctl.pipeline.portable_sql import FUNCTIONS, for_duckdb
+from bkctl.pipeline.results import remote_datasets
 from bkctl.reporting import Advance
 
 MEMORY_BYTES_DEFAULT = 2 << 30
@@ -46,8 +48,12 @@ class LocalEngine:
         extract(work, self._jobs, self._memory_bytes, advance)
 
     def load(self, name: str, folders: Sequence[str]) -> None:
-        globs = ", ".join(_quoted(f"{literal_glob(folder)}/*.parquet") for folder in folders)
-        self._run(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM read_parquet([{globs}], union_by_name = true)")
+        globs = ", ".join(_quoted(_glob(folder)) for folder in folders if not is_url(folder))
+        parts = [f"FROM read_parquet([{globs}], union_by_name = true)"] if globs else []
+        for number, dataset in enumerate(remote_datasets(folders)):
+            self._connection.register(f"{name}__{number}", dataset)
+            parts.append(f"FROM {name}__{number}")
+        self._run(f"CREATE OR REPLACE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(parts)}")
 
     def view(self, name: str, query: str) -> None:
         self._run(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
@@ -79,7 +85,13 @@ class LocalEngine:
 
     def _run(self, statement: str) -> duckdb.DuckDBPyConnection:
         with failures():
-            return self._connection.execute(statement)
+            return self._connection.execute(for_duckdb(statement))
+
+
+def _glob(folder: str) -> str:
+    """The pattern of the files in a folder; a file is its own."""
+    path = literal_glob(local_path(folder))
+    return path if folder.endswith(".parquet") else f"{path}/*.parquet"
 
 
 def _quoted(text: str) -> str:

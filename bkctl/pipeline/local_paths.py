@@ -1,4 +1,4 @@
-"""Paths of this machine: there is no reader and no writer for object stores."""
+"""Paths of this machine, for what is written in place: an index is rebuilt where it is."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def refuse_urls(option: str, *values: str | None) -> None:
     for value in values:
         if value is not None and (scheme := _URL.match(value)) is not None:
             raise UsageError(
-                f"{option} {value}: bkctl reads and writes mounted directories only, no {scheme[1]}:// URLs"
+                f"{option} {value}: this works on mounted directories only, no {scheme[1]}:// URLs"
             )

@@ -3,10 +3,14 @@
 Both engines define them from the same expression before a job runs: DuckDB as macros, Spark as temporary
 functions. Every argument and every result is a BIGINT. Division of integers goes through a double in both, so
 it is done on a multiple of the divisor, which is exact below 2**53; entry ids are far below.
+
+``each_of(steps_between(a, b, c))`` gives a row for a, a + c and so on up to b, which is not below a; each
+engine has its own names for the two words.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -71,3 +75,18 @@ ENTRIES_OF_RESIDUE = ScalarFunction(
 )
 
 FUNCTIONS = (QUOTIENT, REMAINDER, ENTRIES_ON_SLOT, NEXT_ON_SLOT, LAST_ON_SLOT, ENTRIES_OF_RESIDUE)
+
+
+_GENERATORS = re.compile(r"\b(each_of|steps_between)\(")
+_IN_DUCKDB = {"each_of": "unnest(", "steps_between": "generate_series("}
+_IN_SPARK = {"each_of": "explode(", "steps_between": "sequence("}
+
+
+def for_duckdb(query: str) -> str:
+    """Return a query with what DuckDB calls its generators."""
+    return _GENERATORS.sub(lambda found: _IN_DUCKDB[found[1]], query)
+
+
+def for_spark(query: str) -> str:
+    """Return a query with what Spark calls its generators."""
+    return _GENERATORS.sub(lambda found: _IN_SPARK[found[1]], query)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bkctl import __version__
 from bkctl.pipeline.job import Column, Job, Plot, ResultTable, option_of
+from bkctl.pipeline.locations import is_url, written_file
 from bkctl.pipeline.plots import Bar, bar_chart
 from bkctl.pipeline.results import Outcome, first_rows, for_people, write_whole
 
@@ -35,8 +36,12 @@ code { font-size: .92em; overflow-wrap: anywhere; }
 
 
 def write_report(outcome: Outcome, job: Job, path: str) -> None:
-    """Write the page. Raises StorageError."""
-    write_whole(path, page(outcome, job))
+    """Write the page, to a path or a URL. Raises StorageError."""
+    text = page(outcome, job)
+    if is_url(path):
+        written_file(path, text.encode())
+    else:
+        write_whole(path, text)
 
 
 def page(outcome: Outcome, job: Job) -> str:

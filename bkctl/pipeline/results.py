@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from bkctl import __version__
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.pipeline.job import Job, Parameters, ResultTable
+from bkctl.pipeline.locations import is_url, located, opened_file
 from bkctl.pipeline.out_directory import SUMMARY_NAME
 
 CLEAN, FOUND, UNEXAMINED = "clean", "found", "unexamined"
@@ -41,21 +42,33 @@ class WrittenTable:
         try:
             for path in parquet_files(folder):
                 rows += _rows_in(path)
-                size += os.path.getsize(path)
+                size += _size_of(path)
         except OSError as error:
             raise StorageError(f"{folder}: {error}", path=folder) from error
         return cls(name, role, folder, rows, size)
 
 
 def _rows_in(path: str) -> int:
+    filesystem, name = opened_file(path)
     try:
-        return int(pq.read_metadata(path).num_rows)
+        with filesystem.open_input_file(name) as stream:
+            return int(pq.read_metadata(stream).num_rows)
     except pa.ArrowException as error:
         raise CorruptionError("table", expected="a Parquet file", found=str(error), path=path) from None
 
 
+def _size_of(path: str) -> int:
+    filesystem, name = opened_file(path)
+    return int(filesystem.get_file_info(name).size)
+
+
 def parquet_files(folder: str) -> list[str]:
-    """The Parquet files that are directly in a folder."""
+    """The Parquet files that are directly in a folder; a file that is named itself. Folders may be URLs."""
+    if folder.partition("?")[0].endswith(".parquet"):
+        return [folder]
+    if is_url(folder):
+        place = located(folder)
+        return [place.text_of(name) for name in place.names() if name.endswith(".parquet")]
     return sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".parquet"))
 
 
@@ -71,7 +84,8 @@ def parquet_schema(folders: Iterable[str]) -> pa.Schema:
         if not files:
             raise StorageError(f"{folder}: holds no Parquet file", path=folder)
         try:
-            found.append(pq.read_schema(files[0]).remove_metadata())
+            filesystem, name = opened_file(files[0])
+            found.append(pq.read_schema(name, filesystem=filesystem).remove_metadata())
             pa.unify_schemas(found)
         except pa.ArrowException as error:
             raise CorruptionError(
@@ -144,8 +158,31 @@ def judged(outcome: Outcome, job: Job, unknown: Sequence[str] = ()) -> Outcome:
 def write_summary(outcome: Outcome) -> str:
     """Write ``summary.json`` into the run's directory, whole or not at all; its path. Raises StorageError."""
     path = os.path.join(outcome.out, SUMMARY_NAME)
-    write_whole(path, json.dumps(outcome.as_row(), indent=2) + "\n")
+    write_whole(path, encoded_summary(outcome).decode())
     return path
+
+
+def encoded_summary(outcome: Outcome) -> bytes:
+    """Return the text of ``summary.json``."""
+    return (json.dumps(outcome.as_row(), indent=2) + "\n").encode()
+
+
+def remote_datasets(folders: Iterable[str]) -> Iterator[Any]:
+    """Give datasets of the files and folders that are URLs, one for each file system.
+
+    DuckDB asks them for the columns and rows that a query needs; its own readers of object stores would want
+    credentials of their own.
+    """
+    import pyarrow.dataset as ds
+
+    files: dict[int, tuple[Any, list[str]]] = {}
+    for folder in folders:
+        if is_url(folder):
+            for file in parquet_files(folder):
+                filesystem, path = opened_file(file)
+                files.setdefault(id(filesystem), (filesystem, []))[1].append(path)
+    for filesystem, paths in files.values():
+        yield ds.dataset(paths, format="parquet", filesystem=filesystem)
 
 
 def write_whole(path: str, text: str) -> None:
@@ -179,6 +216,11 @@ def first_rows(outcome: Outcome, result: ResultTable, order: str, limit: int) ->
     files = parquet_files(outcome.table(result.name).path)
     names = [column.name for column in result.columns]
     with duckdb.connect() as connection:
-        relation = connection.from_parquet([literal_glob(path) for path in files]).order(order).limit(limit)
+        remote = next(remote_datasets(files), None)
+        if remote is None:
+            found = connection.from_parquet([literal_glob(path) for path in files])
+        else:
+            found = connection.from_arrow(remote)
+        relation = found.order(order).limit(limit)
         rows: Iterable[tuple[Any, ...]] = relation.select(*names).fetchall()
     return [dict(zip(names, row, strict=True)) for row in rows]

@@ -8,6 +8,7 @@ told from what is wrong.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,19 @@ from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
-from bkctl.pipeline.local_paths import refuse_urls
+from bkctl.pipeline.locations import is_url, local_path, refuse_foreign_schemes
 from bkctl.pipeline.out_directory import claimed, put
 from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
+from bkctl.pipeline.set_inputs import (
+    STRIPED,
+    files_of,
+    load_published,
+    load_striped,
+    mixed_sources,
+    published_sets,
+    unknown_of,
+)
+from bkctl.pipeline.sets.choice import Choice, SetWish
 from bkctl.pipeline.survey import (
     INDEXES,
     KIND_OF,
@@ -44,6 +55,7 @@ from bkctl.pipeline.table_sets import (
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.uploaded_run import claimed_url, upload
 from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
 
@@ -59,6 +71,7 @@ class Request:
 
     ``options`` say how tables are read: a bookie's name, digests, a password, damage. ``out`` is a directory
     that is made, is empty, or was written by an earlier run, whose tables of the same names are replaced.
+    ``wish`` says which sets of a store are read.
     """
 
     job: Job
@@ -68,6 +81,7 @@ class Request:
     metadata_after: str | None = None
     parameters: Parameters = field(default_factory=Parameters)
     options: TableOptions = field(default_factory=lambda: TableOptions(damage="rows"))
+    wish: SetWish = field(default_factory=SetWish)
 
     @property
     def digest_metadata(self) -> str | None:
@@ -100,17 +114,26 @@ def run_job(
     if request.metadata_after is not None and request.metadata is None:
         raise UsageError("a second reading of metadata needs a first one: give --metadata too")
     started = time.time()
-    refuse_urls("--out", request.out)
-    refuse_urls("PATH", *request.paths)
+    refuse_foreign_schemes("--out", request.out)
+    if is_url(request.out):
+        with claimed_url(request.out) as place, tempfile.TemporaryDirectory(prefix="bkctl-run-") as staging:
+            here = replace(request, out=staging)
+            return upload(run_job(filesystem, engine, here, surveyed, phase, queries), place)
+    refuse_foreign_schemes("PATH", *request.paths)
+    request = replace(request, out=local_path(request.out))
     surveyed = surveyed or survey(filesystem, request.paths)
     if os.path.normpath(request.out) in surveyed.table_sets:
         raise UsageError(f"--out {request.out}: is also a PATH to read from; choose another directory")
-    sets = [read_table_set(path) for path in surveyed.table_sets]
+    now_ms = int(started * 1000)
+    published = published_sets(filesystem, surveyed, request.metadata, request.wish, now_ms)
+    sets = [*(read_table_set(path) for path in surveyed.table_sets), *published.sets]
     rows = bookies_table(filesystem, surveyed, request.options.bookie).to_pylist()
     refuse_twins(sets, rows)
     with claimed(request.out) as work_dir:
         run = _Run(filesystem, engine, request, surveyed, sets, work_dir, phase, queries)
-        run.inherit(int(started * 1000))
+        run.inherit(now_ms)
+        if published.choice is not None:
+            run.heed(published.choice)
         run.look_for_twins(rows)
         run.read_inputs()
         run.run_statements()
@@ -169,6 +192,9 @@ class _Run:
         for guard in inherited_guards(self._sets):
             self._guard(guard)
         self._unknown += inherited_unknown(self._sets, job)
+        for unknown, why in unknown_of(self._sets, job):
+            self._unknown.append(unknown)
+            self._guard(why)
         if self._sets:
             read_ms = [
                 None if metadata is None else metadata_time_ms(metadata, started_ms)
@@ -177,6 +203,18 @@ class _Run:
             for unknown, why in at_odds(self._sets, job, MetadataTimes(*read_ms)):
                 self._unknown.append(unknown)
                 self._guard(why)
+
+    def heed(self, choice: Choice) -> None:
+        """Take over what is wrong with the stores that sets were chosen from."""
+        for problem in choice.problems:
+            self._unknown.append(problem.unknown)
+            self._guard(problem.why)
+        for note in choice.notes:
+            self._guard(note)
+        why = mixed_sources(self._request.job, self._surveyed)
+        if why is not None:
+            self._unknown.append("blocks_not_compared")
+            self._guard(why)
 
     def _leave_out_indexes(self) -> None:
         """What cannot be opened ends no run over a fleet: it is left out, and that is told."""
@@ -189,6 +227,9 @@ class _Run:
         if item.name == BOOKIES_TABLE:
             self._write_bookies(item)
             return
+        if item.published_only:
+            load_published(self._engine, item, files_of(self._sets, item, self._request.job))
+            return
         twin = self._same_snapshot(item)
         if twin is not None:
             columns = ", ".join(item.columns) or "*"
@@ -199,7 +240,8 @@ class _Run:
             return
         paths = self._surveyed.paths_with(item.source)
         sets = self._sets_with(item)
-        if not paths and not sets:
+        published = files_of(self._sets, item, self._request.job)
+        if not paths and not sets and not published:
             self._tell_lack(item)
         options = replace(
             self._request.options,
@@ -210,7 +252,7 @@ class _Run:
         if ledgers is not None:
             options = replace(options, ledgers=folded_ranges(ledgers)) if ledgers else options
             paths = paths if ledgers else ()
-        self._extract(item, paths, options, sets)
+        self._extract(item, paths, options, sets, published)
 
     def _same_snapshot(self, item: Input) -> str | None:
         """With one snapshot only, the table of before that is the one of after as well."""
@@ -229,7 +271,7 @@ class _Run:
         refuse_undo_file(chosen)
         if not self._filesystem_has_directory(chosen):
             options = TableOptions(metadata=chosen, digest="off", damage="fail")
-            self._extract(item, (), options, [])
+            self._extract(item, (), options, [], [])
             return
         folder = os.path.join(chosen, item.source)
         if not os.path.isdir(folder):
@@ -265,18 +307,28 @@ class _Run:
             )
         self._guard(f"no {kind} were given: table {item.name} is empty")
 
-    def _extract(self, item: Input, paths: tuple[str, ...], options: TableOptions, sets: list[str]) -> None:
+    def _extract(
+        self,
+        item: Input,
+        paths: tuple[str, ...],
+        options: TableOptions,
+        sets: list[str],
+        published: list[str],
+    ) -> None:
         folders = list(sets)
-        if paths or not sets:
+        if paths or not (sets or published):
             making = self._fresh(item.name)
             size = sum(path.bytes for path in self._surveyed.paths if path.path in paths)
             with self._phase(f"reading {item.name}", size) as advance:
                 self._engine.extract(Extraction(item, paths, options, making), advance)
             folders.append(self._keep(item.name, making, "input"))
-        self._engine.load(item.name, folders)
+        if item.source in STRIPED:
+            load_striped(self._engine, item, folders, published)
+        else:
+            self._engine.load(item.name, [*folders, *published])
 
     def _write_bookies(self, item: Input) -> None:
-        folders = self._sets_with(item)
+        folders = [*self._sets_with(item), *files_of(self._sets, item, self._request.job)]
         if self._surveyed.paths or not folders:
             making = self._fresh(item.name)
             table = bookies_table(self._filesystem, self._surveyed, self._request.options.bookie)

@@ -1,7 +1,9 @@
 """What the paths of a run hold, before anything of it is read.
 
-A path is a directory of bookies (or a file of one), or a directory of tables that an earlier run wrote: its
-``summary.json`` tells. Table ``bookies`` has a row for each bookie directory::
+A path is a directory of bookies (or a file of one), a directory of tables that an earlier run wrote, which
+has a ``summary.json``, or a store of sets: a URL, or a directory that has a ``bkctl-sets.json``.
+
+Table ``bookies`` has a row for each bookie directory::
 
     bookie           string   as the cookie says; null without one
     dir              string   the directory, normally a "current"
@@ -23,6 +25,7 @@ import pyarrow as pa
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
 from bkctl.pipeline.tables.places import Bookies, cookie_of
 from bkctl.scan.directory import BookieDirectory, find_directories
@@ -39,6 +42,9 @@ BOOKIES = pa.schema(
         ("journal_dirs", pa.int64()),
     ]
 )
+
+#: Stands in a directory of sets.
+STORE_MARK = "bkctl-sets.json"
 
 LOGS, JOURNALS, INDEXES = "entry logs", "journals", "indexes"
 
@@ -68,10 +74,11 @@ class SurveyedPath:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All paths of a run; ``table_sets`` are those that an earlier run wrote."""
+    """All paths of a run; ``table_sets`` are those that an earlier run wrote, ``stores`` hold sets."""
 
     paths: tuple[SurveyedPath, ...]
     table_sets: tuple[str, ...]
+    stores: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -92,19 +99,23 @@ def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
     """
     found: list[SurveyedPath] = []
     sets: list[str] = []
-    for path in dict.fromkeys(os.path.normpath(path) for path in paths):
+    stores = [path for path in dict.fromkeys(paths) if is_url(path)]
+    local = (local_path(path) for path in paths if not is_url(path))
+    for path in dict.fromkeys(os.path.normpath(path) for path in local):
         facts = filesystem.status(path)
         if facts is None:
             raise NotFoundError(f"{path}: no such file or directory")
         if not facts.is_dir:
             found.append(_file(path, facts.size_bytes))
+        elif filesystem.status(join(path, STORE_MARK)) is not None:
+            stores.append(path)
         elif filesystem.status(join(path, SUMMARY_NAME)) is not None:
             sets.append(path)
         elif filesystem.status(join(path, MARK_NAME)) is not None:
             raise NotFoundError(f"{path}: the run that wrote this directory did not finish; run it again")
         else:
             found.append(_directory(filesystem, path))
-    return Survey(tuple(found), tuple(sets))
+    return Survey(tuple(found), tuple(sets), tuple(stores))
 
 
 def unread_indexes(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> dict[str, str]:

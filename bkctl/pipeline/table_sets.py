@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,8 @@ class TableSet:
 
     ``unread_indexes`` are directories whose index it left out, ``logs_gone`` counts entry logs that went away
     while it read. ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
+    ``files`` are those of each table, for a set of a store; ``not_read`` says of a table why a part of it is
+    lacking.
     """
 
     path: str
@@ -49,6 +51,13 @@ class TableSet:
     unread_indexes: tuple[str, ...]
     logs_gone: int
     bookies: tuple[Mapping[str, Any], ...]
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    not_read: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it is a set of a store, of which the manifest names the tables' files."""
+        return bool(self.files)
 
 
 def read_table_set(path: str) -> TableSet:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bkctl.pipeline.engine import Row
-from bkctl.pipeline.portable_sql import FUNCTIONS
+from bkctl.pipeline.locations import is_url, local_path
+from bkctl.pipeline.portable_sql import FUNCTIONS, for_spark
 from bkctl.pipeline.results import parquet_schema
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class SparkQueries:
         self._name(name, self._spark.read.schema(schema).parquet(*map(spark_path, folders)))
 
     def view(self, name: str, query: str) -> None:
-        self._name(name, self._spark.sql(query))
+        self._name(name, self._spark.sql(for_spark(query)))
 
     def step(self, name: str, query: str) -> None:
         """Run a query into Parquet files: over Connect, too, that is what ends its being computed again."""
@@ -44,10 +45,10 @@ class SparkQueries:
         self.load(name, [folder])
 
     def write(self, query: str, folder: str) -> None:
-        write_parquet(self._spark.sql(query), folder)
+        write_parquet(self._spark.sql(for_spark(query)), folder)
 
     def rows(self, query: str) -> list[Row]:
-        return [row.asDict(recursive=True) for row in self._spark.sql(query).collect()]
+        return [row.asDict(recursive=True) for row in self._spark.sql(for_spark(query)).collect()]
 
     def close(self) -> None:
         """Take away the names and the steps."""
@@ -68,5 +69,9 @@ def write_parquet(frame: DataFrame, folder: str) -> None:
 
 def spark_path(path: str) -> str:
     """Return a path as Spark is to be given it: with its scheme, because a cluster's default file system need
-    not be that of this machine."""
-    return f"file:{os.path.abspath(path)}"
+    not be that of this machine. An object store of Amazon's protocol is ``s3a`` to Hadoop; parameters of a
+    URL are settings there (``spark.hadoop.fs.s3a.endpoint``)."""
+    if not is_url(path):
+        return f"file:{os.path.abspath(local_path(path))}"
+    plain = path.partition("?")[0]
+    return "s3a://" + plain.removeprefix("s3://") if plain.startswith("s3://") else plain

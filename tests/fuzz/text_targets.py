@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import urllib.error
@@ -40,6 +41,8 @@ from bkctl.config.properties import load_properties, split_list
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, NotFoundError, UsageError
 from bkctl.metadata.http_address import http_urls, is_loopback
 from bkctl.metadata.uri import parse_metadata_uri
+from bkctl.pipeline.sets.choice import parse_time
+from bkctl.pipeline.sets.manifest import decode_manifest
 from bkctl.pipeline.tables.options import parse_flag, parse_log_ids, parse_options, parse_ranges, parse_size
 from bkctl.server.http import audit_line, replies
 from bkctl.server.http.admin import HttpAdmin
@@ -99,6 +102,33 @@ _REPAIR = {
     "before": {".": {"lastMark": "16 8f434346648f6b96", "1c.log": "4711"}},
     "after": {".": {"1f.log": "12"}},
 }
+
+
+def set_manifest(data: bytes) -> None:
+    """A manifest is whole or corrupt, also one whose checksum is right."""
+    with suppress(ValueError, RecursionError):
+        body = json.loads(data)
+        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+        checksum = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        data = f'{{"manifest":{text},"sha256":"{checksum}"}}'.encode("utf-8", "surrogatepass")
+    with suppress(CorruptionError):
+        assert decode_manifest(data, "manifest.json").format == 1
+    with suppress(ValueError):
+        assert isinstance(parse_time(data[:40].decode("latin-1")), int)
+
+
+def _manifest_seeds() -> list[bytes]:
+    part = {"name": "runs/part-1.parquet", "rows": 1, "bytes": 2}
+    file = {"kind": "entry_log", "dir": "/d", "id": 1, "path": "/d/1.log", "bytes": 9, "mtime_ms": 1}
+    file |= {"head": 1, "tail": 2, "state": "read", "read_ms": 3, "sealed": True, "whole": True}
+    names = ("bookie", "set_id", "host", "version", "kernel", "digest_known", "verdict")
+    body: dict[str, object] = dict.fromkeys(names, "x")
+    body |= {"format": 1, "instance_id": None, "cookie": None, "base": None, "parameters": {}}
+    body |= {"started_ms": 1, "ended_ms": 2, "logs_gone": 0, "not_read": {}, "last_marks": []}
+    body |= {"dirs": ["/d"], "guards": [], "unread_indexes": [], "bookies": []}
+    body |= {"tables": {"runs": [part]}, "files": [file]}
+    return [json.dumps(body).encode(), b"2026-11-23T04:00:00Z", b"1700000000000"]
+
 
 _LOSSES = {
     "kind": KIND,
@@ -537,6 +567,9 @@ TARGETS = [
         spark_answers,
         lambda: [b"[1, Infinity]", b"[" * 100_000, *(seed for each in _ANSWERS for seed in json_seeds(each))],
         (b"Infinity", b"NaN", b'{"tuple": ['),
+    ),
+    Target(
+        "set-manifest", set_manifest, _manifest_seeds, (b'"format":1', b"[]", b"null"), bytes_per_byte=4000
     ),
     Target("http-body", http_body, lambda: [b'{"flushInterval": "5"}', b"[[[[", b"5", b"[" * 100_000]),
 ]

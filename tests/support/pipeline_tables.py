@@ -13,7 +13,8 @@ from bkctl.pipeline.engine import Engine
 from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
-from bkctl.pipeline.results import Outcome, parquet_files
+from bkctl.pipeline.locations import opened_file
+from bkctl.pipeline.results import Outcome, parquet_files, parquet_schema
 from bkctl.pipeline.run import Request, run_job
 from bkctl.pipeline.survey import BOOKIES
 from bkctl.pipeline.tables import schemas
@@ -110,14 +111,13 @@ def same_results(one: Outcome, other: Outcome) -> None:
     for result in JOBS[one.job].results:
         names = [column.name for column in result.columns]
         assert rows_of(one, result.name, *names) == rows_of(other, result.name, *names), result.name
-        first, second = (
-            pq.read_schema(parquet_files(outcome.table(result.name).path)[0]) for outcome in (one, other)
-        )
+        first, second = (parquet_schema([outcome.table(result.name).path]) for outcome in (one, other))
         assert (first.names, first.types) == (second.names, second.types)
 
 
 def rows_of(outcome: Outcome, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """A result's rows, sorted; all columns unless some are named."""
-    table = pa.concat_tables([pq.read_table(path) for path in parquet_files(outcome.table(name).path)])
+    files = [opened_file(path) for path in parquet_files(outcome.table(name).path)]
+    table = pa.concat_tables([pq.read_table(path, filesystem=where) for where, path in files])
     chosen = list(columns) or table.column_names
     return sorted(zip(*(table.column(column).to_pylist() for column in chosen), strict=True), key=repr)

@@ -82,6 +82,7 @@ repair plan {{R}} --out {{R}}/out/plan.json
 repair log {{R}}
 repair undo {{R}} --yes
 repair forget {{R}} --yes
+pipeline collect {{R}} --to {{R}}/out/sets --jobs 1
 pipeline run index-audit {{R}} --out {{R}}/out/audit --jobs 1 --engine local --report {{R}}/out/report.html
 pipeline run index-rebuild {{R}} --out {{R}}/out/rebuild --jobs 1 --engine local --yes
 """.strip().splitlines()

@@ -14,7 +14,8 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.pipeline.options import Chosen, EngineName, SparkOptions, open_engine
+from bkctl.commands.pipeline.collect import collect_command
+from bkctl.commands.pipeline.options import Chosen, EngineName, SetOptions, SparkOptions, open_engine
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.extras import need
@@ -73,12 +74,13 @@ _Paths = Annotated[
     typer.Argument(
         metavar="PATH",
         show_default=False,
-        help="Directories of bookies, folders that hold several, or the --out of an earlier run.",
+        help="Directories of bookies, folders that hold several, the URL of sets that 'collect' publishes, "
+        "or the --out of an earlier run.",
     ),
 ]
 _Out = Annotated[
     str,
-    typer.Option("--out", metavar="DIR", show_default=False, help="Directory for tables and summary.json."),
+    typer.Option("--out", metavar="DIR|URL", show_default=False, help="Where tables and summary.json go."),
 ]
 _Metadata = Annotated[
     str | None,
@@ -108,7 +110,7 @@ _Master = Annotated[
 ]
 _Report = Annotated[
     str | None,
-    typer.Option("--report", metavar="FILE", help="Also write one HTML page with tables and plots."),
+    typer.Option("--report", metavar="FILE|URL", help="Also write one HTML page with tables and plots."),
 ]
 _Complete = Annotated[
     bool,
@@ -208,6 +210,9 @@ def _job_row(job: Job) -> dict[str, Any]:
     }
 
 
+app.command("collect")(collect_command)
+
+
 @app.command("run")
 @takes(RUN_SCHEMA, one=True)
 def run_command(
@@ -229,6 +234,7 @@ def run_command(
     digest: _Digest = "auto",
     *,
     spark: SparkOptions,
+    sets: SetOptions,
     password: PasswordOptions,
     jobs: _Jobs = None,
     memory: _Memory = "2GiB",  # type: ignore[assignment] # typer parses the default as well
@@ -240,9 +246,9 @@ def run_command(
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
     Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
-    counts. DIR can be a PATH of a later run: make an 'inventory' on every bookie, collect the tables, and run
-    replication-audit, garbage, orphans or stats over them (other jobs over what they wrote themselves), one
-    set a bookie, with --metadata of before the inventories and --metadata-after of after them.
+    counts. For a fleet run 'collect' on every bookie and give its URL as PATH: every job reads the newest
+    complete set of each bookie, with --metadata of before the sets and --metadata-after of after them. The
+    --out of an 'inventory' can be a PATH of replication-audit, garbage, orphans and stats as well.
 
     Entries whose state is not yet known are never reported as missing: what comes behind the last add
     confirmed of an open ledger, what changed between two readings of metadata, a bookie whose directories
@@ -263,7 +269,7 @@ def run_command(
     need("bkctl pipeline run", "pyarrow", "duckdb")
     secret = password.read()
     where = (tuple(paths), out, metadata, metadata_after, engine, master)
-    chosen = Chosen(*where, digest, secret, bookie, jobs, memory, spark.settings())
+    chosen = Chosen(*where, digest, secret, bookie, jobs, memory, spark.settings(), sets)
     parameters = _parameters(complete, bookies_gone, threshold, budget, top, entries)
     if name == REBUILD_NAME:
         from bkctl.commands.pipeline.index_rebuild import run_rebuild
@@ -323,6 +329,7 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | Non
         chosen.metadata_after,
         Parameters(**parameters, now_ms=SystemClock().time_ms()),
         TableOptions(damage="rows", digest=chosen.digest, password=chosen.password, bookie=chosen.bookie),
+        chosen.sets.wish(),
     )
     filesystem = PosixFileSystem()
     surveyed = survey(filesystem, chosen.paths)
@@ -356,9 +363,11 @@ def _switched_on(**options: bool) -> list[str]:
 
 
 def _check_writable(path: str) -> None:
-    from bkctl.pipeline.local_paths import refuse_urls
+    from bkctl.pipeline.locations import is_url, refuse_foreign_schemes
 
-    refuse_urls("--report", path)
+    refuse_foreign_schemes("--report", path)
+    if is_url(path):
+        return
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder):
         raise UsageError(f"--report {path}: name a file in a directory that is there")

@@ -23,6 +23,7 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
     """Rebuild the indexes of all bookies in the paths, after asking."""
     from bkctl.admin.index.rebuild.options import RebuildOptions
     from bkctl.pipeline.index_rebuild import placements, rebuild_outcome, with_metadata
+    from bkctl.pipeline.local_paths import refuse_urls
     from bkctl.pipeline.out_directory import claimed
     from bkctl.pipeline.results import write_summary
 
@@ -35,6 +36,8 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
     ):
         if value is not None:
             raise UsageError(f"index-rebuild does not heed {option}")
+    refuse_urls("--out", chosen.out)
+    refuse_urls("PATH", *chosen.paths)
     filesystem = PosixFileSystem()
     found = placements(filesystem, chosen.paths)
     options = RebuildOptions(

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.pipeline.collect import set_wish
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.pipeline.engine import Engine
+    from bkctl.pipeline.sets.choice import SetWish
     from bkctl.pipeline.survey import Survey
 
 _SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
@@ -47,6 +49,24 @@ class SparkOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SetOptions:
+    """Which sets of a store are read."""
+
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="Sets that were complete then: 2026-11-23T04:00:00Z."),
+    ] = None
+    max_age: Annotated[
+        str,
+        typer.Option("--max-age", metavar="TIME", help="A bookie of an older set is not judged; 0: any."),
+    ] = "36h"
+
+    def wish(self) -> SetWish:
+        """Return what they say. Raises UsageError."""
+        return set_wish(self.as_of, self.max_age)
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """What a command line says that does not belong to one job."""
 
@@ -62,12 +82,13 @@ class Chosen:
     jobs: int | None
     memory_bytes: int
     spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sets: SetOptions = field(default_factory=SetOptions)
 
     def __post_init__(self) -> None:
-        from bkctl.pipeline.local_paths import refuse_urls
+        from bkctl.pipeline.locations import refuse_foreign_schemes
 
-        refuse_urls("--out", self.out)
-        refuse_urls("PATH", *self.paths)
+        refuse_foreign_schemes("--out", self.out)
+        refuse_foreign_schemes("PATH", *self.paths)
         if self.jobs is not None and self.jobs < 1:
             raise UsageError("--jobs: at least 1")
         if self.master is not None and self.engine is EngineName.LOCAL:
@@ -129,8 +150,9 @@ def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
             yield spark
         return
     from bkctl.pipeline.local_engine import LocalEngine
+    from bkctl.pipeline.locations import is_url, local_path
     from bkctl.pipeline.out_directory import work_directory
 
-    work_dir = work_directory(chosen.out)
+    work_dir = None if is_url(chosen.out) else work_directory(local_path(chosen.out))
     with LocalEngine(work_dir, jobs=chosen.jobs, memory_bytes=chosen.memory_bytes) as local:
         yield local

@@ -42,6 +42,8 @@ REPLICA_COMPARE = Job(
             ),
             digest=True,
         ),
+        Input("blocks", "blocks", published_only=True),
+        Input("expanded_blocks", "expanded_blocks", published_only=True),
     ),
     sql=sql_text("replica_compare"),
     results=(
@@ -71,6 +73,19 @@ REPLICA_COMPARE = Job(
             order="payload_differs DESC, header_differs DESC, ledger",
         ),
         ResultTable(
+            "blocks_to_compare",
+            "blocks of entries in sets whose digests do not decide; for 'collect --blocks'",
+            (
+                Column("bookie", "STRING", "bookie that holds entries of it"),
+                Column("ledger", "BIGINT", "ledger"),
+                Column("block", "BIGINT", "block"),
+                Column("first_entry", "BIGINT", "first entry of the block"),
+                Column("last_entry", "BIGINT", "last entry of the block"),
+            ),
+            order="ledger, block, bookie",
+            shown=True,
+        ),
+        ResultTable(
             "summary",
             "counts",
             (
@@ -83,17 +98,22 @@ REPLICA_COMPARE = Job(
                 Column(
                     "uncompared", "BIGINT", "records whose digest type is not known, so nor is their payload"
                 ),
+                Column("blocks", "BIGINT", "blocks of entries in sets"),
+                Column("blocks_undecided", "BIGINT", "of these, those to be compared entry by entry"),
             ),
             order="records",
         ),
     ),
     found=("payload_differs",),
+    unexamined=("blocks_undecided",),
     advice="job verify says which of the replicas fail their digest; 'bkctl ledger doctor ID' what a reader "
     "of the ledger gets",
     needs_metadata=False,
     trusts_absence=True,
     notes=(
         "of several records of an entry on a bookie the one with the largest location counts",
+        "sets are compared by digests of blocks; where these do not decide, 'collect --blocks' on the "
+        "bookies that table blocks_to_compare names, and another run, compare entries",
         "headers carry the last add confirmed of their writing, which a recovery may change: no finding",
     ),
     plots=(

@@ -153,11 +153,14 @@ def everything_of(options: TableOptions) -> TableOptions:
 
 
 class LogJudge:
-    """Tells of a whole log, while somebody reads it, whether anything is wrong with its structure."""
+    """Tells of a whole log, while somebody reads it, whether anything is wrong with its structure.
+
+    ``totals`` are the bytes of its records by ledger, size words included.
+    """
 
     def __init__(self) -> None:
         self.clean = True
-        self._totals: dict[int, int] = {}
+        self.totals: dict[int, int] = {}
 
     def windows(self, reader: LogReader) -> Iterator[LogRows]:
         """The reader's windows; ``clean`` is False from the first damage on."""
@@ -166,14 +169,14 @@ class LogJudge:
                 self.clean = False
                 continue
             for ledger, size in walked_bytes(item):
-                self._totals[ledger] = self._totals.get(ledger, 0) + size
+                self.totals[ledger] = self.totals.get(ledger, 0) + size
             yield item
 
     def is_clean(self, reader: LogReader) -> bool:
         """At the end: no damage, and the ledgers map agrees with what is there."""
         rolled = reader.head.ledgers_map
         torn = reader.tail is not None and reader.tail.kind == "torn"
-        return self.clean and (rolled is None or (rolled == self._totals and not torn))
+        return self.clean and (rolled is None or (rolled == self.totals and not torn))
 
 
 def _of_journal(
@@ -203,3 +206,9 @@ def _found(damage: Damage) -> _Found:
 def _row_damage(damage: IndexDamage) -> _Found:
     text = f"row {damage.key_hex}: {damage.reason}" if damage.key_hex else damage.reason
     return _Found(damage.path, damage.offset, 0, text)
+
+
+def index_damage_row(damage: IndexDamage) -> tuple[object, ...]:
+    """Return the row of an index's damage, from its path on."""
+    found = _row_damage(damage)
+    return found.path, INDEX, None, found.offset, found.bytes, found.reason

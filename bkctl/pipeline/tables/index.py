@@ -136,6 +136,18 @@ class IndexRuns:
         return joined(wanted, options.batch_rows, options.payload_batch_bytes)
 
 
+def index_runs_and_damage(file: SplitFile, options: TableOptions) -> Iterator[pa.RecordBatch | IndexDamage]:
+    """Give the locations of a directory as rows of table ``index_runs``, and what cannot be read of them.
+
+    Raises StorageError, NotFoundError.
+    """
+    for item in location_columns(file, options):
+        if isinstance(item, IndexDamage):
+            yield item
+        else:
+            yield _run_batch(file, _chosen(_columns_of(item), options), INDEX_RUNS.names)
+
+
 def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa.RecordBatch:
     ledgers, entries, log_ids = made["ledger"], made["entry"], made["log_id"]
     count = len(ledgers)

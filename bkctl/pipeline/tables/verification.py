@@ -68,8 +68,8 @@ def _structure_of(options: TableOptions) -> TableOptions:
 
 
 _PART = VERIFICATION.names.index("part")
-_check = _row_maker("checks", CHECKS)
-_damage = _row_maker("damage", DAMAGE)
+check_row = _row_maker("checks", CHECKS)
+damage_row = _row_maker("damage", DAMAGE)
 
 
 def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row]:
@@ -78,7 +78,7 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row
         clean = yield from _checks(file, split, options)
     if not clean:
         structure = replace(split, known=KnownDigests())
-        yield from map(_damage, damage_rows(file, structure, _structure_of(options), known_unclean=True))
+        yield from map(damage_row, damage_rows(file, structure, _structure_of(options), known_unclean=True))
 
 
 def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_Row, None, bool]:
@@ -87,11 +87,11 @@ def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_
     try:
         with LogReader(PosixFileSystem(), file, split.known, everything_of(options)) as reader:
             wanted = (wanted_rows(rows, options) for rows in judge.windows(reader))
-            yield from map(_check, check_rows(file, wanted, options))
+            yield from map(check_row, check_rows(file, wanted, options))
             return judge.is_clean(reader)
     except NotFoundError:
         return True  # a running bookie removed it since it was listed
     except StorageError as error:
         # Said here: a second reading may succeed, and then nobody would know of what this one left out.
-        yield _damage(unread_row(file, ENTRY_LOG, error))
+        yield damage_row(unread_row(file, ENTRY_LOG, error))
         return True

@@ -1,0 +1,186 @@
+"""Directories by path or URL: of this machine, or of an object store or a cluster's file system.
+
+``s3://``, ``gs://``, ``abfs://`` and ``hdfs://`` go through ``pyarrow.fs``, with the credentials that the
+ecosystem has in its environment variables, files and instance roles; parameters of a URL
+(``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. A name in a directory
+has slashes as everywhere.
+
+Nothing is ever renamed: what is written under a name is there as a whole, or what reads it can tell that it
+is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from bkctl.errors import NotFoundError, StorageError, UsageError
+
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+_FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
+SCHEMES = ("file", "s3", "gs", "abfs", "abfss", "hdfs")
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text names a directory of another file system than this machine's."""
+    return _URL.match(text) is not None and _FILE.match(text) is None
+
+
+def local_path(text: str) -> str:
+    """Return the path of this machine that a path or a ``file:`` URL names."""
+    return _FILE.sub("", text)
+
+
+def refuse_foreign_schemes(option: str, *values: str | None) -> None:
+    """Refuse a URL of a scheme that nothing here reads or writes. Raises UsageError."""
+    for value in values:
+        scheme = None if value is None else _URL.match(value)
+        if scheme is not None and scheme[1].lower() not in SCHEMES:
+            raise UsageError(
+                f"{option} {value}: no {scheme[1]}:// URLs; give a path, or one of "
+                + ", ".join(f"{name}://" for name in SCHEMES)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A directory; ``text`` is what an operator would write. Every method raises StorageError."""
+
+    text: str
+    path: str
+    filesystem: Any = field(repr=False, compare=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of this machine."""
+        return not is_url(self.text)
+
+    def child(self, name: str) -> Location:
+        """Return a directory in it."""
+        return Location(f"{self.text_of(name)}", f"{self.path}/{name}", self.filesystem)
+
+    def text_of(self, name: str) -> str:
+        """Return what an operator would write for a name in it: parameters stay at the end."""
+        front, mark, parameters = self.text.partition("?") if is_url(self.text) else (self.text, "", "")
+        return f"{front.rstrip('/')}/{name}{mark}{parameters}"
+
+    def names(self) -> list[str]:
+        """Return the names of the files and directories in it, sorted; none of one that is not there."""
+        from pyarrow import fs
+
+        with _failures(self.text):
+            found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file in it and below, by name."""
+        from pyarrow import fs
+
+        with _failures(self.text):
+            selector = fs.FileSelector(self.path, recursive=True, allow_not_found=True)
+            found = self.filesystem.get_file_info(selector)
+        front = len(self.path.rstrip("/")) + 1
+        return {info.path[front:]: info.size for info in found if info.type == fs.FileType.File}
+
+    def holds(self, name: str) -> bool:
+        """Return whether a file of that name is in it."""
+        from pyarrow import fs
+
+        with _failures(self.text_of(name)):
+            info = self.filesystem.get_file_info(f"{self.path}/{name}")
+        return bool(info.type == fs.FileType.File)
+
+    def read(self, name: str, bytes_max: int) -> bytes:
+        """Return what a file holds. Raises NotFoundError, StorageError also for one that is larger."""
+        text = self.text_of(name)
+        with _failures(text), self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
+            found: bytes = stream.read(bytes_max + 1)
+        if len(found) > bytes_max:
+            raise StorageError(f"{text}: is larger than {bytes_max} bytes", path=text)
+        return found
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        with self.opened(name) as stream:
+            stream.write(content)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[IO[bytes]]:
+        """Give a stream into a new file; its directory is made."""
+        path = f"{self.path}/{name}"
+        with _failures(self.text_of(name)):
+            if self.is_local or urlsplit(self.text).scheme == "hdfs":
+                self.filesystem.create_dir(os.path.dirname(path), recursive=True)
+            with self.filesystem.open_output_stream(path) as stream:
+                yield stream
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file."""
+        with _failures(self.text_of(name)):
+            self.filesystem.delete_file(f"{self.path}/{name}")
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; one that is not there is fine."""
+        with _failures(self.text):
+            self.filesystem.delete_dir_contents(self.path, missing_dir_ok=True)
+            if self.is_local and os.path.isdir(self.path):
+                self.filesystem.delete_dir(self.path)
+
+
+@contextmanager
+def _failures(text: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFoundError(f"{text}: no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{text}: {error}", path=text) from error
+
+
+def located(text: str) -> Location:
+    """Return the directory that a path or a URL names; nothing is looked at.
+
+    Raises UsageError for a URL that has no meaning.
+    """
+    refuse_foreign_schemes("directory", text)
+    filesystem, path = _filesystem(text)
+    return Location(text if is_url(text) else local_path(text), path, filesystem)
+
+
+@lru_cache(maxsize=64)
+def _filesystem(text: str) -> tuple[Any, str]:
+    import pyarrow as pa
+    from pyarrow import fs
+
+    if not is_url(text):
+        return fs.LocalFileSystem(), os.path.abspath(local_path(text))
+    try:
+        filesystem, path = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{text}: {error}") from None
+    return filesystem, path.rstrip("/")
+
+
+def written_file(text: str, content: bytes) -> None:
+    """Write a file by its path or URL. Raises UsageError, StorageError."""
+    filesystem, path = opened_file(text)
+    with _failures(text), filesystem.open_output_stream(path) as stream:
+        stream.write(content)
+
+
+def opened_file(text: str) -> tuple[Any, str]:
+    """Return the file system and the path of a file. Raises UsageError."""
+    if not is_url(text):
+        return _filesystem("/")[0], os.path.abspath(local_path(text))
+    folder, _, name = text.partition("?")[0].rpartition("/")
+    parameters = text.partition("?")[2]
+    found = located(folder + (f"?{parameters}" if parameters else ""))
+    return found.filesystem, f"{found.path}/{name}"

@@ -1,0 +1,1 @@
+"""Sets: what one pass over a bookie's files saw, published once and never changed."""

@@ -1,0 +1,443 @@
+"""Collecting a bookie: one pass over its files, one set in a store.
+
+The order is what makes a set true of one moment although the bookie is at work. Journals come first, with the
+last mark: what is behind the mark counts as held, and what is in front of it was flushed into logs that are
+listed afterwards. Then the logs, then the index, and in the end a look at which logs went away meanwhile.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from bkctl import __version__, _kernels
+from bkctl.errors import BkctlError, UsageError
+from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
+from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
+from bkctl.pipeline.sets.log_pass import file_state
+from bkctl.pipeline.sets.manifest import Manifest, PartFile, SetFile
+from bkctl.pipeline.sets.parts import PartWriters
+from bkctl.pipeline.sets.reading import (
+    ReadLogs,
+    ReadTask,
+    carried_rows,
+    earlier_progress,
+    grouped_tasks,
+    read_logs,
+    unchanged,
+)
+from bkctl.pipeline.sets.rest_pass import (
+    asked_blocks,
+    read_blocks,
+    read_indexes,
+    read_journal_damage,
+    read_journals,
+    read_suspects,
+)
+from bkctl.pipeline.sets.set_tables import OF_LOGS, OF_THE_REST, TABLES
+from bkctl.pipeline.sets.store import CompleteSet, SetStore, new_set_id
+from bkctl.pipeline.survey import (
+    Survey,
+    bookies_table,
+    survey,
+    unread_indexes,
+)
+from bkctl.pipeline.table_sets import twin_directories
+from bkctl.pipeline.tables.ledger_source import known_digests
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import cookie_of, journal_files, log_files
+from bkctl.pipeline.tables.split import SplitFile, packed
+from bkctl.reporting import Phase, silent_phase
+from bkctl.scan.directory import COOKIE_NAME, inspect_directory, last_mark_of, read_small
+from bkctl.vfs import FileSystem
+from bkctl.workers import Workers
+
+#: Where the tasks of other processes are defined.
+_WORK_MODULES = ("bkctl.pipeline.sets.reading",)
+_PROCESSES_FROM_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRequest:
+    """What to collect and where to. ``full`` reads every log, whether it changed or not; ``resume`` goes on
+    with the newest set of the bookie that has no manifest. ``blocks`` is a table ``blocks_to_compare``, whose
+    entries are written one by one."""
+
+    paths: tuple[str, ...]
+    options: TableOptions = field(default_factory=lambda: TableOptions(damage="rows"))
+    full: bool = False
+    resume: bool = False
+    rate_bytes: int = 0
+    jobs: int = 1
+    memory_bytes: int = 1 << 30
+    blocks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A set that was published, and what the pass came to."""
+
+    complete: CompleteSet
+    logs_read: int
+    logs_carried: int
+    bytes_read: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0, 1 or 3, by the set's verdict."""
+        return {CLEAN: 0, FOUND: 1}.get(self.complete.manifest.verdict, 3)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        manifest = self.complete.manifest
+        parts = [part for parts in manifest.tables.values() for part in parts]
+        return {
+            "bookie": manifest.bookie,
+            "set": self.complete.location.text,
+            "verdict": manifest.verdict,
+            "exit_code": self.exit_code,
+            "logs_read": self.logs_read,
+            "logs_carried": self.logs_carried,
+            "logs_gone": manifest.logs_gone,
+            "log_bytes_read": self.bytes_read,
+            "set_bytes": sum(part.bytes for part in parts),
+            "rows": {name: sum(part.rows for part in parts) for name, parts in manifest.tables.items()},
+            "guards": list(manifest.guards),
+            "not_read": dict(manifest.not_read),
+            "seconds": round(self.seconds, 3),
+            "base": manifest.base,
+        }
+
+
+def collect(
+    filesystem: FileSystem, store: SetStore, request: CollectRequest, phase: Phase = silent_phase
+) -> Collected:
+    """Read a bookie's directories and publish what was seen as a set.
+
+    Raises UsageError for paths of no bookie or of several, RefusedError for a place that is no store,
+    NotFoundError, StorageError.
+    """
+    started = time.time()
+    surveyed = survey(filesystem, request.paths)
+    rows = bookies_table(filesystem, surveyed, request.options.bookie).to_pylist()
+    bookie = _one_bookie(rows)
+    store.claim()
+    work = _Collection(filesystem, store, request, surveyed, bookie, rows, started)
+    return work.run(phase)
+
+
+def _one_bookie(rows: Sequence[dict[str, Any]]) -> str:
+    names = sorted({row["bookie"] for row in rows if row["bookie"]})
+    if len(names) > 1:
+        raise UsageError(f"these are directories of {len(names)} bookies: {', '.join(names)}; name one's")
+    if not names:
+        raise UsageError("no directory has a cookie that names its bookie: say --bookie ID")
+    return str(names[0])
+
+
+class _Collection:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        store: SetStore,
+        request: CollectRequest,
+        surveyed: Survey,
+        bookie: str,
+        rows: list[dict[str, Any]],
+        started_s: float,
+    ) -> None:
+        self._filesystem = filesystem
+        self._store = store
+        self._request = request
+        self._surveyed = surveyed
+        self._bookie = bookie
+        self._rows = rows
+        self._started_s = started_s
+        self._options = replace(request.options, bookie=bookie)
+        self._set_id = self._resumed() or new_set_id(int(started_s * 1000))
+        self._place = store.place_of(bookie, self._set_id)
+        self._parts: dict[str, list[PartFile]] = defaultdict(list)
+        self._files: list[SetFile] = []
+        self._guards: list[str] = []
+        self._not_read: dict[str, str] = {}
+        self._base = None if request.full else self._usable(store.newest(bookie))
+        self._bytes_read = 0
+
+    def _resumed(self) -> str | None:
+        """Return the newest set of the bookie when it has no manifest."""
+        ids = self._store.set_ids(self._bookie) if self._request.resume else []
+        newest = ids[0] if ids else None
+        if newest is None or isinstance(self._store.read(self._bookie, newest), CompleteSet):
+            return None
+        return newest
+
+    def _usable(self, base: CompleteSet | None) -> CompleteSet | None:
+        """A set from whose rows others can be made: of the same version, with digests known as now."""
+        if base is None or base.manifest.version != __version__:
+            return None
+        return base if base.manifest.digest_known == self._digest_known() else None
+
+    def _digest_known(self) -> str:
+        """How digests are known: what was checked by learning alone is checked again with metadata."""
+        options = self._options
+        how = [options.digest]
+        if options.metadata is not None:
+            how.append("metadata")
+        if options.password is not None:
+            how.append("password")
+        return "+".join(how)
+
+    # ---------------------------------------------------------------------------------------------- the pass
+
+    def run(self, phase: Phase) -> Collected:
+        """Read everything, then publish."""
+        marks = self._read_journals()
+        files = log_files(self._filesystem, self._surveyed.paths_with("runs"), self._options)
+        looked_at = self._looked_at(files)
+        there = [file for file in files if (file.dir, file.id) in looked_at]
+        left, carried = self._carry(there, looked_at)
+        self._read_logs(left, looked_at, phase)
+        unread = self._read_indexes()
+        gone = len(files) - len(there) + sum(file.state == "gone" for file in self._files)
+        gone += sum(
+            file.state in ("read", "carried") and self._filesystem.status(file.path) is None
+            for file in self._files
+            if file.kind == "entry_log"
+        )
+        if gone:
+            self._guards.append(
+                f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
+                "copied out of them may be in no table"
+            )
+        self._read_blocks()
+        manifest = self._manifest(marks, unread, gone)
+        complete = self._store.publish(manifest)
+        logs = [file for file in self._files if file.kind == "entry_log"]
+        return Collected(
+            complete,
+            sum(file.state == "read" for file in logs),
+            carried,
+            self._bytes_read,
+            time.time() - self._started_s,
+        )
+
+    def _looked_at(self, files: Sequence[SplitFile]) -> dict[tuple[str, int], SetFile]:
+        found = {}
+        for file in files:
+            state = file_state(self._filesystem, "entry_log", file)
+            if state is not None:
+                found[file.dir, file.id] = state
+        return found
+
+    def _read_journals(self) -> list[dict[str, Any]]:
+        paths = self._surveyed.paths_with("journal")
+        marks = []
+        for path in self._surveyed.paths:
+            for directory in path.directories:
+                if directory.journals:
+                    inspected = inspect_directory(self._filesystem, directory.path)
+                    mark = last_mark_of(self._filesystem, inspected)
+                    if mark is not None:
+                        marks.append(
+                            {"dir": directory.path, "journal_id": mark.journal_id, "offset": mark.offset}
+                        )
+        if not paths:
+            self._guards.append("no journals were given: what is only in a journal is not known")
+            return marks
+        for file in journal_files(self._filesystem, paths, self._options):
+            state = file_state(self._filesystem, "journal", file)
+            if state is not None:
+                self._files.append(replace(state, read_ms=int(time.time() * 1000)))
+        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
+            read_journals(paths, replace(self._options, digest="off", metadata=None), writers.add)
+            read_journal_damage(paths, self._options, writers.add)
+            self._take(writers.close())
+        return marks
+
+    def _take(self, parts: dict[str, PartFile]) -> None:
+        for table, part in parts.items():
+            self._parts[table].append(part)
+
+    def _carry(
+        self, files: Sequence[SplitFile], looked_at: dict[tuple[str, int], SetFile]
+    ) -> tuple[list[SplitFile], int]:
+        """Take over what an earlier set, or the ended pass of this one, has of logs that did not change;
+        the logs that are left, and how many were taken over."""
+        done: set[tuple[str, int]] = set()
+        if self._request.resume:
+            for earlier in earlier_progress(self._place, looked_at):
+                keys = {(file.dir, file.id) for file in earlier.files}
+                if not keys & done:
+                    done |= keys
+                    self._keep(earlier)
+        kept: dict[str, list[int]] = defaultdict(list)
+        if self._base is not None:
+            for before in self._base.manifest.files:
+                key = (before.dir, before.id)
+                is_log = before.kind == "entry_log" and key not in done
+                if is_log and unchanged(before, looked_at.get(key)):
+                    kept[before.dir].append(before.id)
+                    done.add(key)
+                    self._files.append(replace(before, state="carried"))
+            with PartWriters(self._place, OF_LOGS) as writers:
+                for table, schema in OF_LOGS.items():
+                    writers.add(table, carried_rows(self._base, table, schema, kept))
+                self._take(writers.close())
+        return [file for file in files if (file.dir, file.id) not in done], len(done)
+
+    def _keep(self, done: ReadLogs) -> None:
+        self._files += done.files
+        self._take(dict(done.parts))
+
+    def _read_logs(
+        self, files: Sequence[SplitFile], looked_at: dict[tuple[str, int], SetFile], phase: Phase
+    ) -> None:
+        request, total = self._request, sum(file.bytes for file in files)
+        known = known_digests(self._filesystem, self._options)
+        jobs = min(request.jobs, len(files)) if total >= _PROCESSES_FROM_BYTES else 1
+        jobs = max(1, jobs)
+        options = replace(self._options, metadata=None)
+
+        def task(group: tuple[SplitFile, ...], states: tuple[SetFile, ...]) -> ReadTask:
+            return ReadTask(self._place.text, group, states, known, options, request.rate_bytes / jobs)
+
+        groups = packed(files, options.split_bytes, jobs)
+        modules = _WORK_MODULES if jobs > 1 else ()
+        with (
+            phase("reading entry logs", total) as advance,
+            Workers(jobs, modules) as workers,
+        ):
+            for done in workers.results(read_logs, grouped_tasks(groups, looked_at, task), advance):
+                self._keep(done)
+        self._bytes_read = total
+
+    def _read_indexes(self) -> dict[str, str]:
+        """Read what can be read of the indexes; the directories whose index was left out, and why."""
+        options = self._options
+        unread = unread_indexes(self._filesystem, self._surveyed, self._bookie)
+        for path, reason in sorted(unread.items()):
+            self._guards.append(f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do")
+        paths = self._surveyed.paths_with("index_runs")
+        if not paths:
+            self._guards.append("no indexes were given: tables of indexes are empty")
+            return unread
+        narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
+        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
+            read_indexes(paths, narrowed, writers.add)
+            self._take(writers.close())
+        with PartWriters(self._place, OF_THE_REST) as writers:
+            reads = {"runs", "index_runs", "index_ledgers"}
+            parts = {name: self._loadable(name) for name in sorted(reads)}
+            why = read_suspects(
+                INDEX_AUDIT, parts, request_paths(self._surveyed), narrowed, writers.add, self._memory()
+            )
+            self._take(writers.close())
+        if why is not None:
+            self._not_read["suspect_entries"] = why
+            self._guards.append(why)
+        return unread
+
+    def _read_blocks(self) -> None:
+        if self._request.blocks is None:
+            return
+        asked = asked_blocks(self._request.blocks, self._bookie)
+        with PartWriters(self._place, OF_THE_REST) as writers:
+            read_blocks(asked, self._surveyed.paths_with("runs"), self._options, writers.add)
+            self._take(writers.close())
+
+    def _memory(self) -> int:
+        return self._request.memory_bytes
+
+    def _loadable(self, table: str) -> list[str]:
+        """Return the files of a table so far; one without rows where there is none."""
+        if not self._parts[table]:
+            writer_schema = TABLES[table]
+            self._parts[table].append(_empty_part(self._place, table, writer_schema))
+        return [self._place.text_of(part.name) for part in self._parts[table]]
+
+    # ------------------------------------------------------------------------------------------- publication
+
+    def _manifest(self, marks: list[dict[str, Any]], unread: dict[str, str], gone: int) -> Manifest:
+        with PartWriters(self._place, OF_THE_REST) as writers:
+            writers.add("bookies", pa.Table.from_pylist(self._rows, TABLES["bookies"]).to_batches())
+            self._take(writers.close())
+        for why in twin_directories(self._rows).values():
+            self._guards.append(f"bookie {self._bookie}: {why}; are there two copies of it? Name one of them")
+            self._not_read["bookies"] = why
+        for table in TABLES:
+            if not self._parts[table]:
+                self._parts[table].append(_empty_part(self._place, table, TABLES[table]))
+        damage = [file for file in self._files if not file.whole]
+        unreadable = [file for file in self._files if file.state == "unreadable"]
+        for file in unreadable:
+            self._guards.append(f"{file.path} could not be read: what it holds is not known")
+            self._not_read["runs"] = f"{len(unreadable)} entry logs could not be read"
+        verdict = FOUND if damage else CLEAN
+        if gone or unread or self._not_read:
+            verdict = UNEXAMINED
+        base = self._base
+        return Manifest(
+            bookie=self._bookie,
+            set_id=self._set_id,
+            instance_id=self._instance_id(),
+            host=socket.gethostname(),
+            cookie=self._cookie_text(),
+            dirs=tuple(sorted(row["dir"] for row in self._rows)),
+            started_ms=int(self._started_s * 1000),
+            ended_ms=int(time.time() * 1000),
+            version=__version__,
+            kernel=f"{platform.system()} {platform.release()}, {_kernels.IMPL} kernels",
+            digest_known=self._digest_known(),
+            verdict=verdict,
+            guards=tuple(dict.fromkeys(self._guards)),
+            unread_indexes=tuple(sorted(unread)),
+            logs_gone=gone,
+            not_read=self._not_read,
+            last_marks=tuple(marks),
+            tables={name: tuple(self._parts[name]) for name in TABLES},
+            files=tuple(sorted(self._files, key=lambda file: (file.kind, file.dir, file.id))),
+            bookies=tuple(self._rows),
+            base=None if base is None else base.manifest.set_id,
+        )
+
+    def _instance_id(self) -> str | None:
+        for row in self._rows:
+            cookie = cookie_of(self._filesystem, row["dir"])
+            if cookie is not None and cookie.instance_id:
+                return cookie.instance_id
+        return None
+
+    def _cookie_text(self) -> str | None:
+        for row in self._rows:
+            try:
+                data = read_small(self._filesystem, f"{row['dir']}/{COOKIE_NAME}")
+            except BkctlError:
+                continue
+            return data.decode("utf-8", "replace")
+        return None
+
+
+def request_paths(surveyed: Survey) -> tuple[str, ...]:
+    """Return the paths with entry logs or indexes."""
+    return tuple(dict.fromkeys((*surveyed.paths_with("runs"), *surveyed.paths_with("index_runs"))))
+
+
+def _empty_part(place: Any, table: str, schema: pa.Schema) -> PartFile:
+    """Write a file without rows, so that the columns of the table are known."""
+    import secrets
+
+    import pyarrow.parquet as pq
+
+    name = f"{table}/part-{secrets.token_hex(8)}.parquet"
+    with place.opened(name) as stream:
+        pq.write_table(schema.empty_table(), stream)
+        size = int(stream.tell())
+    return PartFile(name, 0, size)

@@ -1,0 +1,135 @@
+"""The manifest of a set: ``manifest.json``, written when everything else of the set is.
+
+::
+
+    {"manifest": {"format": 1, "bookie": ..., "tables": {...}, "files": [...], ...},
+     "sha256": "<of the manifest's text>"}
+
+A set without a manifest, or with one that does not match its own checksum, is not complete, on whatever store
+it is: no rename is needed. Names of a bookie in a path have all but letters, digits, ``.`` and ``-`` as ``_``
+and two hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+from bkctl.errors import CorruptionError
+
+FORMAT = 1
+MANIFEST_NAME = "manifest.json"
+#: Bound on a manifest: some 200 bytes for each entry log.
+MANIFEST_BYTES_MAX = 1 << 30
+
+_WHAT = "manifest of a set"
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """A file of the bookie and its state when it was looked at.
+
+    ``kind`` is ``entry_log`` or ``journal``; ``state`` ``read``, ``carried`` (unchanged since the set before,
+    whose rows were taken over), ``gone`` (removed while the others were read) or ``unreadable``. ``head`` and
+    ``tail`` are checksums of the first and the last bytes; ``read_ms`` is when its entries were read.
+    """
+
+    kind: str
+    dir: str
+    id: int
+    path: str
+    bytes: int
+    mtime_ms: int
+    head: int
+    tail: int
+    state: str
+    read_ms: int
+    sealed: bool = False
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """A Parquet file of the set: its name in the set's directory."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a set is of, and what it holds.
+
+    ``not_read`` gives for a table why a part of it is lacking. ``verdict`` is ``clean``, ``found`` (damage)
+    or ``unexamined`` (something could not be read). ``last_marks`` are those of the journal directories.
+    """
+
+    bookie: str
+    set_id: str
+    instance_id: str | None
+    host: str
+    cookie: str | None
+    dirs: tuple[str, ...]
+    started_ms: int
+    ended_ms: int
+    version: str
+    kernel: str
+    digest_known: str
+    verdict: str
+    guards: tuple[str, ...]
+    unread_indexes: tuple[str, ...]
+    logs_gone: int
+    not_read: Mapping[str, str]
+    last_marks: tuple[Mapping[str, Any], ...]
+    tables: Mapping[str, tuple[PartFile, ...]]
+    files: tuple[SetFile, ...]
+    bookies: tuple[Mapping[str, Any], ...]
+    base: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the text of a manifest, with its checksum."""
+    text = json.dumps(asdict(manifest), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"manifest":{text},"sha256":"{digest}"}}\n'.encode()
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """Read a manifest. Raises CorruptionError for one that is not whole or of a format that is not known."""
+    try:
+        found = json.loads(data)
+        body = found["manifest"]
+        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+        if hashlib.sha256(text.encode()).hexdigest() != found["sha256"]:
+            raise CorruptionError(_WHAT, expected="the checksum that it has", found="another", path=path)
+        if body["format"] != FORMAT:
+            raise CorruptionError(
+                _WHAT, expected=f"format {FORMAT}", found=f"format {body['format']}", path=path
+            )
+        values = dict(body)
+        values["tables"] = {
+            str(name): tuple(PartFile(**part) for part in parts) for name, parts in body["tables"].items()
+        }
+        values["files"] = tuple(SetFile(**each) for each in body["files"])
+        for name in ("dirs", "guards", "unread_indexes", "last_marks", "bookies"):
+            values[name] = tuple(body[name])
+        return Manifest(**values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptionError(_WHAT, expected="a whole manifest", found=str(error), path=path) from None
+
+
+def name_in_path(bookie: str) -> str:
+    """Return the name of a bookie as a directory's."""
+    return quote(bookie, safe="").replace("_", "%5F").replace("~", "%7E").replace("%", "_")
+
+
+def bookie_of_name(name: str) -> str:
+    """Return the bookie whose name in a path it is."""
+    return unquote(name.replace("_", "%"))

@@ -1,0 +1,212 @@
+"""What of a bookie is read anew for every set: journals, indexes, and the entries in which they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bkctl.errors import NotFoundError
+from bkctl.pipeline.job import Job
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.locations import opened_file
+from bkctl.pipeline.results import parquet_files
+from bkctl.pipeline.sets.blocks import BLOCK_ENTRIES
+from bkctl.pipeline.sets.set_tables import (
+    EXPANDED_BLOCKS,
+    INDEX_LEDGERS,
+    JOURNAL_ENTRIES,
+    REPLICAS,
+    STRIPED_INDEX_RUNS,
+    UNFLUSHED,
+)
+from bkctl.pipeline.sets.stripes import Stripes, striped
+from bkctl.pipeline.survey import folded_ranges
+from bkctl.pipeline.tables.arrow_columns import batch_of, rows_batches
+from bkctl.pipeline.tables.damage import JOURNAL, damage_rows, index_damage_row
+from bkctl.pipeline.tables.index import index_runs_and_damage
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import index_directories, journal_files
+from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.run_lengths import Runs
+from bkctl.pipeline.tables.schemas import VERIFICATION
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.verification import damage_row
+from bkctl.scan.files.indexes import list_index_ledgers
+from bkctl.scan.index import IndexDamage
+from bkctl.vfs import PosixFileSystem
+
+Keep = Callable[[str, Iterator[pa.RecordBatch]], None]
+
+#: More entries than these of ledgers whose index differs from their logs are left to a reading of the files.
+SUSPECT_ENTRIES_MAX = 20_000_000
+
+_JOURNAL_COLUMNS = [*JOURNAL_ENTRIES.names, "kind"]
+
+
+def read_table(
+    name: str, columns: Sequence[str], paths: Sequence[str], options: TableOptions
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a table, one task after the other."""
+    table = table_named(name)
+    for split in table.plan(paths, options):
+        yield from table.read(split, columns, options)
+
+
+def read_journals(paths: Sequence[str], options: TableOptions, keep: Keep) -> None:
+    """Write the entries of journals, and those of them that the next start replays."""
+    for batch in read_table("journal", _JOURNAL_COLUMNS, paths, options):
+        entries = batch.filter(pc.equal(batch.column("kind"), "entry"))
+        keep("journal_entries", iter([entries.select(JOURNAL_ENTRIES.names)]))
+        after = entries.filter(pc.fill_null(entries.column("after_mark"), False))
+        keep("unflushed", iter([after.select(UNFLUSHED.names)]))
+
+
+def read_indexes(paths: Sequence[str], options: TableOptions, keep: Keep) -> None:
+    """Write the rows of ledgers, the locations as stripes, and what of both cannot be read."""
+    filesystem = PosixFileSystem()
+    keep("index_ledgers", read_table("index_ledgers", INDEX_LEDGERS.names, paths, options))
+    for file in index_directories(filesystem, paths, options):
+        for item in index_runs_and_damage(file, options):
+            if isinstance(item, IndexDamage):
+                _keep_damage(file, item, keep)
+            elif item.num_rows:
+                keep("index_runs", iter([striped_index_runs(item)]))
+        for row in list_index_ledgers(filesystem, [file.path]):
+            if isinstance(row, IndexDamage):
+                _keep_damage(file, row, keep)
+
+
+def _keep_damage(file: SplitFile, damage: IndexDamage, keep: Keep) -> None:
+    row = damage_row((file.bookie, file.dir, *index_damage_row(damage)))
+    keep("verification", rows_batches(VERIFICATION, [row], 1))
+
+
+def read_journal_damage(paths: Sequence[str], options: TableOptions, keep: Keep) -> None:
+    """Write what of the journals cannot be read; a power cut's trace at their end is no damage."""
+    structure = replace(options, digest="off", metadata=None)
+    if not paths:
+        return
+    files = journal_files(PosixFileSystem(), paths, structure)
+    for file in files:
+        rows = damage_rows(file, Split((file,), kind=JOURNAL), structure)
+        keep("verification", rows_batches(VERIFICATION, map(damage_row, rows), options.batch_rows))
+
+
+def striped_index_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of table ``index_runs``, all of one directory, as stripes."""
+
+    def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.int64)
+
+    ledgers, logs = column("ledger"), column("log_id")
+    order = np.lexsort((column("first"), logs, ledgers))
+    new = (np.diff(ledgers[order]) != 0) | (np.diff(logs[order]) != 0)
+    key = np.concatenate(([0], np.cumsum(new)))
+    nothing = np.zeros(len(order), np.int64)
+    first, last, entries, hashes = (column(name)[order] for name in ("first", "last", "entries", "ids_hash"))
+    stripes = striped(Runs(key, first, last, entries, nothing, nothing, nothing, nothing, hashes))
+    group = np.concatenate(([0], np.flatnonzero(new) + 1))
+    made = _stripe_columns(stripes)
+    made["ledger"] = pa.array(ledgers[order][group][stripes.ledgers])
+    made["log_id"] = pa.array(logs[order][group][stripes.ledgers])
+    constants = {"bookie": batch.column("bookie")[0].as_py(), "dir": batch.column("dir")[0].as_py()}
+    return batch_of(STRIPED_INDEX_RUNS, STRIPED_INDEX_RUNS.names, len(stripes), made, constants)
+
+
+def _stripe_columns(stripes: Stripes) -> dict[str, pa.Array]:
+    return {
+        "first": pa.array(stripes.first),
+        "last": pa.array(stripes.last),
+        "entries": pa.array(stripes.entries),
+        "ids_hash": pa.array(stripes.hashes),
+        "step": pa.array(stripes.step.astype("int32")),
+        "width": pa.array(stripes.width.astype("int32")),
+        "phase": pa.array(stripes.phase.astype("int32")),
+    }
+
+
+def read_suspects(
+    audit: Job,
+    parts: dict[str, list[str]],
+    paths: Sequence[str],
+    options: TableOptions,
+    keep: Keep,
+    memory_bytes: int,
+) -> str | None:
+    """Write entries and locations of the ledgers whose index differs from their logs, as ``audit`` says.
+
+    ``parts`` are the files of the tables that its first queries read. Returns why they were left out, None
+    when they were not.
+    """
+    with LocalEngine(jobs=1, memory_bytes=memory_bytes) as engine:
+        for name, files in parts.items():
+            engine.load(name, files)
+        for statement in audit.statements():
+            if statement.kind == "expand":
+                break
+            (engine.step if statement.kind == "step" else engine.view)(statement.name, statement.query)
+        rows = engine.rows(
+            "SELECT s.dir, s.ledger, coalesce(sum(l.entries), 0) AS entries FROM suspects s "
+            "LEFT JOIN log_side l ON l.dir = s.dir AND l.ledger = s.ledger GROUP BY s.dir, s.ledger"
+        )
+    if not rows:
+        return None
+    entries = sum(int(row["entries"]) for row in rows)
+    if entries > SUSPECT_ENTRIES_MAX:
+        return (
+            f"the index of {len(rows)} ledgers differs from their logs, which have {entries:,} entries of "
+            "them: run index-audit over the directories themselves"
+        )
+    ledgers = sorted({int(row["ledger"]) for row in rows})
+    wanted = pa.array([f"{row['ledger']} {row['dir']}" for row in rows])
+    narrowed = replace(options, ledgers=folded_ranges(ledgers), digest="off", metadata=None)
+
+    def chosen(name: str, source: str, columns: Sequence[str]) -> None:
+        batches = read_table(source, columns, paths, narrowed)
+        keep(name, (_of(batch, wanted) for batch in batches))
+
+    chosen("suspect_entries", "entries", ("bookie", "dir", "log_id", "offset", "ledger", "entry"))
+    chosen("suspect_locations", "index_locations", table_named("index_locations").schema.names)
+    return None
+
+
+def _of(batch: pa.RecordBatch, wanted: pa.Array) -> pa.RecordBatch:
+    ledger = pc.cast(batch.column("ledger"), pa.string())
+    keys = pc.binary_join_element_wise(ledger, pc.cast(batch.column("dir"), pa.string()), " ")
+    return batch.filter(pc.is_in(keys, wanted))
+
+
+def asked_blocks(table: str, bookie: str) -> pa.Table:
+    """Return the blocks that a bookie is asked for by table ``blocks_to_compare`` of a run, a folder or URL.
+
+    Raises NotFoundError, StorageError.
+    """
+    found = []
+    for file in parquet_files(table):
+        filesystem, path = opened_file(file)
+        rows = pq.read_table(path, columns=["bookie", "ledger", "block"], filesystem=filesystem)
+        found.append(rows.filter(pc.equal(rows.column("bookie"), bookie)))
+    if not found:
+        raise NotFoundError(f"--blocks {table}: holds no table")
+    joined: pa.Table = pa.concat_tables(found).cast(EXPANDED_BLOCKS)
+    return joined
+
+
+def read_blocks(asked: pa.Table, paths: Sequence[str], options: TableOptions, keep: Keep) -> None:
+    """Write the entries of blocks one by one."""
+    if not asked.num_rows:
+        return
+    ledgers = sorted(set(asked.column("ledger").to_pylist()))
+    pairs = zip(asked.column("ledger").to_pylist(), asked.column("block").to_pylist(), strict=True)
+    wanted = pa.array([f"{ledger} {block}" for ledger, block in pairs])
+    narrowed = replace(options, ledgers=folded_ranges(ledgers))
+    for batch in read_table("entries", REPLICAS.names, paths, narrowed):
+        block = pc.cast(pc.divide(batch.column("entry"), BLOCK_ENTRIES), pa.string())
+        keys = pc.binary_join_element_wise(pc.cast(batch.column("ledger"), pa.string()), block, " ")
+        keep("replicas", iter([batch.filter(pc.is_in(keys, wanted))]))
+    keep("expanded_blocks", iter(asked.to_batches()))

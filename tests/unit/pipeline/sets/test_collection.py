@@ -1,0 +1,215 @@
+"""One pass over a bookie: what a set says is what its files say, and what did not change is not read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bkctl.errors import RefusedError, UsageError
+from bkctl.pipeline import set_inputs
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.sets import collection
+from bkctl.pipeline.sets.choice import Cluster
+from bkctl.pipeline.sets.collection import Collected
+from bkctl.pipeline.sets.pace import Pace
+from bkctl.pipeline.sets.reading import ReadTask, read_logs
+from bkctl.pipeline.sets.store import CompleteSet
+from bkctl.reporting import Advance, nobody
+from tests.support.pipeline_tables import same_results
+from tests.support.sets import DEMO, collected, ran
+
+#: Over sets these count what blocks say.
+OF_BLOCKS = {"records", "entries", "entries_compared", "blocks", "blocks_undecided"}
+
+
+def copied(folder: Path) -> Path:
+    return Path(shutil.copytree(DEMO, folder))
+
+
+def logs_of(bookie: Path) -> list[Path]:
+    return sorted(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size)
+
+
+def rows_of_set(one: Collected, table: str) -> list[dict[str, Any]]:
+    found = [row for file in one.complete.files(table) for row in pq.read_table(file).to_pylist()]
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize("job", list(JOBS))
+def test_a_job_says_over_a_set_what_it_says_over_files(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    log = logs_of(bookie)[-1]
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 40] ^= 1
+    log.write_bytes(bytes(data))
+    collected(bookie, tmp_path / "sets")
+    monkeypatch.setattr(set_inputs, "read_cluster", lambda *_: Cluster())
+    direct = ran(job, [bookie], tmp_path / "direct")
+    over = ran(job, [tmp_path / "sets"], tmp_path / "over")
+    if job == "replica-compare":
+        kept = {name: value for name, value in over.counts.items() if name not in OF_BLOCKS}
+        assert kept == {name: value for name, value in direct.counts.items() if name in kept}
+        assert over.counts["records"] == direct.counts["records"]
+        return
+    same_results(direct, over)
+
+
+def test_a_log_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    first = collected(bookie, tmp_path / "sets")
+    assert (first.logs_read, first.logs_carried) == (len(logs_of(bookie)), 0)
+    changed = logs_of(bookie)[-1]
+    with changed.open("ab") as stream:
+        stream.write(b"\0" * 64)
+    second = collected(bookie, tmp_path / "sets")
+    assert (second.logs_read, second.logs_carried) == (1, len(logs_of(bookie)) - 1)
+    assert second.bytes_read == changed.stat().st_size
+    assert second.complete.manifest.base == first.complete.manifest.set_id
+    everything = collected(bookie, tmp_path / "sets", full=True)
+    assert everything.logs_carried == 0
+    for table in ("runs", "blocks", "log_ledgers", "verification"):
+        assert rows_of_set(second, table) == rows_of_set(everything, table), table
+
+
+def test_a_log_with_the_same_size_and_time_but_other_bytes_at_its_end_is_read(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    collected(bookie, tmp_path / "sets")
+    log = logs_of(bookie)[-1]
+    times = log.stat()
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(bytes(data))
+    os.utime(log, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert collected(bookie, tmp_path / "sets").logs_read == 1
+
+
+def test_a_pass_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bookie = copied(tmp_path / "bookie")
+    done: list[ReadTask] = []
+
+    def killed(task: ReadTask, advance: Advance) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(task)
+        return read_logs(task, advance)
+
+    monkeypatch.setattr(collection, "read_logs", killed)
+    monkeypatch.setattr(collection, "packed", lambda files, *_: [(file,) for file in files])
+    with pytest.raises(KeyboardInterrupt):
+        collected(bookie, tmp_path / "sets")
+    monkeypatch.undo()
+    resumed = collected(bookie, tmp_path / "sets", resume=True)
+    assert (resumed.logs_carried, resumed.logs_read) == (1, len(logs_of(bookie)) - 1 + 1)
+    whole = collected(bookie, tmp_path / "other")
+    for table in ("runs", "blocks", "verification", "unflushed"):
+        assert rows_of_set(resumed, table) == rows_of_set(whole, table), table
+
+
+def test_a_log_that_goes_while_it_is_read_leaves_an_audit_unexamined(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    log = logs_of(bookie)[-1]
+
+    @contextmanager
+    def compacted(_: str, __: int) -> Iterator[Advance]:
+        log.unlink()
+        yield nobody
+
+    from bkctl.pipeline.locations import located
+    from bkctl.pipeline.sets.collection import CollectRequest, collect
+    from bkctl.pipeline.sets.store import SetStore
+    from bkctl.vfs import PosixFileSystem
+
+    store = SetStore(located(str(tmp_path / "sets")))
+    one = collect(PosixFileSystem(), store, CollectRequest((str(bookie),)), compacted)
+    assert (one.complete.manifest.verdict, one.exit_code) == ("unexamined", 3)
+    outcome = ran("replication-audit", [tmp_path / "sets"], tmp_path / "o")
+    assert (outcome.verdict, "logs_gone" in outcome.found) == ("unexamined", True)
+
+
+def test_an_index_that_cannot_be_read_leaves_an_audit_unexamined(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    shutil.rmtree(bookie / "ledgers" / "current" / "locations")
+    one = collected(bookie, tmp_path / "sets")
+    assert one.exit_code == 3
+    outcome = ran("orphans", [tmp_path / "sets"], tmp_path / "o")
+    assert (outcome.verdict, "unread_indexes" in outcome.found) == ("unexamined", True)
+
+
+def test_blocks_that_do_not_decide_are_compared_entry_by_entry(tmp_path: Path) -> None:
+    """The second bookie is the first with another name and one byte of a payload that differs."""
+    one, two = copied(tmp_path / "one"), copied(tmp_path / "two")
+    for cookie in two.rglob("VERSION"):
+        cookie.write_text(cookie.read_text().replace("127.0.0.1:4100", "127.0.0.1:4101"))
+    log = logs_of(two)[-1]
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 70] ^= 1
+    log.write_bytes(bytes(data))
+    direct = ran("replica-compare", [one, two], tmp_path / "direct")
+    assert direct.counts["payload_differs"] == 1
+    store = tmp_path / "sets"
+    collected(one, store)
+    collected(two, store)
+    first = ran("replica-compare", [store], tmp_path / "first")
+    assert first.verdict == "unexamined"
+    assert first.counts["blocks_undecided"] == 1
+    for bookie in (one, two):
+        collected(bookie, store, blocks=str(tmp_path / "first" / "blocks_to_compare"))
+    second = ran("replica-compare", [store], tmp_path / "second")
+    assert second.counts["blocks_undecided"] == 0
+    assert second.counts["payload_differs"] == 1
+    assert second.counts["entries"] == direct.counts["entries"]
+    assert second.counts["entries_compared"] == direct.counts["entries_compared"]
+
+
+def test_a_place_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(RefusedError, match="no sets"):
+        collected(DEMO, tmp_path / "full")
+    two = copied(tmp_path / "both" / "two")
+    for cookie in two.rglob("VERSION"):
+        cookie.write_text(cookie.read_text().replace("127.0.0.1:4100", "127.0.0.1:4101"))
+    copied(tmp_path / "both" / "one")
+    with pytest.raises(UsageError, match="2 bookies"):
+        collected(tmp_path / "both", tmp_path / "sets")
+
+
+def test_a_manifest_says_what_the_set_is_of(tmp_path: Path) -> None:
+    one = collected(DEMO, tmp_path / "sets").complete
+    assert isinstance(one, CompleteSet)
+    manifest = one.manifest
+    text = json.loads((Path(one.location.text) / "manifest.json").read_text())["manifest"]
+    assert text["bookie"] == manifest.bookie == "127.0.0.1:4100"
+    assert manifest.instance_id
+    assert manifest.started_ms <= manifest.ended_ms
+    assert manifest.last_marks[0]["journal_id"] >= 0
+    logs = [file for file in manifest.files if file.kind == "entry_log"]
+    assert {(file.path, file.bytes) for file in logs} == {
+        (str(path), path.stat().st_size) for path in logs_of(DEMO)
+    }
+    assert "kernels" in manifest.kernel
+
+
+def test_a_pace_waits_until_bytes_were_due() -> None:
+    now, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    pace = Pace(1000, lambda: now[0], sleep)
+    for _ in range(10):
+        pace.spend(1000)
+    assert sum(slept) == pytest.approx(10, abs=1.01)
+    Pace(0, lambda: now[0], sleep).spend(1 << 40)
+    assert sum(slept) == pytest.approx(10, abs=1.01)

@@ -1,0 +1,76 @@
+"""Directories by path or URL, and runs whose sets and results are in an object store."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bkctl.errors import NotFoundError, StorageError, UsageError
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.locations import is_url, local_path, located, refuse_foreign_schemes
+from bkctl.pipeline.report import write_report
+from bkctl.pipeline.results import first_rows
+from tests.support.pipeline_tables import same_results
+from tests.support.s3_server import s3_bucket
+from tests.support.sets import DEMO, collected, ran
+
+
+def test_what_is_a_url_and_what_is_a_path() -> None:
+    assert is_url("s3://bucket/x")
+    assert not is_url("file:///x")
+    assert not is_url("/x")
+    assert (local_path("file:///x"), local_path("file:/x"), local_path("/x")) == ("/x", "/x", "/x")
+    refuse_foreign_schemes("--to", "s3://b", "hdfs://h/x", "gs://b", "abfs://c@a/x", "/x", None)
+    with pytest.raises(UsageError, match="--to ftp://h: no ftp:// URLs"):
+        refuse_foreign_schemes("--to", "ftp://h")
+
+
+def test_parameters_stay_behind_the_names_in_a_directory() -> None:
+    place = located("s3://bucket/sets?region=eu-west-1&endpoint_override=127.0.0.1:1&scheme=http")
+    inside = place.child("b").text_of("x.parquet")
+    assert inside == "s3://bucket/sets/b/x.parquet?region=eu-west-1&endpoint_override=127.0.0.1:1&scheme=http"
+    assert place.child("b").path == "bucket/sets/b"
+
+
+def test_files_of_a_directory_are_written_read_and_listed(tmp_path: Path) -> None:
+    place = located(f"file://{tmp_path}/d")
+    assert (place.names(), place.sizes()) == ([], {})
+    place.write("a/b", b"12345")
+    assert (place.names(), place.sizes()) == (["a"], {"a/b": 5})
+    assert place.read("a/b", 5) == b"12345"
+    with pytest.raises(StorageError, match="larger than 4 bytes"):
+        place.read("a/b", 4)
+    with pytest.raises(NotFoundError):
+        place.read("a/c", 4)
+    place.child("a").remove()
+    assert place.names() == []
+
+
+def test_sets_results_and_reports_are_in_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collected, collected again after a change, audited and reported: only the bookie's files are local."""
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    with s3_bucket("audits", monkeypatch) as parameters:
+        store = f"s3://audits/sets?{parameters}"
+        collected(bookie, store)
+        max(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size).unlink()
+        second = collected(bookie, store)
+        assert (second.logs_read, second.logs_carried > 0) == (0, True)
+        collected(bookie, tmp_path / "sets")
+        for job in ("replication-audit",):
+            local = ran(job, [tmp_path / "sets"], tmp_path / "o")
+            out = f"s3://audits/results/{job}?{parameters}"
+            there = ran(job, [store], Path("unused"), out_url=out)
+            same_results(local, there)
+            again = ran(job, [store], Path("unused"), out_url=out)
+            assert again.counts == there.counts
+            result = JOBS[job].result("summary")
+            assert first_rows(there, result, result.order, 1)
+            write_report(there, JOBS[job], f"s3://audits/report.html?{parameters}")
+        place = located(f"s3://audits?{parameters}")
+        assert place.read("report.html", 1 << 20).startswith(b"<!DOCTYPE html>")
+        assert not [name for name in place.sizes() if ".work" in name or "writing" in name]
+    assert not (tmp_path / "s3:").exists()
