@@ -1,6 +1,11 @@
--- include held
-
--- include stretches
+-- view held_stripes
+SELECT r.bookie, r.ledger, r.first AS low, r.last AS high, CAST(r.step AS BIGINT) AS step,
+       CAST(r.width AS BIGINT) AS width, CAST(r.phase AS BIGINT) AS phase
+FROM striped_runs r WHERE r.bookie IS NOT NULL
+UNION ALL
+SELECT u.bookie, u.ledger, u.entry AS low, u.entry AS high, CAST(1 AS BIGINT) AS step,
+       CAST(1 AS BIGINT) AS width, CAST(0 AS BIGINT) AS phase
+FROM unflushed u WHERE u.bookie IS NOT NULL
 
 -- view given_bookies
 SELECT b.bookie, sum(CASE WHEN b.holds_ledgers THEN 1 ELSE 0 END) AS ledger_dirs_given,
@@ -25,10 +30,10 @@ CROSS JOIN parameters p
 
 -- view confirmed
 SELECT r.ledger, CASE WHEN max(r.max_lac) > max(r.last) THEN max(r.last) ELSE max(r.max_lac) END AS lac
-FROM runs r GROUP BY r.ledger
+FROM striped_runs r GROUP BY r.ledger
 
 -- view last_held
-SELECT h.bookie, h.ledger, max(h.high) AS last_held FROM stretches h GROUP BY h.bookie, h.ledger
+SELECT h.bookie, h.ledger, max(h.high) AS last_held FROM held_stripes h GROUP BY h.bookie, h.ledger
 
 -- view placed
 SELECT f.ledger, f.state, f.first_entry, f.last_entry, CAST(f.slot AS BIGINT) AS slot, f.bookie,
@@ -67,12 +72,63 @@ SELECT b.ledger, b.state, b.first_entry, b.last_entry, b.slot, b.bookie, b.ensem
                  - entries_on_slot(b.judged_to + 1, b.slot, b.ensemble_size, b.write_quorum) END AS not_judged
 FROM bounded b
 
--- view held_parts
-SELECT s.ledger, s.first_entry, s.slot, s.bookie, s.ensemble_size, s.write_quorum,
-       greatest(s.first_entry, h.low) AS low, least(s.judged_to, h.high) AS high
+-- view of_slot
+SELECT s.ledger, s.first_entry, s.slot, s.bookie, s.ensemble_size, s.write_quorum, s.judged_to,
+       h.low, h.high, h.step, h.width, h.phase,
+       h.step = 1 OR (h.step = s.ensemble_size AND h.width = s.write_quorum
+                      AND remainder(s.slot - h.phase, s.ensemble_size) = s.write_quorum - 1) AS whole
 FROM slots s
-JOIN stretches h ON h.bookie = s.bookie AND h.ledger = s.ledger
+JOIN held_stripes h ON h.bookie = s.bookie AND h.ledger = s.ledger
 WHERE s.role IN ('examined', 'partly_examined') AND h.high >= s.first_entry AND h.low <= s.judged_to
+
+-- view taken_apart
+SELECT o.*, greatest(o.low, o.first_entry) AS begins_at, least(o.high, o.judged_to) AS ends_at
+FROM of_slot o WHERE NOT o.whole
+
+-- view apart
+SELECT t.*,
+       each_of(steps_between(t.begins_at - remainder(t.begins_at - t.phase, t.step), t.ends_at, t.step)) AS begins
+FROM taken_apart t
+
+-- view slot_runs
+SELECT o.ledger, o.first_entry, o.slot, o.bookie, o.ensemble_size, o.write_quorum, o.judged_to, o.low, o.high
+FROM of_slot o WHERE o.whole
+UNION ALL
+SELECT a.ledger, a.first_entry, a.slot, a.bookie, a.ensemble_size, a.write_quorum, a.judged_to,
+       greatest(a.low, a.begins) AS low, least(a.high, a.begins + a.width - 1) AS high
+FROM apart a WHERE greatest(a.low, a.begins) <= least(a.high, a.begins + a.width - 1)
+
+-- view slot_spans
+SELECT r.ledger, r.first_entry, r.slot, r.bookie, r.ensemble_size, r.write_quorum,
+       greatest(r.first_entry, last_on_slot(r.low - 1, r.slot, r.ensemble_size, r.write_quorum) + 1) AS low,
+       least(r.judged_to, next_on_slot(r.high + 1, r.slot, r.ensemble_size, r.write_quorum) - 1) AS high
+FROM slot_runs r
+
+-- view spans_once
+SELECT p.ledger, p.first_entry, p.slot, p.bookie, p.ensemble_size, p.write_quorum, p.low, max(p.high) AS high
+FROM slot_spans p
+GROUP BY p.ledger, p.first_entry, p.slot, p.bookie, p.ensemble_size, p.write_quorum, p.low
+
+-- view spans_marked
+SELECT p.*,
+       CASE WHEN p.low <= 1 + max(p.high) OVER (
+                PARTITION BY p.ledger, p.first_entry, p.slot ORDER BY p.low
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+            THEN 0 ELSE 1 END AS begins
+FROM spans_once p
+
+-- view spans_numbered
+SELECT m.*,
+       sum(m.begins) OVER (
+           PARTITION BY m.ledger, m.first_entry, m.slot ORDER BY m.low
+           ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS stretch
+FROM spans_marked m
+
+-- step held_parts
+SELECT n.ledger, n.first_entry, n.slot, n.bookie, n.ensemble_size, n.write_quorum, min(n.low) AS low,
+       max(n.high) AS high
+FROM spans_numbered n
+GROUP BY n.ledger, n.first_entry, n.slot, n.bookie, n.ensemble_size, n.write_quorum, n.stretch
 
 -- view held_counts
 SELECT h.ledger, h.first_entry, h.slot,
