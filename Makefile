@@ -36,7 +36,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench data proto man conf docs sbom \
-  lock fmt clean
+  spark-archive lock fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/c
 
 sbom: $(STAMP) ## List the packages of a plain installation and of all extras, as CycloneDX, in build/sbom
 	$(PY) .ci/sbom.py build/sbom
+
+spark-archive: $(STAMP) ## Pack an interpreter, bkctl and its kernels for Spark's executors: build/bkctl-spark.tar.gz
+	$(PY) .ci/spark_archive.py build/bkctl-spark.tar.gz
 
 lock: ## Pin the packages of .venv anew, with hashes; ARGS=--upgrade takes the newest ones
 	sh .ci/lock build/lock "$(PYTHON)" $(PINS) $(ARGS)

@@ -133,11 +133,13 @@ def _taken_apart(source: str, columns: Sequence[str]) -> str:
             texts.append(f"CASE WHEN r.begins <= r.first THEN r.{name} ELSE 0 END AS {name}")
         else:
             texts.append(f"r.{name}")
-    steps = "steps_between(s.first - remainder(s.first - s.phase, s.step), s.last, CAST(s.step AS BIGINT))"
-    return (
-        f"SELECT {', '.join(texts)} FROM (SELECT s.*, each_of({steps}) AS begins FROM {source} s "  # noqa: S608
-        "WHERE s.step > 1) r"
+    # Spark takes no function of ours inside a generator, so that its bounds are columns first.
+    bounds = (
+        f"SELECT b.*, b.first - remainder(b.first - b.phase, b.step) AS starts, "  # noqa: S608 - our names
+        f"CAST(b.step AS BIGINT) AS distance FROM {source} b WHERE b.step > 1"
     )
+    begins = "each_of(steps_between(s.starts, s.last, s.distance)) AS begins"
+    return f"SELECT {', '.join(texts)} FROM (SELECT s.*, {begins} FROM ({bounds}) s) r"  # noqa: S608
 
 
 def load_published(engine: Engine, item: Input, files: Sequence[str]) -> None:

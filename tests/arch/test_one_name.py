@@ -33,6 +33,7 @@ TWO_MEANINGS = {
     "--minor": "a compaction, and the share below which it takes a log",
     "--out": "a directory or a file, as the command makes one or the other",
     "--rate": "requests a second, and bytes a second",
+    "--to": "bookies that get what another had, and where sets are published",
     "--wait": "whether the end is waited for, and how long something is",
     "--metadata": "a command about a live cluster takes no dump",
 }

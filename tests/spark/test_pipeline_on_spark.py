@@ -173,3 +173,20 @@ def test_settings_of_spark_are_taken_from_a_file_and_from_the_command_line(
     assert (refused.exit_code, "--conf" in refused.stderr) == (2, True)
     refused = run_cli(*command, "--conf", "spark.x=3", "--engine", "local")
     assert (refused.exit_code, "--engine local" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("job", ["replication-audit", "replica-compare"])
+def test_a_job_over_sets_says_in_spark_what_it_says_here(
+    job: str, shared: SparkSession, bookie: Path, tmp_path: Path
+) -> None:
+    """All queries in Spark, stripes that are taken apart included."""
+    from bkctl.spark.engine import SparkEngine
+    from tests.support.pipeline_tables import same_results
+    from tests.support.sets import collected, ran
+
+    max(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size).unlink()
+    collected(bookie, tmp_path / "sets")
+    here = ran(job, [tmp_path / "sets"], tmp_path / "here")
+    with SparkEngine(shared, str(tmp_path / "there"), here_rows_max=0) as engine:
+        there = ran(job, [tmp_path / "sets"], tmp_path / "there", engine=engine)
+    same_results(here, there)

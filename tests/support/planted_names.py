@@ -141,6 +141,7 @@ EXCLUDED = {
     "bench read": _OF_A_LIVE_BOOKIE,
     "top": "asks bookies; a recording is a file that the operator names",
     "pipeline list": "opens no file",
+    "pipeline spark-submit": "prints a command; opens no file",
     "explain": "opens no file",
     "version": "opens no file",
 }

@@ -16,6 +16,7 @@ from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, writ
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.pipeline.collect import collect_command
 from bkctl.commands.pipeline.options import Chosen, EngineName, SetOptions, SparkOptions, open_engine
+from bkctl.commands.pipeline.spark_submit import spark_submit_command
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.extras import need
@@ -211,6 +212,7 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 
 app.command("collect")(collect_command)
+app.command("spark-submit")(spark_submit_command)
 
 
 @app.command("run")

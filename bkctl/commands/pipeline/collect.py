@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bkctl.commands.frame.durations import parse_duration_ms
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions, dump_and_store
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_one
@@ -50,10 +50,6 @@ _To = Annotated[
         help="Where sets are published: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
     ),
 ]
-_Metadata = Annotated[
-    str | None,
-    typer.Option("--metadata", metavar="FILE|URI", help="Ledgers' digest types and MAC keys."),
-]
 _Full = Annotated[bool, typer.Option("--full", help="Read every log, also those that did not change.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the set of a pass that was ended.")]
 _Rate = Annotated[
@@ -85,7 +81,6 @@ _Memory = Annotated[
 def collect_command(
     paths: _Paths,
     to: _To,
-    metadata: _Metadata = None,
     full: _Full = False,
     resume: _Resume = False,
     rate: _Rate = "0",  # type: ignore[assignment] # typer parses the default as well
@@ -93,6 +88,7 @@ def collect_command(
     bookie: _Bookie = None,
     digest: _Digest = "auto",
     *,
+    known: LedgerMetadataOptions,
     password: PasswordOptions,
     jobs: _Jobs = 1,
     memory: _Memory = "1GiB",  # type: ignore[assignment] # typer parses the default as well
@@ -122,8 +118,9 @@ def collect_command(
     need("bkctl pipeline collect", "pyarrow", "duckdb")
     if jobs < 1:
         raise UsageError("--jobs: at least 1")
+    dump, uri = dump_and_store(known.metadata, known.ledger_metadata, known.metadata_uri)
     options = TableOptions(
-        damage="rows", digest=digest, metadata=metadata, password=password.read(), bookie=bookie
+        damage="rows", digest=digest, metadata=dump or uri, password=password.read(), bookie=bookie
     )
     request = CollectRequest(tuple(paths), options, full, resume, rate, jobs, memory, blocks)
     with idle():
@@ -139,7 +136,7 @@ def _phase(name: str, size_bytes: int) -> Any:
     return progress(name, size_bytes)
 
 
-def set_wish(as_of: str | None, max_age: str) -> SetWish:
+def set_wish(as_of: str | None, max_age_ms: int) -> SetWish:
     """Return what ``--as-of`` and ``--max-age`` say. Raises UsageError."""
     from bkctl.pipeline.sets.choice import SetWish, parse_time
 
@@ -147,7 +144,4 @@ def set_wish(as_of: str | None, max_age: str) -> SetWish:
         when = None if as_of is None else parse_time(as_of)
     except ValueError:
         raise UsageError(f"--as-of {as_of}: expected a time such as 2026-11-23T04:00:00Z") from None
-    try:
-        return SetWish(when, 0 if max_age == "0" else parse_duration_ms(max_age))
-    except ValueError as error:
-        raise UsageError(f"--max-age: {error}") from None
+    return SetWish(when, max_age_ms)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.pipeline.collect import set_wish
 from bkctl.errors import UsageError
 
@@ -54,12 +55,17 @@ class SetOptions:
 
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="TIME", help="Sets that were complete then: 2026-11-23T04:00:00Z."),
+        typer.Option("--as-of", metavar="WHEN", help="Sets that were complete then: 2026-11-23T04:00:00Z."),
     ] = None
     max_age: Annotated[
-        str,
-        typer.Option("--max-age", metavar="TIME", help="A bookie of an older set is not judged; 0: any."),
-    ] = "36h"
+        int,
+        typer.Option(
+            "--max-age",
+            metavar="TIME",
+            parser=parse_duration_ms,
+            help="A bookie of an older set is not judged; 0s: any.",
+        ),
+    ] = "36h"  # type: ignore[assignment] # typer parses the default as well
 
     def wish(self) -> SetWish:
         """Return what they say. Raises UsageError."""

@@ -82,13 +82,13 @@ JOIN held_stripes h ON h.bookie = s.bookie AND h.ledger = s.ledger
 WHERE s.role IN ('examined', 'partly_examined') AND h.high >= s.first_entry AND h.low <= s.judged_to
 
 -- view taken_apart
-SELECT o.*, greatest(o.low, o.first_entry) AS begins_at, least(o.high, o.judged_to) AS ends_at
+SELECT o.*,
+       greatest(o.low, o.first_entry) - remainder(greatest(o.low, o.first_entry) - o.phase, o.step) AS begins_at,
+       least(o.high, o.judged_to) AS ends_at
 FROM of_slot o WHERE NOT o.whole
 
 -- view apart
-SELECT t.*,
-       each_of(steps_between(t.begins_at - remainder(t.begins_at - t.phase, t.step), t.ends_at, t.step)) AS begins
-FROM taken_apart t
+SELECT t.*, each_of(steps_between(t.begins_at, t.ends_at, t.step)) AS begins FROM taken_apart t
 
 -- view slot_runs
 SELECT o.ledger, o.first_entry, o.slot, o.bookie, o.ensemble_size, o.write_quorum, o.judged_to, o.low, o.high
