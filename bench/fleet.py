@@ -160,6 +160,13 @@ def _set(
     for table, schema in TABLES.items():
         if table not in tables:
             tables[table] = (_part(place, table, schema.empty_table()),)
+    _publish(store, name, tables, bookie)
+    return sum(part.bytes for parts in tables.values() for part in parts)
+
+
+def _publish(
+    store: SetStore, name: str, tables: dict[str, tuple[PartFile, ...]], bookie: dict[str, object]
+) -> None:
     now_ms = int(time.time() * 1000)
     store.publish(
         Manifest(
@@ -185,7 +192,6 @@ def _set(
             bookies=(bookie,),
         )
     )
-    return sum(part.bytes for parts in tables.values() for part in parts)
 
 
 def _blocks(

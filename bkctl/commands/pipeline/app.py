@@ -15,7 +15,14 @@ from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.pipeline.collect import collect_command
-from bkctl.commands.pipeline.options import Chosen, EngineName, SetOptions, SparkOptions, open_engine
+from bkctl.commands.pipeline.options import (
+    Chosen,
+    EngineName,
+    ReportOptions,
+    SetOptions,
+    SparkOptions,
+    open_engine,
+)
 from bkctl.commands.pipeline.spark_submit import spark_submit_command
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
@@ -108,10 +115,6 @@ _Master = Annotated[
     typer.Option(
         "--master", metavar="URL", help="Spark's master: local[4], spark://..., yarn, sc://host:port."
     ),
-]
-_Report = Annotated[
-    str | None,
-    typer.Option("--report", metavar="FILE|URL", help="Also write one HTML page with tables and plots."),
 ]
 _Complete = Annotated[
     bool,
@@ -225,7 +228,6 @@ def run_command(
     metadata_after: _MetadataAfter = None,
     engine: _Engine = EngineName.AUTO,
     master: _Master = None,
-    report: _Report = None,
     complete: _Complete = False,
     bookies_gone: _BookiesGone = None,
     threshold: _Threshold = "0.8",
@@ -235,6 +237,7 @@ def run_command(
     bookie: _Bookie = None,
     digest: _Digest = "auto",
     *,
+    reports: ReportOptions,
     spark: SparkOptions,
     sets: SetOptions,
     password: PasswordOptions,
@@ -262,8 +265,6 @@ def run_command(
 
       bkctl pipeline run replication-audit /backup/bookie* --metadata cluster.json --out audit
 
-      bkctl pipeline run verify /data/bookie --metadata zk://host:2181/ledgers --out v --report v.html
-
       bkctl pipeline run garbage /data/* --metadata cluster.json --out g --threshold 0.5 -o json
     """
     from bkctl.pipeline.job import REBUILD_NAME
@@ -278,14 +279,15 @@ def run_command(
         from bkctl.pipeline.jobs.index_rebuild import REBUILD
 
         job = REBUILD
-        _refuse(name, _given(parameters) + _switched_on(report=report is not None))
+        _refuse(name, _given(parameters) + reports.given())
         outcome = run_rebuild(chosen, accept_loss=accept_loss, dry_run=dry_run, yes=yes)
     else:
         from bkctl.pipeline.jobs.catalogue import job_named
 
         job = job_named(name)
         _refuse(name, _switched_on(dry_run=dry_run, accept_loss=accept_loss))
-        outcome = _run(job, chosen, parameters, report)
+        outcome = _run(job, chosen, parameters, reports.report)
+    reports.write_textfile(outcome)
     _show(job, outcome, output)
     raise typer.Exit(outcome.exit_code)
 

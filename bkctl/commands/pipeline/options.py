@@ -17,6 +17,7 @@ from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.pipeline.engine import Engine
+    from bkctl.pipeline.results import Outcome
     from bkctl.pipeline.sets.choice import SetWish
     from bkctl.pipeline.survey import Survey
 
@@ -47,6 +48,33 @@ class SparkOptions:
     def settings(self) -> dict[str, str]:
         """Return them by name. Raises UsageError."""
         return spark_settings(self.conf, self.properties_file)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What a run leaves beside its tables."""
+
+    report: Annotated[
+        str | None,
+        typer.Option("--report", metavar="FILE|URL", help="Also write one HTML page with tables and plots."),
+    ] = None
+    textfile: Annotated[
+        str | None,
+        typer.Option(
+            "--textfile", metavar="FILE", help="Also write the counts for Prometheus' node exporter."
+        ),
+    ] = None
+
+    def given(self) -> list[str]:
+        """Return the names of those that are given."""
+        return [name for name in ("report", "textfile") if getattr(self, name) is not None]
+
+    def write_textfile(self, outcome: Outcome) -> None:
+        """Write the counts where they are wanted. Raises StorageError."""
+        if self.textfile is not None:
+            from bkctl.pipeline.textfile import write_textfile
+
+            write_textfile(outcome, self.textfile)
 
 
 @dataclass(frozen=True, slots=True)
