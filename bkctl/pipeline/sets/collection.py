@@ -11,7 +11,7 @@ import platform
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from bkctl import __version__, _kernels
 from bkctl.errors import BkctlError, UsageError
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
-from bkctl.pipeline.sets.log_pass import file_state
+from bkctl.pipeline.sets.log_pass import Keep, file_state
 from bkctl.pipeline.sets.manifest import Manifest, PartFile, SetFile
 from bkctl.pipeline.sets.parts import PartWriters
 from bkctl.pipeline.sets.reading import (
@@ -170,6 +170,7 @@ class _Collection:
         self._not_read: dict[str, str] = {}
         self._base = None if request.full else self._usable(store.newest(bookie))
         self._bytes_read = 0
+        self._damages = 0
 
     def _resumed(self) -> str | None:
         """Return the newest set of the bookie when it has no manifest."""
@@ -258,9 +259,19 @@ class _Collection:
                 self._files.append(replace(state, read_ms=int(time.time() * 1000)))
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
             read_journals(paths, replace(self._options, digest="off", metadata=None), writers.add)
-            read_journal_damage(paths, self._options, writers.add)
+            read_journal_damage(paths, self._options, self._counting(writers))
             self._take(writers.close())
         return marks
+
+    def _counting(self, writers: PartWriters) -> Keep:
+        """Return what writes rows of journals and indexes; of these all of ``verification`` are damage."""
+
+        def keep(table: str, batches: Iterable[pa.RecordBatch]) -> None:
+            for batch in batches:
+                self._damages += batch.num_rows if table == "verification" else 0
+                writers.add(table, (batch,))
+
+        return keep
 
     def _take(self, parts: dict[str, PartFile]) -> None:
         for table, part in parts.items():
@@ -331,7 +342,7 @@ class _Collection:
             return unread
         narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
-            read_indexes(paths, narrowed, writers.add)
+            read_indexes(paths, narrowed, self._counting(writers))
             self._take(writers.close())
         with PartWriters(self._place, OF_THE_REST) as writers:
             reads = {"runs", "index_runs", "index_ledgers"}
@@ -380,7 +391,7 @@ class _Collection:
         for file in unreadable:
             self._guards.append(f"{file.path} could not be read: what it holds is not known")
             self._not_read["runs"] = f"{len(unreadable)} entry logs could not be read"
-        verdict = FOUND if damage else CLEAN
+        verdict = FOUND if damage or self._damages else CLEAN
         if gone or unread or self._not_read:
             verdict = UNEXAMINED
         base = self._base

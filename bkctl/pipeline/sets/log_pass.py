@@ -97,7 +97,7 @@ class LogPass:
         windows = (wanted_rows(seen.add(rows), self._options) for rows in self._paced(judge.windows(reader)))
         checks = map(check_row, check_rows(file, windows, self._options))
         self._keep("verification", rows_batches(VERIFICATION, checks, self._options.batch_rows))
-        clean = judge.is_clean(reader)
+        clean = judge.is_clean(reader) and seen.well
         stripes, blocks = seen.end()
         checked = self._options.digest != "off"
         if stripes is not None:
@@ -135,7 +135,7 @@ class LogPass:
 
 
 class _Seen:
-    """Runs, blocks and stripes of one log, window by window."""
+    """Runs, blocks and stripes of one log, window by window; ``well`` until an entry's digest fails."""
 
     def __init__(self, log_id: int, rows_max: int) -> None:
         self._log_id = log_id
@@ -143,10 +143,12 @@ class _Seen:
         self._stripes: list[Stripes] = []
         self._rows = 0
         self._blocks = BlockSums()
+        self.well = True
 
     def add(self, rows: LogRows) -> LogRows:
         """Take a window; it is given back."""
         if len(rows):
+            self.well = self.well and not bool((rows.results == 0).any())
             self._take(self._joiner.add(single_runs(self._log_id, rows)))
             self._blocks.add(rows)
         return rows

@@ -52,7 +52,8 @@ def test_a_job_says_over_a_set_what_it_says_over_files(
     data = bytearray(log.read_bytes())
     data[1024 + 4 + 40] ^= 1
     log.write_bytes(bytes(data))
-    collected(bookie, tmp_path / "sets")
+    one = collected(bookie, tmp_path / "sets")
+    assert (one.complete.manifest.verdict, one.exit_code) == ("found", 1)
     monkeypatch.setattr(set_inputs, "read_cluster", lambda *_: Cluster())
     direct = ran(job, [bookie], tmp_path / "direct")
     over = ran(job, [tmp_path / "sets"], tmp_path / "over")
