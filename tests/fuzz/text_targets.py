@@ -42,7 +42,7 @@ from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, Not
 from bkctl.metadata.http_address import http_urls, is_loopback
 from bkctl.metadata.uri import parse_metadata_uri
 from bkctl.pipeline.sets.choice import parse_time
-from bkctl.pipeline.sets.manifest import decode_manifest
+from bkctl.pipeline.sets.manifest import decode_manifest as decode_set_manifest
 from bkctl.pipeline.tables.options import parse_flag, parse_log_ids, parse_options, parse_ranges, parse_size
 from bkctl.server.http import audit_line, replies
 from bkctl.server.http.admin import HttpAdmin
@@ -112,7 +112,7 @@ def set_manifest(data: bytes) -> None:
         checksum = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         data = f'{{"manifest":{text},"sha256":"{checksum}"}}'.encode("utf-8", "surrogatepass")
     with suppress(CorruptionError):
-        assert decode_manifest(data, "manifest.json").format == 1
+        assert decode_set_manifest(data, "manifest.json").format == 1
     with suppress(ValueError):
         assert isinstance(parse_time(data[:40].decode("latin-1")), int)
 
