@@ -198,7 +198,7 @@ def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
             2,
             "-X bookiePrt: 'bookiePrt' is not a known key; did you mean book",
         ),
-        (("init", "-X", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"), 2, "convert"),
+        (("init", "-X", "ledgerStorageClass=com.example.OtherStorage"), 2, "expected one of org.apache"),
         (("init", "--metadata", "http://x"), 2, "unknown backend 'http'"),
         (("init", "-X", "bookiePort=0", "-X", "allowEphemeralPorts=true"), 4, "bookiePort=0"),
         (("start", "--log-format", "xml"), 2, "expected text or json"),

@@ -106,6 +106,7 @@ EXCLUDED = {
     "maintenance end": _OF_THE_STORE,
     "maintenance status": _OF_THE_STORE,
     "bookies drain": _OF_A_LIVE_BOOKIE,
+    "bookies init": "the old name of 'cluster init', which is tried",
     "bookies list": _OF_THE_STORE,
     "bookies recover": _OF_A_LIVE_BOOKIE,
     "bookies replace-id": _OF_A_LIVE_BOOKIE + "; its undo file, which may be a default name, follows no link",
