@@ -84,7 +84,7 @@ def test_what_was_salvaged_is_replayed(
     assert run_cli("journal", "verify", journal).exit_code == 0
 
     if starts == THEIRS:
-        # Java's answers every read of a ledger in limbo with "unknown", also of entries that it has.
+        # Java's answers reads of a ledger in limbo with "unknown" in protocol 3: they carry the LAC.
         cleared = run_cli("index", "limbo", *(each.id for each in ledgers), bookie.folder, "--clear", "--yes")
         assert cleared.exit_code == 0, cleared.stderr
     bookie.start(starts)
