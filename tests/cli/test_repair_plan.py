@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from tests.support.java_cluster import free_port
@@ -78,3 +79,37 @@ def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(run_cli: Run, tmp_p
         assert [event["event"] for event in events] == ["begun", "ended"] * (len(rows) + 1)
         third = run_cli("repair", "run", plan)
         assert (third.exit_code, {row["was_done"] for row in from_ndjson(third.stdout)}) == (0, {True})
+
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+
+
+def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: Run, tmp_path: Path) -> None:
+    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    log = bookie / "ledgers" / "current" / "0.log"
+    with log.open("r+b") as stream:
+        stream.seek(15259)
+        stream.write(b"\x7f\xff\xff\xff")
+    damaged = log.read_bytes()
+    words = (bookie, "--metadata", DEMO / "zk.json")
+    made = run_cli("repair", "plan", *words, "--deep", "--out", plan)
+    assert made.exit_code == 1, made.stderr
+    (row,) = from_ndjson(made.stdout)
+    assert (row["needs"], row["command"][1:4]) == ("stopped", ["entrylog", "salvage", str(log)])
+    done = run_cli("repair", "run", plan, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert run_cli("doctor", *words, "--deep").exit_code == 0
+    assert run_cli("index", "check", *words).exit_code == 0
+    assert not log.exists()
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    assert log.read_bytes() == damaged
+
+
+def test_a_run_that_leaves_findings_to_a_person_does_not_end_with_0(run_cli: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    by_hand = (ByHand("error full_disk: /b: no room", "make room", None),)
+    plan.write_bytes(encode_plan(Plan(("bkctl", "doctor", "/b"), (), by_hand)))
+    done = run_cli("repair", "run", plan)
+    assert done.exit_code == 3
+    assert "left to you" in done.stderr

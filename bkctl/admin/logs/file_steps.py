@@ -26,13 +26,7 @@ _UNCHECKED_INSTEAD = (
     "types, or --password-file FILE for MACs; stderr says which of these is lacking"
 )
 
-_UNCHECKED = (
-    "say what makes the entries checkable: --metadata gives digest types and "
-    "passwords, --password one ledger's; nothing wrong was found so far"
-)
-
 _OF_LOGS = {
-    Verdict.UNCHECKED: _UNCHECKED,
     Verdict.TORN_TAIL: "nothing to do: the record was being written when its process stopped, no row names "
     "it, and the bookie goes on in another log",
     Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
@@ -40,7 +34,6 @@ _OF_LOGS = {
 }
 
 _OF_JOURNALS = {
-    Verdict.UNCHECKED: _UNCHECKED,
     Verdict.TORN_TAIL: "nothing to do: the record was being written when its process stopped and was never "
     "acknowledged; the next start replays what is in front of it",
     Verdict.UNSYNCED_TAIL: "nothing to do: what a power cut took was never acknowledged; the next start "

@@ -73,7 +73,8 @@ def plan_command(
     )
     if done.returncode not in (0, 1, 3):
         raise typer.Exit(done.returncode)
-    plan = plan_of(_rows(done.stdout), examined, _cluster(configuration), described)
+    rows = [_with_salvage(row, configuration) for row in _rows(done.stdout)]
+    plan = plan_of(rows, examined, _cluster(configuration), described)
     if out is not None:
         with new_file(out) as stream:
             stream.write(encode_plan(plan))
@@ -95,6 +96,27 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
         raise BkctlError(f"what 'bkctl doctor' wrote is no JSON: {error}") from None
     assert isinstance(rows, list), "the doctor writes an array"
     return rows
+
+
+def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> dict[str, Any]:
+    """Return the row of a damaged entry log with the command that salvages it, any other row as it is.
+
+    The doctor names no command for such a log: to bring its entries back from a copy of the file, from other
+    replicas, or not at all is a person's choice, and asking for a plan of repairs is that choice.
+    """
+    from bkctl.admin.entrylogs.log_place import find_log
+    from bkctl.vfs import PosixFileSystem
+
+    if row["kind"] != "damaged_log" or row["commands"] or not row["path"]:
+        return row
+    try:
+        find_log(PosixFileSystem(), [row["path"]], None, in_quarantine=False)
+    except BkctlError as error:
+        # Index files have no place for limbo, and without an index nobody knows what a log should have.
+        return {**row, "instead": f"{row['instead']} (not here: {error})"}
+    metadata = configuration.metadata_uri
+    words = ["--metadata", metadata] if metadata is not None else []
+    return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
 
 
 def _cluster(configuration: ConfigurationOptions) -> list[str]:

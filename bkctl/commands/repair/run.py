@@ -45,8 +45,9 @@ def run_command(
     What each command says goes to stderr. Every step is noted in PLAN.log, durably, so that the next run goes
     on behind the last one that was done. The first step that fails ends the run with its exit code, and the
     row says what to do now: a step may need the bookie stopped (4), another one running (3 or 5). Exit code 0
-    when every step is done. Look once more then, with 'bkctl repair plan': what a repair brings to light is
-    planned anew. 'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
+    when every step is done and ended its findings, 3 when the plan has findings that no command ends. Look
+    once more then, with 'bkctl repair plan': what a repair brings to light is planned anew. 'bkctl repair
+    undo' takes back what a step did to the directories of a stopped bookie.
 
     Examples:
 
@@ -87,6 +88,7 @@ def run_command(
         typer.echo(
             f"bkctl: {len(plan.by_hand)} findings of the plan are left to you: no command ends them", err=True
         )
+        raise typer.Exit(3)
 
 
 def _run(command: Sequence[str]) -> int:
