@@ -75,10 +75,10 @@ class RecordRun:
 
 
 class AddSink(JournalSink, Protocol):
-    """Who gets the answers of runs."""
+    """The receiver of the answers of runs."""
 
     def add_again(self, run: AddRun | RecordRun) -> None:
-        """A run that was held can no longer be taken as a whole (a ledger was fenced meanwhile, for
+        """Report that a held run can no longer be taken as a whole (a ledger was fenced meanwhile, for
         instance).
 
         Nothing of it was added: each of its entries is to be handed in by itself. Called without locks.

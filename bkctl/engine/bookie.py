@@ -285,7 +285,7 @@ class Bookie:
         return total_bytes, free_bytes
 
     def fail(self, error: BkctlError) -> None:
-        """Called by any part that cannot go on: nothing is acknowledged from here on."""
+        """Stop the bookie for a part that cannot go on: nothing is acknowledged from here on."""
         with self._failing:
             if self.failure is not None:
                 return
@@ -308,7 +308,10 @@ class Bookie:
         self._disks_were_full = full
 
     def _end_logs_on_full_disks(self, state: DiskState) -> None:
-        """What is on a disk that has just become full can be collected at once, current logs included."""
+        """End the current logs on disks that have just become full.
+
+        What is on such a disk can then be collected at once, current logs included.
+        """
         full = {use.directory for use in state.disks if use.full}
         for storage in self.storages:
             if not (full - self._full_directories).isdisjoint(storage.directories):
@@ -316,7 +319,7 @@ class Bookie:
         self._full_directories = full
 
     def _no_space(self, part: Journal | LedgerStorage, error: BkctlError) -> None:
-        """A write found the disk full, whatever the thresholds say. From any thread."""
+        """Note that a write found the disk full, whatever the thresholds say. From any thread."""
         with self._mode_lock:
             if part not in self._without_space:
                 _log.error("the bookie is read-only until there is room: %s", error)
@@ -388,13 +391,13 @@ class Bookie:
         return collectors
 
     def _other_directories(self, keeper: LogKeeper) -> tuple[str, ...]:
-        """Where a directory's logs are compacted when its own disk has no room for a copy."""
+        """Return where a directory's logs are compacted when its own disk has no room for a copy."""
         given = self.settings.gc.scratch_directories
         others = [path for path in self.settings.ledger_directories if current(path) != keeper.directory]
         return given + tuple(others)
 
     def _log_metadata_rows(self, keeper: LogKeeper, name: str | None) -> KeyValueStore | None:
-        """The ``metadata-cache`` of a directory, if it is wanted and can be opened.
+        """Open the ``metadata-cache`` of a directory, if it is wanted and can be opened.
 
         Below a configured path it is in a directory ``name``, None where it is the only one.
         """

@@ -35,7 +35,7 @@ class LastMarks:
         self._written: dict[int, LastMark] = {}
 
     def read(self, journal: int) -> LastMark:
-        """The highest mark of a journal over all directories, (0, 0) when none has one.
+        """Return the highest mark of a journal over all directories, (0, 0) when none has one.
 
         Files that are missing or not 16 bytes long are passed over, as Java does. Raises StorageError when
         one cannot be read: a mark that is too low would only cost time, but a disk that fails is to be
@@ -61,7 +61,7 @@ class LastMarks:
         return best
 
     def written(self, journal: int) -> LastMark:
-        """The mark that was last read or written, (0, 0) before."""
+        """Return the mark that was last read or written, (0, 0) before."""
         return self._written.get(journal, LastMark(0, 0))
 
     def write(self, journal: int, mark: LastMark) -> None:
@@ -192,7 +192,7 @@ class Checkpointer:
 
 
 def _failure_of(storage: LedgerStorage) -> Exception | None:
-    """What a flush raises."""
+    """Flush a storage and return what the flush raises."""
     try:
         storage.flush()
         storage.note_synced()

@@ -32,7 +32,11 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """What the disks say: no plain writes any more (``read_only``), and not even those of high priority."""
+    """The state of the disks.
+
+    No plain writes are taken any more when ``read_only``, and with ``high_priority_too`` not even those of
+    high priority.
+    """
 
     disks: tuple[DiskUse, ...]
     read_only: bool
@@ -46,7 +50,7 @@ def _usage(total_bytes: int, free_bytes: int) -> float:
 def judge(
     settings: DiskSettings, before: DiskState | None, spaces: Sequence[tuple[str, int, int]]
 ) -> DiskState:
-    """The state after a look at (directory, total bytes, free bytes) of each directory."""
+    """Return the state after a look at (directory, total bytes, free bytes) of each directory."""
     was_full = {use.directory for use in before.disks if use.full} if before else set()
     disks = []
     for directory, total_bytes, free_bytes in spaces:
@@ -82,7 +86,7 @@ class DiskMonitor:
 
     @property
     def state(self) -> DiskState:
-        """What the last look said; looks if there was none."""
+        """The state that the last look found; looks if there was none."""
         return self._state or self.check()
 
     def start(self) -> None:
@@ -120,7 +124,7 @@ class DiskMonitor:
         return "high" if use.usage > self._settings.usage_warn else "normal"
 
     def _tell(self, use: DiskUse, before: str) -> None:
-        """A line when a disk crossed a threshold; none for what the look before found already."""
+        """Log a line when a disk crossed a threshold; none for what the look before found already."""
         filling = self._filling(use)
         if filling == before:
             return

@@ -63,12 +63,12 @@ class EngineThread:
 
 
 def as_failure(what: str, error: Exception) -> BkctlError:
-    """An error as one of ours; one that is unexpected names what it ended."""
+    """Return an error as one of ours; one that is unexpected names what it ended."""
     return error if isinstance(error, BkctlError) else StorageError(f"{what} failed: {error!r}")
 
 
 def no_thread(name: str, error: RuntimeError) -> StorageError:
-    """What it means that Python cannot start a thread."""
+    """Return the error for a thread that Python cannot start."""
     return StorageError(f"the system gives no thread for {name} ({error}); {LIMITS}")
 
 

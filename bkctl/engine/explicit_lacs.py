@@ -63,11 +63,11 @@ class ExplicitLacs:
         call_all(_ANSWER, actions)
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """The journal: these records are durable."""
+        """Answer for records that the journal reports as durable."""
         call_all(_ANSWER, [partial(_done(batch), None) for batch in batches])
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """The journal: these records may not be on disk."""
+        """Answer for records that, as the journal reports, may not be on disk."""
         failure = BookieIOError(f"the LAC is not durable: {error}")
         call_all(_ANSWER, [partial(_done(batch), failure) for batch in batches])
 

@@ -70,11 +70,11 @@ class Fencing:
             raise
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """The journal: these fence records are durable."""
+        """Answer for fence records that the journal reports as durable."""
         self._answer(batches, None)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """The journal: these fence records may not be on disk."""
+        """Answer for fence records that, as the journal reports, may not be on disk."""
         self._answer(batches, error)
 
     def _answer(self, batches: list[JournalBatch], error: BkctlError | None) -> None:

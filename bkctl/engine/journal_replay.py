@@ -104,7 +104,7 @@ class JournalReplay:
         self.report.missing_journals += 1
 
     def refuse_unless_accepted(self, what: str) -> None:
-        """A loss that may have cost acknowledged entries. Raises RefusedError unless it is accepted."""
+        """Raise RefusedError for a loss that may have cost acknowledged entries, unless it is accepted."""
         if not self._accept_loss:
             raise RefusedError(
                 f"{what}; acknowledged entries may be lost. Bring the file back, or start with --accept-loss:"
@@ -116,7 +116,7 @@ class JournalReplay:
         self.ledgers.set_limbo(self._number, self._journals)
 
     def damaged(self, damage: Damage) -> None:
-        """A range of a journal that cannot be read as records."""
+        """Note a range of a journal that cannot be read as records."""
         if damage.unsynced:
             self.report.unsynced_holes += 1
             _log.warning(
@@ -143,7 +143,7 @@ class JournalReplay:
 
 
 def missing_journals(ids: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The gaps between journals, ascending: the id behind each, and what to say of it.
+    """Find the gaps between journals, ascending: the id behind each, and what to say of it.
 
     The ids of a directory follow each other, in Java's journals too, and files go when the mark has passed
     them. So nothing may be missing between two that are at the mark or behind it.
@@ -234,7 +234,7 @@ class _FileReplay:
         return self._may_be_unsynced(record.offset) and lacks_sector(record.offset, record.body)
 
     def _row(self, ledger: int) -> LedgerData | None:
-        """The ledger's row; behind a loss, which may have taken its key record, one is made."""
+        """Return the ledger's row; behind a loss, which may have taken its key record, one is made."""
         if self._is_lossy(ledger):
             return self._ledgers.row_behind_a_loss(ledger)
         return self._ledgers.row(ledger)

@@ -1,4 +1,4 @@
-"""What the bookie keeps in memory of a ledger that is in use (Java: ``LedgerDescriptorImpl``).
+"""The bookie's memory of a ledger that is in use (Java: ``LedgerDescriptorImpl``).
 
 Everything here is read and changed under the engine lock, except where a method says otherwise.
 """

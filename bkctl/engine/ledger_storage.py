@@ -74,7 +74,10 @@ class StorageLevels(NamedTuple):
 
 
 class LedgerRows(Protocol):
-    """What a storage knows of its ledgers. Every call is memory only; a flush makes what was set durable."""
+    """The rows that a storage has of its ledgers.
+
+    Every call is memory only; a flush makes what was set durable.
+    """
 
     def get(self, ledger: int) -> LedgerData | None:
         """Return the newest row of a ledger, durable or not; None when it is unknown or deleted."""
@@ -91,7 +94,7 @@ class LedgerRows(Protocol):
 
 
 class EntryLocations(Protocol):
-    """Where in the entry logs the entries are, as a collector needs it; 0 counts as no location.
+    """The locations of entries in the entry logs, as a collector needs them; 0 counts as no location.
 
     Every method raises StorageError when the index fails and CorruptionError when what it holds is wrong;
     neither is ever answered as "absent".
@@ -137,7 +140,7 @@ class StoredLocations(EntryLocations, Protocol):
 
 
 class LogKeeper(Protocol):
-    """What a collector works on: the entry logs of one ledger directory and the index that points into them.
+    """The entry logs of one ledger directory, and the index that points into them, for a collector.
 
     The keepers of a storage over several directories have the index in common.
     """
@@ -148,7 +151,7 @@ class LogKeeper(Protocol):
 
     @property
     def index_place(self) -> IndexPlace:
-        """Where the index is."""
+        """The place of the index."""
 
     @property
     def entry_logger(self) -> EntryLogger:
@@ -156,7 +159,7 @@ class LogKeeper(Protocol):
 
     @property
     def locations(self) -> EntryLocations:
-        """Where the entries are, also those in other directories."""
+        """The locations of the entries, also those in other directories."""
 
     @property
     def ledgers(self) -> LedgerRows:
@@ -211,7 +214,7 @@ class LedgerStorage(Protocol):
 
     @property
     def index_place(self) -> IndexPlace:
-        """Where its logs and its index are."""
+        """The place of the storage's logs and its index."""
 
     @property
     def ledgers(self) -> LedgerRows:
@@ -219,7 +222,7 @@ class LedgerStorage(Protocol):
 
     @property
     def collected(self) -> Sequence[LogKeeper]:
-        """What collectors work on, one for each of the ``directories``.
+        """The keepers that collectors work on, one for each of the ``directories``.
 
         It is empty for a storage that gives back by itself what nobody needs.
         """

@@ -54,15 +54,15 @@ class LedgerTable:
         return len(self._descriptors)
 
     def storage_of(self, ledger: int) -> LedgerStorage:
-        """The directory that holds a ledger: its id modulo the number of directories, as Java does."""
+        """Return the directory that holds a ledger: its id modulo the number of directories, as Java does."""
         return self.storages[ledger % len(self.storages)]
 
     def journal_of(self, ledger: int) -> Journal:
-        """The journal of a ledger: its id modulo the number of journals, as Java does."""
+        """Return the journal of a ledger: its id modulo the number of journals, as Java does."""
         return self.journals[ledger % len(self.journals)]
 
     def get(self, ledger: int) -> LedgerDescriptor | None:
-        """The descriptor of a ledger that this bookie knows, or None."""
+        """Return the descriptor of a ledger that this bookie knows, or None."""
         descriptor = self._descriptors.get(ledger)
         if descriptor is not None:
             descriptor.used = True
@@ -71,7 +71,9 @@ class LedgerTable:
         return None if row is None else self._keep(self._from_row(ledger, row))
 
     def open(self, ledger: int, master_key: bytes) -> LedgerDescriptor:
-        """The descriptor of a ledger for one who brings ``master_key``; an unknown ledger is created with it.
+        """Return the descriptor of a ledger for one who brings ``master_key``.
+
+        An unknown ledger is created with that key.
 
         Raises UnauthorizedError for another key than the ledger's. A stored key that is blank, as index
         rebuilds leave it, is replaced. (DbLedgerStorage takes a presented key of zeros for any ledger; here
@@ -165,7 +167,7 @@ class LedgerTable:
         return descriptor
 
     def bury(self, ledger: int, now_s: float) -> None:
-        """A fenced ledger is being deleted: let nobody make it anew for a time.
+        """Remember that a fenced ledger is being deleted: nobody may make it anew for a time.
 
         Its writer may not know yet; what it writes would be acknowledged, and lost with the ledger.
         """
@@ -179,7 +181,7 @@ class LedgerTable:
         return self._buried.get(ledger, now_s) > now_s
 
     def refuse_buried(self, ledger: int, now_s: float) -> None:
-        """Raises LedgerFencedError for a ledger that was fenced and deleted."""
+        """Raise LedgerFencedError for a ledger that was fenced and deleted."""
         if self.is_buried(ledger, now_s):
             raise LedgerFencedError(f"ledger {ledger} was fenced and then deleted", ledger=ledger)
 
@@ -188,7 +190,7 @@ class LedgerTable:
         return self._descriptors.values()
 
     def journal_keys_again(self, journal: Journal) -> None:
-        """Records of a journal were dropped, keys may have been among them: none counts as journaled."""
+        """Count no key of a journal as journaled: records were dropped, keys may have been among them."""
         for descriptor in self._descriptors.values():
             if descriptor.journal is journal:
                 descriptor.key_journaled = False
@@ -249,7 +251,7 @@ class _Nobody:
 
 
 def explicit_lac_of(blob: bytes) -> int:
-    """The LAC in an explicit-LAC blob; ``LAC_NONE`` when the blob is too short to hold one."""
+    """Return the LAC in an explicit-LAC blob; ``LAC_NONE`` when the blob is too short to hold one."""
     try:
         return decode_explicit_lac(blob).lac
     except CorruptionError:

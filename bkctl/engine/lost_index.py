@@ -70,7 +70,7 @@ class LostIndex:
 
     @property
     def found(self) -> str:
-        """What is wrong, in one sentence without an end."""
+        """The description of what is wrong, in one sentence without an end."""
         names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
         return (
             f"{self.place.databases}: {names}, while {self.log} holds records that no journal holds (ledger"
@@ -78,7 +78,7 @@ class LostIndex:
         )
 
     def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:
-        """The words of the command that builds the index anew."""
+        """Return the words of the command that builds the index anew."""
         # Where no trace of an index is left, or one of another storage, its kind has to be said.
         present = inspect_directory(filesystem, self.place.databases).indexes
         kind = self.place.kind
@@ -92,7 +92,7 @@ def find_lost_indexes(
     journals: Callable[[], Iterable[JournalPlace]],
     lost_parts: Callable[[int], Mapping[str, str]],
 ) -> list[LostIndex]:
-    """The ledger directories whose index is lost.
+    """Find the ledger directories whose index is lost.
 
     ``lost_parts`` gives, by the number of the place, the parts of the index that are "gone" or "empty": that
     have, and had, no rows. Journals and logs are read only where there is one. Raises StorageError.
@@ -116,13 +116,13 @@ def find_lost_indexes(
 
 
 def index_places(settings: BookieSettings) -> list[IndexPlace]:
-    """The ledger directories of a bookie, in their order."""
+    """Return the ledger directories of a bookie, in their order."""
     pairs = zip(settings.ledger_directories, settings.indexes, strict=True)
     return [IndexPlace((current(ledgers),), current(index)) for ledgers, index in pairs]
 
 
 def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPlace]:
-    """The journal directories of a bookie, in their order. Raises StorageError."""
+    """Return the journal directories of a bookie, in their order. Raises StorageError."""
     return [
         JournalPlace(current(directory), marks.read(number))
         for number, directory in enumerate(settings.journal_directories)
@@ -164,7 +164,7 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
 
 
 def damaged_index(settings: BookieSettings, error: CorruptionError) -> BkctlError:
-    """The refusal of a start over a database that cannot be opened; ``error`` itself for anything else."""
+    """Return the refusal of a start over a database that cannot be opened; ``error`` itself for all else."""
     for number, place in enumerate(index_places(settings)):
         for name in (LOCATIONS, LEDGERS):
             if f"{error.path}/".startswith(f"{place.databases}/{name}/"):
@@ -195,7 +195,7 @@ def put_in_limbo(
 
 
 def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
-    """The logs of ledger directories that may hold records."""
+    """Return the logs of ledger directories that may hold records."""
     there = [directory for directory in directories if filesystem.status(directory) is not None]
     logs = (log for directory in there for log in inspect_directory(filesystem, directory).logs)
     return [log for log in logs if log.size_bytes and not log.compaction]
@@ -229,7 +229,7 @@ def _ledgers_of_logs(filesystem: FileSystem, directories: Sequence[str]) -> Iter
 
 
 def _ledgers_of_journals(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
-    """The ledgers of all records in the journals that are kept, also in front of the last mark."""
+    """Return the ledgers of all records in the journals that are kept, also in front of the last mark."""
     for directory in directories:
         if filesystem.status(directory) is None:
             continue

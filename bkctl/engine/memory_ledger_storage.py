@@ -30,7 +30,7 @@ _Entries = dict[int, dict[int, bytes]]
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What is durable. ``full`` refuses flushes for want of room, ``broken`` for good.
+    """The durable part of the storage. ``full`` refuses flushes for want of room, ``broken`` for good.
 
     ``on_flush`` is called before a flush and may raise a StorageError, with which the flush fails.
     """
@@ -321,7 +321,7 @@ class MemoryLedgerStorage:
         return {} if ledger in self._deleted else self.disk.entries.get(ledger, {})
 
     def _ids(self, ledger: int) -> set[int]:
-        """The ids that readers see: as in Java, those that are not negative."""
+        """Return the ids that readers see: as in Java, those that are not negative."""
         return {entry for entry in {*self._fresh.get(ledger, ()), *self._on_disk(ledger)} if entry >= 0}
 
     def _refusal(self) -> StorageError:

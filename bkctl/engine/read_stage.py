@@ -32,7 +32,7 @@ class ReadStage:
         self._table = table
 
     def cached(self, key: bytes) -> bytes | None:
-        """The entry with this key (ledger id, entry id) if a cache has it. Memory only.
+        """Return the entry with this key (ledger id, entry id) if a cache has it. Memory only.
 
         The ledger is not looked at: what is in a cache is there.
         """
@@ -45,7 +45,7 @@ class ReadStage:
         self._table.storage_of(ledger).count_reads(count, started_s)
 
     def read(self, ledger: int, entry: int) -> bytes:
-        """An entry, with ``LAST_ENTRY`` the newest one here.
+        """Return an entry, with ``LAST_ENTRY`` the newest one here.
 
         Raises NoLedgerError, NoEntryError, LedgerLimboError, BookieIOError.
         """
@@ -85,7 +85,7 @@ class ReadStage:
         return storage.entries(ledger)
 
     def known_lac(self, ledger: int) -> int | None:
-        """The ledger's last add confirmed if memory knows it, else None. Memory only."""
+        """Return the ledger's last add confirmed if memory knows it, else None. Memory only."""
         with self._lock:
             descriptor = self._table.get(ledger)
             if descriptor is None or not descriptor.lac_complete or self._table.is_limbo(ledger):
@@ -93,7 +93,7 @@ class ReadStage:
             return descriptor.lac
 
     def last_add_confirmed(self, ledger: int) -> int:
-        """The highest LAC that this bookie has seen: of entries and explicit ones; -1 without any.
+        """Return the highest LAC that this bookie has seen: of entries and explicit ones; -1 without any.
 
         Raises NoLedgerError, LedgerLimboError when entries may be missing, BookieIOError.
         """
@@ -112,7 +112,7 @@ class ReadStage:
             return descriptor.lac
 
     def explicit_lac(self, ledger: int) -> bytes | None:
-        """The blob of the last explicit LAC, or None. Memory only. Raises NoLedgerError."""
+        """Return the blob of the last explicit LAC, or None. Memory only. Raises NoLedgerError."""
         row = self._known(ledger).ledgers.get(ledger)
         return None if row is None else row.explicit_lac
 
@@ -153,7 +153,7 @@ class ReadStage:
             raise LedgerLimboError(f"ledger {ledger} is in limbo: {consequence}", ledger=ledger)
 
     def _absent(self, error: NoEntryError) -> BookieError:
-        """What to say of an entry that is not here."""
+        """Return the error that tells of an entry that is not here."""
         if not self._table.is_limbo(error.ledger):
             return error
         return LedgerLimboError(
@@ -163,7 +163,7 @@ class ReadStage:
         )
 
     def _stored_lac(self, ledger: int) -> int:
-        """The LAC field of the newest entry."""
+        """Return the LAC field of the newest entry."""
         try:
             body = self.read(ledger, LAST_ENTRY)
         except NoEntryError:

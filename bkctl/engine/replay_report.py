@@ -1,4 +1,4 @@
-"""What a start found in the journals."""
+"""The findings of a start in the journals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAMAGES_MAX = 100
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a start found.
+    """The findings of a start.
 
     ``damages`` and ``missing_journals`` are accepted losses; with ``lost_indexes``, the ledger directories
     whose index was lost, they put ``limbo_ledgers`` in limbo. ``torn_records`` were never acknowledged and

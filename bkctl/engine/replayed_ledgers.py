@@ -22,11 +22,11 @@ class ReplayedLedgers:
         self._report = report
 
     def storage_of(self, ledger: int) -> LedgerStorage:
-        """The directory of a ledger."""
+        """Return the directory of a ledger."""
         return self.storages[ledger % len(self.storages)]
 
     def row(self, ledger: int) -> LedgerData | None:
-        """The ledger's row, None when it is not known."""
+        """Return the ledger's row, None when it is not known."""
         return self.storage_of(ledger).ledgers.get(ledger)
 
     def set_row(self, ledger: int, row: LedgerData) -> None:
@@ -38,7 +38,7 @@ class ReplayedLedgers:
         ledgers.set(ledger, row)
 
     def row_behind_a_loss(self, ledger: int) -> LedgerData:
-        """The ledger's row; one is made, fenced and in limbo, when the loss may have taken its key."""
+        """Return the ledger's row; one is made, fenced and in limbo, when the loss may have taken its key."""
         row = self.row(ledger)
         if row is None:
             row = LedgerData(fenced=True, master_key=b"", limbo=True)

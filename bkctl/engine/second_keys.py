@@ -63,7 +63,7 @@ class LedgerLives:
             self._read(filesystem, file)
 
     def of(self, ledger: int) -> Life | None:
-        """The present life of a ledger, None without a key in these files."""
+        """Return the present life of a ledger, None without a key in these files."""
         return self._lives.get(ledger)
 
     def _read(self, filesystem: FileSystem, file: ReplayedFile) -> None:

@@ -1,4 +1,4 @@
-"""What the storage of a ledger directory counts."""
+"""The meters of the storage of a ledger directory."""
 
 from __future__ import annotations
 

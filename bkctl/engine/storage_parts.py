@@ -1,4 +1,4 @@
-"""What a storage is opened with."""
+"""The parts that a storage is opened with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OpenStore = Callable[[str, StoreProfile], KeyValueStore]
 
 @dataclass(frozen=True, slots=True)
 class StorageParts:
-    """What the engine shares with its storages: ``lock`` is its lock, ``on_failure`` stops it."""
+    """The parts that the engine shares with its storages: ``lock`` is its lock, ``on_failure`` stops it."""
 
     settings: BookieSettings
     filesystem: WritableFileSystem

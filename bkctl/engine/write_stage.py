@@ -180,7 +180,9 @@ class WriteStage:
         return True
 
     def end_of_known(self, grants: Sequence[bytes], start: int) -> int:
-        """Where the first grant behind ``start`` stands that would keep :meth:`add_run` from taking a run.
+        """Find the first grant behind ``start`` that would keep :meth:`add_run` from taking a run.
+
+        Returns where it stands.
 
         From any thread, without a lock: another thread may change it at any time.
         """
@@ -233,7 +235,7 @@ class WriteStage:
         return _Outcome.ADDED
 
     def _append_records(self, run: RecordRun, actions: Actions) -> _Outcome:
-        """A run in one piece, of a bookie with one directory and one journal."""
+        """Append a run in one piece, of a bookie with one directory and one journal."""
         ledgers: list[LedgerDescriptor] = []
         for descriptor in map(self._table.grants.get, run.grants):
             if descriptor is None:
@@ -256,7 +258,7 @@ class WriteStage:
         return _Outcome.ADDED
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
-        """A run of a bookie with one directory and one journal; False when there is no room."""
+        """Append a run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
         size_bytes = run.size_bytes + 4 * count
@@ -268,7 +270,7 @@ class WriteStage:
         return True
 
     def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor], actions: Actions) -> bool:
-        """A run over several directories or journals: all of it is taken or, False, nothing."""
+        """Append a run over several directories or journals: all of it is taken or, False, nothing."""
         by_storage: dict[LedgerStorage, list[int]] = {}
         by_journal: dict[Journal, list[int]] = {}
         for index, descriptor in enumerate(descriptors):
@@ -444,7 +446,10 @@ class WriteStage:
             call_all(_ANSWER, actions)
 
     def _broken(self, error: BkctlError) -> None:
-        """What ended the thread ends the stage: what is held is answered, and nothing is taken any more."""
+        """End the stage for an error that ended the thread.
+
+        What is held is answered, and nothing is taken any more.
+        """
         with self._lock:
             self._stopping = True
             held = list(self._held)
@@ -502,5 +507,5 @@ def _batch(
 
 
 def _answer(sink: JournalSink, context: object, entries: int) -> JournalBatch:
-    """What a sink is given for entries that no journal answers for."""
+    """Return the batch that a sink is given for entries that no journal answers for."""
     return _batch([], 0, entries, sink, context)

@@ -33,6 +33,7 @@ PLAIN = {
     "codec",
     "config",
     "directories",
+    "engine",
     "kvstore",
     "metadata",
     "metrics",

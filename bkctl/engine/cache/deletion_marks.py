@@ -42,7 +42,7 @@ class DeletionMarks:
         self._rounds[-1][ledger] = None
 
     def until_now(self, but: Rounds = ()) -> Rounds:
-        """The rounds of all marks there are, except these; what is marked later is in none of them."""
+        """Return the rounds of all marks there are, except ``but``; a mark made later is in none of them."""
         self._open = False
         return tuple([marked for marked in self._rounds if not _is_one_of(marked, but)])
 

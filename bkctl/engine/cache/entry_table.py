@@ -1,4 +1,4 @@
-"""What the caches are built of: tables of entries small enough that no single call takes long.
+"""The tables of entries that the caches are built of, small enough that no single call takes long.
 
 A dict grows by moving all of its entries within one call, and frees them within one call: 10 to 30 ms for
 some hundred thousand, in which no other thread runs. A table is therefore closed while it is small, and

@@ -75,7 +75,7 @@ class ReadCache:
         return sum(map(len, self._lookups))
 
     def get(self, key: bytes) -> bytes | None:
-        """The entry's body."""
+        """Return the entry's body."""
         for rows in self._lookups:
             body = rows.get(key)
             if body is not None:

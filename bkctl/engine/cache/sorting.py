@@ -33,7 +33,7 @@ def distribute(keys: list[bytes], entries: dict[bytes, bytes], ledgers: dict[byt
 
 
 def in_order(items: list[bytes]) -> Iterator[bytes]:
-    """The items, sorted."""
+    """Return the items, sorted."""
     pieces = [sorted(items[start : start + PIECE_ENTRIES]) for start in range(0, len(items), PIECE_ENTRIES)]
     return iter(pieces[0]) if len(pieces) == 1 else merge(*pieces)
 
@@ -61,7 +61,7 @@ def ledger_in_order(runs: list[Run], newest: Callable[[bytes], bytes]) -> Iterat
 
 
 def pack(batches: Iterable[Batch], entries_max: int, bytes_max: int) -> Iterator[Batch]:
-    """The same entries in batches as large as the bounds allow; an entry larger than that goes alone."""
+    """Pack the entries into batches as large as the bounds allow; an entry larger than that goes alone."""
     keys: list[bytes] = []
     bodies: list[bytes] = []
     size = 0

@@ -149,7 +149,7 @@ class WriteCache:
         self.put_many(*entries_of(records), size_bytes, ledgers)
 
     def get(self, key: bytes) -> bytes | None:
-        """The entry's body."""
+        """Return the entry's body."""
         if self._deleted and key[:_ENTRY_AT] in self._deleted:
             return None
         for entries in self._lookups:
@@ -163,7 +163,7 @@ class WriteCache:
         return self._has_entries(_LEDGER.pack(ledger))
 
     def last_entry(self, ledger: int) -> int | None:
-        """The ledger's highest entry id. A call looks only at keys that came since the last one."""
+        """Return the ledger's highest entry id. A call looks only at keys that came since the last one."""
         prefix = _LEDGER.pack(ledger)
         if not self._has_entries(prefix):
             return None
@@ -179,7 +179,7 @@ class WriteCache:
         return entry
 
     def entries(self, ledger: int) -> list[int]:
-        """The ledger's entry ids, ascending. Looks at every key of the tables that have some."""
+        """Return the ledger's entry ids, ascending. Looks at every key of the tables that have some."""
         prefix = _LEDGER.pack(ledger)
         if prefix in self._deleted:
             return []

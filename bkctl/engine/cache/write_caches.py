@@ -54,11 +54,11 @@ class WriteCaches:
         return True
 
     def release(self) -> None:
-        """The flushing cache was cleared: the next swap is possible."""
+        """Release the flushing cache, which was cleared: the next swap is possible."""
         self.flushing = None
 
     def get(self, key: bytes) -> bytes | None:
-        """The body that was put last, from any thread."""
+        """Return the body that was put last, from any thread."""
         body = self.active.get(key)
         if body is None:
             flushing = self.flushing
@@ -93,7 +93,7 @@ class WriteCaches:
         return self.active.has_entries(ledger) or (flushing is not None and flushing.has_entries(ledger))
 
     def marks_before_swap(self) -> Rounds:
-        """Marks that are older than the flushing cache's last entry: new entries may lie behind them."""
+        """Return the marks older than the flushing cache's last entry: new entries may lie behind them."""
         return self.marks.still_there(self._marked_before_swap)
 
     def marks_since(self, done: Rounds) -> Rounds:
@@ -101,5 +101,5 @@ class WriteCaches:
         return self.marks.until_now(done)
 
     def keep_marks(self) -> None:
-        """A flush has failed: the marks that it took stay."""
+        """Keep the marks that a flush took, after the flush has failed."""
         self.marks.go_on(self._marked_before_swap)

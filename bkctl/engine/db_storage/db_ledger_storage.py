@@ -146,7 +146,7 @@ class DbLedgerStorage:
                     stack.callback(self._entry_logger.close)
 
     def abort(self) -> None:
-        """The same, with a flush under way ended between its steps, as a kill would. For tests."""
+        """Stop as a kill would, with a flush under way ended between its steps. For tests."""
         self._flush.abort()
         self.stop()
 
@@ -210,7 +210,7 @@ class DbLedgerStorage:
     # --- reads: any thread ----------------------------------------------------------------------------------
 
     def cached(self, key: bytes) -> bytes | None:
-        """An entry's body if a cache has it. Memory only."""
+        """Return an entry's body if a cache has it. Memory only."""
         body = self.caches.get(key)
         if body is not None:
             self.meters.write_cache_hits += 1
@@ -224,7 +224,7 @@ class DbLedgerStorage:
         return body
 
     def read(self, ledger: int, entry: int) -> bytes:
-        """An entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
+        """Return an entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
 
         Raises NoEntryError when neither caches nor index have it, BookieIOError when index or log cannot be
         read. Whether the ledger is known is for the caller to say.
@@ -253,7 +253,7 @@ class DbLedgerStorage:
         return body
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
-        """The bodies of many entries, or the errors that :meth:`read` would raise; no ``LAST_ENTRY``."""
+        """Return the bodies of many entries, or the errors :meth:`read` would raise; no ``LAST_ENTRY``."""
         started_s = self._clock.monotonic()
         answers = self._read_many(keys)
         good = sum([isinstance(answer, bytes) for answer in answers])
@@ -280,7 +280,7 @@ class DbLedgerStorage:
         return [_absent(key) if body is None else body for key, body in zip(keys, found, strict=True)]
 
     def last_entry(self, ledger: int) -> int | None:
-        """The highest entry id of a ledger, None without entries. Raises BookieIOError."""
+        """Return the highest entry id of a ledger, None without entries. Raises BookieIOError."""
         ids = [self.caches.active.last_entry(ledger)]
         flushing = self.caches.flushing
         if flushing is not None:
@@ -293,7 +293,7 @@ class DbLedgerStorage:
         return max((each for each in ids if each is not None), default=None)
 
     def entries(self, ledger: int) -> Iterator[int]:
-        """The ids of a ledger's entries, ascending, each once.
+        """Return the ids of a ledger's entries, ascending, each once.
 
         The caches are looked at by the call, the index while the iteration goes on; that one may raise
         BookieIOError.
@@ -358,7 +358,9 @@ class DbLedgerStorage:
         self._guarded(self._flush_everything)
 
     def while_quiet(self, work: Callable[[], _Result]) -> _Result:
-        """What ``work`` returns; no flush runs meanwhile, so the logs' ends and the index stand still.
+        """Call ``work`` and return its result, with no flush running meanwhile.
+
+        The logs' ends and the index stand still for that time.
 
         ``work`` may append to the entry logs if it forces them before it returns, and write the index. A
         sync that fails in it stops the storage, as one of a flush does. Raises what ``work`` raises, and
@@ -463,7 +465,7 @@ class DbLedgerStorage:
             self.on_room()
 
     def _run(self) -> None:
-        """The flush thread."""
+        """Run the flush thread."""
         while True:
             self._wake.wait()
             # Before the question, or a stop between the two would be cleared away.
@@ -480,7 +482,7 @@ class DbLedgerStorage:
                 self._wake.set()
 
     def _broken(self, error: BkctlError) -> None:
-        """What ended the thread ends the storage: nothing would be flushed any more."""
+        """End the storage for an error that ended the thread: nothing would be flushed any more."""
         self._failure = StorageError(f"{self.directory}: {error}", path=self.directory)
         self._on_failure(self._failure)
 

@@ -1,4 +1,4 @@
-"""Where the entries of a ledger directory are: the ``locations`` database, read and written.
+"""The ``locations`` database, read and written: the places of a ledger directory's entries.
 
 Source: ``org.apache.bookkeeper.bookie.storage.ldb.EntryLocationIndex``; rows are those of
 :mod:`bkctl.codec.location`.
@@ -57,17 +57,17 @@ class EntryLocationIndex:
         return self._store.count_estimate()
 
     def get(self, key: bytes) -> int | None:
-        """The entry's location, None when there is no such entry."""
+        """Return the entry's location, None when there is no such entry."""
         value = self._store.get(key)
         return None if value is None else self._decoded(key, value)
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
-        """The location of every entry, in the order of ``keys``; other threads run meanwhile."""
+        """Return the location of every entry, in the order of ``keys``; other threads run meanwhile."""
         values = [_NO_ROW if value is None else value for value in self._store.get_many(keys)]
         return [location or None for location in self._column(keys, values)]
 
     def last_entry(self, ledger: int) -> int | None:
-        """The largest entry id of a ledger, None when it has no entries.
+        """Return the largest entry id of a ledger, None when it has no entries.
 
         As in Java neither an entry 2^63-1 nor one with a negative id is ever seen.
         """
@@ -78,7 +78,7 @@ class EntryLocationIndex:
         return entry
 
     def entries(self, ledger: int) -> Iterator[int]:
-        """The ids of a ledger's entries, ascending; those that are not negative."""
+        """Return the ids of a ledger's entries, ascending; those that are not negative."""
         first, last = encode_key(ledger, 0), encode_key(ledger, ID_MAX)
         for rows in self._store.batches(first, last + b"\0"):
             yield from self._entry_ids([key for key, _ in rows])
@@ -119,7 +119,10 @@ class EntryLocationIndex:
         self._store.close()
 
     def _column(self, keys: Sequence[bytes], values: Sequence[bytes]) -> array[int]:
-        """The locations of many values at once. Raises CorruptionError naming the first that is none."""
+        """Return the locations of many values at once.
+
+        Raises CorruptionError naming the first value that is none.
+        """
         if set(map(len, values)) <= {VALUE_BYTES}:
             locations = array("q", b"".join(values))
             if _SWAP:
@@ -158,7 +161,7 @@ class EntryLocationIndex:
 
 
 def _encoded(locations: Sequence[int]) -> list[bytes]:
-    """The values of rows, made in pieces that hold the GIL for a short time."""
+    """Return the values of rows, made in pieces that hold the GIL for a short time."""
     values: list[bytes] = []
     for first in range(0, len(locations), _PIECE_ROWS):
         packed = array("q", locations[first : first + _PIECE_ROWS])

@@ -142,7 +142,7 @@ class Flush:
         return cache is not None
 
     def _flush_entries(self, cache: AnyWriteCache, pace: FlushPace) -> Rounds:
-        """Steps 1 to 3; returns the marks whose locations are gone."""
+        """Take steps 1 to 3 of the flush and return the marks whose locations are gone."""
         started_s = self._clock.monotonic()
         groups = self._append(cache, pace)
         written_s = self._clock.monotonic()
@@ -172,7 +172,10 @@ class Flush:
         return marks
 
     def _flush_rows(self, done: Rounds) -> Rounds:
-        """Steps 4 and 5; ``done`` are marks whose locations are gone already. Returns all marks lifted."""
+        """Take steps 4 and 5 of the flush and return all marks lifted.
+
+        ``done`` are marks whose locations are gone already.
+        """
         started_s = self._clock.monotonic()
         self._check_going_on()
         with self._lock:

@@ -1,4 +1,4 @@
-"""What is known of the ledgers of a directory: the ``ledgers`` database, all of it in memory.
+"""The ``ledgers`` database, all of it in memory: the facts known of the ledgers of a directory.
 
 Rows are those of :mod:`bkctl.codec.ledger_data`. They are held as bytes, equal ones once (ledgers of one
 application share their master key), and decoded when asked for: about 150 bytes a ledger.
@@ -47,11 +47,11 @@ _Row = bytes | None
 
 
 class RowStore(Protocol):
-    """What rows are kept in: as a :class:`~bkctl.kvstore.base.KeyValueStore` does it."""
+    """The store that rows are kept in, as a :class:`~bkctl.kvstore.base.KeyValueStore` does it."""
 
     @property
     def path(self) -> str:
-        """What messages name it by."""
+        """The path that messages name the store by."""
 
     @property
     def never_written(self) -> bool:
@@ -99,7 +99,7 @@ class LedgerIndex:
         self._load()
 
     def get(self, ledger: int) -> LedgerData | None:
-        """The newest of a ledger, durable or not; None when it is unknown or deleted."""
+        """Return the newest row of a ledger, durable or not; None when it is unknown or deleted."""
         row = self._rows[ledger % PARTS].get(ledger)
         return None if row is None else _decoded(row)
 
@@ -143,7 +143,7 @@ class LedgerIndex:
             empty_in_pieces(flushed)
 
     def ledgers(self) -> LedgerSet:
-        """The ids of all ledgers; one that comes or goes meanwhile may be among them or not."""
+        """Return the ids of all ledgers; one that comes or goes meanwhile may be among them or not."""
         return LedgerSet.of_parts(map(self._ids, self._rows))
 
     def _ids(self, rows: dict[int, bytes]) -> Part:

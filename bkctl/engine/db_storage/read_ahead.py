@@ -62,7 +62,7 @@ class EntryReader:
         self._ahead: set[bytes] = set()
 
     def read(self, key: bytes) -> bytes | None:
-        """The entry's body, None when the index has no such entry.
+        """Return the entry's body, None when the index has no such entry.
 
         Raises BookieIOError when index or log cannot be read, or the log has something else there.
         """
@@ -70,7 +70,7 @@ class EntryReader:
         return self._read(key, self._locate([key])[0], generation)
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
-        """The same for many keys, with one look into the index."""
+        """Read many keys as :meth:`read` reads one, with one look into the index."""
         generation = self._read_cache.generation
         try:
             locations = self._locate(keys)

@@ -124,7 +124,7 @@ class EntryLogManager(ABC):
     # --- for the managers -----------------------------------------------------------------------------------
 
     def _begin(self, new_id: Callable[[], int], began: Callable[[LogWriter], None]) -> LogWriter:
-        """A new log; ``began`` makes it a current one, before anything is written to it."""
+        """Begin a new log; ``began`` makes it a current one, before anything is written to it."""
         log_id = new_id()
         # Before the file is there, so that nobody can take a new log for a settled one.
         self._unflushed.add(log_id)

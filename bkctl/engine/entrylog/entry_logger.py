@@ -154,7 +154,7 @@ class EntryLogger:
         return list(sort_names(self._filesystem.names(self._directory)).logs)
 
     def settled_log_ids(self) -> list[int]:
-        """The logs that nothing is written to any more, and no flush is waiting to sync.
+        """Return the logs that nothing is written to any more, and no flush is waiting to sync.
 
         Between two flushes every index row that will ever point into one of them is in the index. Raises
         StorageError.
@@ -163,7 +163,9 @@ class EntryLogger:
         return [log_id for log_id in self.log_ids() if log_id not in unflushed]
 
     def new_log_id(self) -> int:
-        """An id for a log that somebody else writes; it never comes again. Called by the appending thread.
+        """Give out an id for a log that somebody else writes; it never comes again.
+
+        Called by the appending thread.
 
         Raises StorageError.
         """
@@ -171,7 +173,7 @@ class EntryLogger:
         return self._allocator.new_id()
 
     def path(self, log_id: int) -> str:
-        """Where a log is."""
+        """Return the path of a log."""
         return self._open_logs.path(log_id)
 
     def append(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> list[int]:
@@ -219,7 +221,7 @@ class EntryLogger:
         self._roll_wanted.set()
 
     def read(self, location: int, key: bytes) -> bytes:
-        """The body at ``location``, whose first 16 bytes are ``key``; also of what is not forced yet.
+        """Return the body at ``location``, whose first 16 bytes are ``key``; also of what is not forced yet.
 
         Raises CorruptionError when there is another record, a part of one, or no such log; StorageError when
         the system cannot read it.
@@ -249,7 +251,7 @@ class EntryLogger:
         self._open_logs.drop(log_id)
 
     def sync_names(self) -> None:
-        """What was added to the directory, renamed or removed is so for good when this returns.
+        """Make durable what was added to the directory, renamed or removed; it is so when this returns.
 
         Raises StorageError. A collector calls it while no flush runs (``LogKeeper.while_quiet``), which
         stops the storage after a failed sync: a second one would only hide that.
@@ -298,7 +300,10 @@ class EntryLogger:
         return True
 
     def _voiding(self, work: Callable[[], _Result]) -> _Result:
-        """What ``work`` returns; anything that it raises voids the flush, a failed sync ends all writing."""
+        """Call ``work`` and return its result.
+
+        Anything that it raises voids the flush, and a failed sync ends all writing.
+        """
         done = False
         try:
             result = work()

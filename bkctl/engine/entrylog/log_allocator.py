@@ -59,7 +59,10 @@ class LogIds:
         self._taken = None
 
     def _names(self) -> list[str]:
-        """The files of the directories and of their quarantines: index rows may name those logs, too."""
+        """Return the names of the files in the directories and in their quarantines.
+
+        Index rows may name the logs in quarantine, too.
+        """
         found: list[str] = []
         for directory in self._directories:
             names = self._filesystem.names(directory)
@@ -70,7 +73,7 @@ class LogIds:
         return found
 
     def _read(self, directory: str) -> int | None:
-        """The number in ``lastId``; None when there is none, also because a crash left the file empty."""
+        """Read the number in ``lastId``; None without one, also because a crash left the file empty."""
         try:
             file = self._filesystem.open(join(directory, LAST_ID_NAME))
         except NotFoundError:
@@ -102,14 +105,16 @@ class LogAllocator:
         self._ids.open()
 
     def new_id(self) -> int:
-        """An id that never comes again, not after a crash either. Raises StorageError."""
+        """Give out an id that never comes again, not after a crash either. Raises StorageError."""
         self._ids.look_again()
         log_id = self.new_id_of_many()
         self.note()
         return log_id
 
     def new_id_of_many(self) -> int:
-        """The same at a fraction of the cost; :meth:`note` must come before an index row names the log.
+        """Give out a log id at a fraction of the cost of :meth:`new_id`.
+
+        :meth:`note` must come before an index row names the log.
 
         Until then a crash may give the id out once more, to a log that nobody knows of.
         """

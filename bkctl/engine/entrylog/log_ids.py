@@ -57,7 +57,7 @@ def sort_names(names: Iterable[str]) -> LogNames:
 
 
 def last_log_id(names: LogNames, last_id: int | None) -> int:
-    """The id that counts as given out last, -1 if none was.
+    """Return the id that counts as given out last, -1 if none was.
 
     That is the larger one of ``last_id``, the number in the file ``lastId``, and the id before the largest
     gap of unused ones. Without a number, and when it is 0, the largest log counts; Java then forgets that log
@@ -68,7 +68,7 @@ def last_log_id(names: LogNames, last_id: int | None) -> int:
 
 
 def next_log_id(last: int, taken: frozenset[int]) -> int:
-    """The first free id after ``last``; behind the largest comes 0 again.
+    """Return the first free id after ``last``; behind the largest comes 0 again.
 
     ``taken`` are far fewer than there are ids, so there is a free one.
     """
@@ -83,7 +83,7 @@ def _following(log_id: int) -> int:
 
 
 def _largest_gap(taken: frozenset[int]) -> int:
-    """Where the largest range of ids that are not taken starts; the last one of several equal ones."""
+    """Return the start of the largest range of ids that are not taken; the last of several equal ones."""
     edges = [-1, *sorted(taken), LOG_ID_MAX + 1]
     _, start = max((after - before - 1, before + 1) for before, after in pairwise(edges))
     return start

@@ -185,7 +185,10 @@ class LogPerLedgerManager(EntryLogManager):
         self._rolled.clear()
 
     def _sync(self, logs: Sequence[LogWriter]) -> None:
-        """All of them; raises a failure once none of them is being synced any more, a failed sync first."""
+        """Sync all of the logs.
+
+        Raises a failure once none of them is being synced any more, a failed sync first.
+        """
         threads = min(self._settings.force_threads, len(logs))
         if threads <= 1:
             for log in logs:

@@ -45,7 +45,10 @@ class OpenLogs:
         self._drops = 0
 
     def borrow(self, log_id: int) -> OpenLog:
-        """The open log; give it back. Raises CorruptionError when there is no such file, StorageError."""
+        """Lend the open log, which is to be given back.
+
+        Raises CorruptionError when there is no such file, StorageError.
+        """
         with self._lock:
             log = self._lent(log_id)
             drops = self._drops
@@ -72,7 +75,7 @@ class OpenLogs:
         return log
 
     def give_back(self, log: OpenLog) -> None:
-        """The borrower is done with it."""
+        """Take back a log that its borrower is done with."""
         with self._lock:
             log.users -= 1
             unused = log.users == 0 and not log.wanted
@@ -107,11 +110,11 @@ class OpenLogs:
         return len(self._held) + len(self._cached)
 
     def path(self, log_id: int) -> str:
-        """Where the log is."""
+        """Return the path of the log."""
         return f"{self._directory}/{log_name(log_id)}"
 
     def _lent(self, log_id: int) -> OpenLog | None:
-        """The log with one more user if it is open."""
+        """Return the log with one more user if it is open."""
         if self._closed:
             raise StorageError(f"{self._directory}: the entry logs are closed", path=self._directory)
         log = self._held.get(log_id)

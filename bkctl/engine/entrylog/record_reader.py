@@ -30,7 +30,7 @@ class RecordReader:
         self._logs = logs
 
     def read(self, location: int, key: bytes) -> bytes:
-        """The body at ``location``, which begins with ``key``.
+        """Return the body at ``location``, which begins with ``key``.
 
         Raises CorruptionError when something else is there, or no log; StorageError when it cannot be read.
         """

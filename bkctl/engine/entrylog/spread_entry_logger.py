@@ -153,7 +153,7 @@ class SpreadEntryLogger(EntryLogger):
     # --- small things ---------------------------------------------------------------------------------------
 
     def _shares(self, keys: Sequence[bytes]) -> list[tuple[EntryLogger, int]]:
-        """Who takes which of the keys: loggers, and the end of what is theirs."""
+        """Share the keys out to loggers: return each logger with the end of its keys."""
         if not self._per_ledger:
             return [(self._whose_turn(), len(keys))]
         shares: list[tuple[EntryLogger, int]] = []
@@ -171,7 +171,7 @@ class SpreadEntryLogger(EntryLogger):
         return self._with_room(self._turn)
 
     def _with_room(self, first: int) -> EntryLogger:
-        """The first logger from ``first`` on whose directory has room; that one where none has."""
+        """Return the first logger from ``first`` on whose directory has room; that one where none has."""
         for number in range(first, first + len(self.parts)):
             part = self.parts[number % len(self.parts)]
             if not self._is_full(part):
@@ -182,7 +182,7 @@ class SpreadEntryLogger(EntryLogger):
         return self._filesystem.disk_space(part.directory).free_bytes == 0
 
     def _home(self, log_id: int) -> EntryLogger | None:
-        """The directory that a log is in; None when it is in none."""
+        """Return the logger of the directory that a log is in; None when the log is in none."""
         home = self._homes.get(log_id)
         if home is None:
             home = next((part for part in self.parts if self._has(part, log_id)), None)

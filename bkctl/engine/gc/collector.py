@@ -148,7 +148,7 @@ class Collector:
         self._usages.close()
 
     def abort(self) -> None:
-        """The same, as a kill would do it: nothing more is written. For tests."""
+        """Stop the collector as a kill would do it: nothing more is written. For tests."""
         self.stop()
 
     def request(self, request: Request) -> None:
@@ -216,7 +216,7 @@ class Collector:
         return Explainer(self._storage, self._filesystem, self._clock, known, unflushed).directory()
 
     def _run(self) -> None:
-        """The thread."""
+        """Run the collector's thread."""
         while not self._pace.is_stopped():
             with self._changed:
                 self._changed.wait_for(
@@ -240,7 +240,10 @@ class Collector:
                 self._running = None
 
     def _broken(self, error: BkctlError) -> None:
-        """What ended the thread is in the log; space comes back when the bookie is started again."""
+        """Note that an error ended the thread; the log has the error.
+
+        Space comes back when the bookie is started again.
+        """
         self.meters.failed_passes += 1
         self._in_phase(f"ended: {error}")
 
@@ -292,7 +295,7 @@ class Collector:
             _log.warning("%s: collecting without a flush: %s", self._storage.directory, error)
 
     def _read_logs(self, report: PassReport, in_logs: LedgerSet) -> _Seen:
-        """What every settled log holds, except those that are set aside; ``in_logs`` gets their ledgers.
+        """Read what every settled log holds, except those set aside; ``in_logs`` gets their ledgers.
 
         Of logs whose ledgers do not fit into memory only totals are kept.
         """
@@ -369,7 +372,7 @@ class Collector:
         return reading
 
     def _set_aside(self, report: PassReport, log_id: int, error: BkctlError) -> None:
-        """The log stays as it is; the others go on."""
+        """Set a log aside: it stays as it is, and the others go on."""
         if isinstance(error, StoppedError):
             raise error
         report.set_aside_logs += 1
@@ -381,7 +384,7 @@ class Collector:
     # --- logs -----------------------------------------------------------------------------------------------
 
     def _remove_garbage(self, report: PassReport, usages: _Seen, dead: Collection[int]) -> None:
-        """Logs without a live ledger, the largest first."""
+        """Remove logs without a live ledger, the largest first."""
         if dead:
             self._drop_dead(report, usages, dead)
         empty = [usage for usage in usages.values() if usage.is_empty]

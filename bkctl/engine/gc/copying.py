@@ -51,7 +51,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Copied:
-    """What was copied of a log."""
+    """The number of entries and bytes that were copied of a log."""
 
     entries: int = 0
     bytes: int = 0
@@ -74,7 +74,7 @@ def live_pieces(
     dead: Container[int],
     holes: Sequence[tuple[int, int]] = (),
 ) -> Iterator[Piece]:
-    """The entries of a log that the index has in it, except those of ``dead`` ledgers.
+    """Return the entries of a log that the index has in it, except those of ``dead`` ledgers.
 
     An entry that the index has nowhere, of a ledger that is not dead, is damage too if it is lost
     (``LogKeeper.is_lost``): the log may then be the only place that has the entry.
@@ -108,7 +108,10 @@ def _within(damage: Damage, holes: Sequence[tuple[int, int]]) -> bool:
 
 
 def still_there(piece: Piece, locations: EntryLocations) -> Piece:
-    """The entries that the index still has where they were found. Call it while no flush runs."""
+    """Return the entries that the index still has where they were found.
+
+    Call it while no flush runs.
+    """
     found = locations.get_many(piece.keys)
     same = [at == there for at, there in zip(piece.locations, found, strict=True)]
     return piece if all(same) else piece.select(same)
@@ -123,7 +126,7 @@ def located(batch: EntryBatch, log_id: int) -> tuple[list[bytes], list[int]]:
 
 
 def _parts(batch: EntryBatch, entries_max: int, bytes_max: int) -> Iterator[EntryBatch]:
-    """The batch in slices that do not exceed the bounds, except by one record."""
+    """Split the batch into slices that do not exceed the bounds, except by one record."""
     while len(batch):
         count = size_bytes = 0
         for size in batch.sizes:

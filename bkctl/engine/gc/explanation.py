@@ -1,4 +1,4 @@
-"""What a running collector knows of each entry log: how much of it is alive, and why it stays or goes.
+"""A running collector's view of each entry log: how much of it is alive, and why it stays or goes.
 
 Asked from any thread while a pass may be running. What is told is no older than the last pass: a ledger that
 was deleted since still counts as alive.
@@ -65,7 +65,10 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the collector contributes. ``held_deletions`` are those that wait to be confirmed."""
+    """The collector's contribution to an explanation.
+
+    ``held_deletions`` are those that wait to be confirmed.
+    """
 
     usages: Mapping[int, LogUsage | LogTotals]
     set_aside: Mapping[int, str]
@@ -161,7 +164,7 @@ class Explainer:
         return NO, f"{live}, not below the threshold of {major.settings.threshold:.0%}"
 
     def _usage(self, log_id: int, file_bytes: int) -> LogUsage | LogTotals | None:
-        """What the last pass found, or else what a ledgers map says; nothing is scanned for this."""
+        """Return what the last pass found, or else what a ledgers map says; nothing is scanned for this."""
         usage = self.known.usages.get(log_id)
         if usage is not None or log_id in self.unflushed:
             return usage

@@ -104,7 +104,10 @@ class LedgerSweep:
     def _sweep(
         self, report: PassReport, indexed: LedgerSet, unknown: LedgerSet, in_phase: Callable[[str], None]
     ) -> Collection[int]:
-        """The same for ledgers that the index has, and others that have bytes in the logs."""
+        """Sweep ledgers that the index has, and others that have bytes in the logs.
+
+        Deletes the ledgers that are gone, and returns those whose bytes in the logs are dead.
+        """
         report.ledgers = len(indexed)
         in_phase("listing")
         missing = self._answer(
@@ -193,7 +196,7 @@ class LedgerSweep:
         return too_many
 
     def _delete_ledgers(self, report: PassReport, gone: Sequence[int]) -> LedgerSet:
-        """The second proof, and the deletion."""
+        """Ask for the second proof that ledgers are gone, and delete those that are."""
         deleted = LedgerSet()
         for ledger in gone:
             exists = self._exists(report, ledger)
@@ -252,7 +255,7 @@ class LedgerSweep:
         return surplus
 
     def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> LedgerSet:
-        """The second look, while nobody replicates the ledger."""
+        """Delete surplus ledgers after a second look at each, while nobody replicates it."""
         deleted = LedgerSet()
         replicas = self._replicas
         if replicas is None:
@@ -272,7 +275,7 @@ class LedgerSweep:
         return deleted
 
     def _make_deletions_durable(self) -> None:
-        """The rows of deleted ledgers are gone for good before any of their logs is."""
+        """Make the rows of deleted ledgers go for good before any of their logs does."""
         try:
             self._storage.flush()
         except SyncError:
@@ -304,7 +307,7 @@ class LedgerSweep:
     def _ask(
         self, report: PassReport, consequence: str, question: Callable[[int], bool], ledger: int
     ) -> bool | None:
-        """What the cluster says of one ledger, as fast as its metadata may be read; None for an error.
+        """Return what the cluster says of one ledger, as fast as its metadata may be read; None for an error.
 
         One more read of a store that is down will not be an answer either.
         """
@@ -314,7 +317,7 @@ class LedgerSweep:
     def _answer(
         self, report: PassReport, consequence: str, question: Callable[[], _Answer]
     ) -> _Answer | None:
-        """What the cluster says; None for an error, which is no answer and is in the report."""
+        """Return what the cluster says; None for an error, which is no answer and is in the report."""
         try:
             with self._pace.asked():
                 return question()

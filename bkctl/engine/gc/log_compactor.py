@@ -1,4 +1,4 @@
-"""What every way of compacting a log does alike: what lives in it is read, and in the end it goes."""
+"""The common part of every way of compacting a log: what lives in it is read, and in the end it goes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class LogCompactor:
         self._pace = pace
 
     def _pieces(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-        """What lives in a log, as fast as the rate limit lets it come. Raises as :func:`live_pieces`."""
+        """Return what lives in a log, as fast as the rate limit lets it come.
+
+        Raises as :func:`live_pieces`.
+        """
         for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
             self._pace(len(piece), piece.size_bytes)
             yield piece

@@ -26,7 +26,7 @@ from bkctl.scan.entrylog import EntryLogScan
 
 @dataclass(slots=True)
 class RecoveredCompactions:
-    """What earlier compactions had left.
+    """The remains of earlier compactions.
 
     ``unresolved`` maps the log ids (source and target) of those that cannot be finished to the reason; none
     of these logs may be removed.

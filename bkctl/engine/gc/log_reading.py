@@ -1,4 +1,4 @@
-"""What an entry log holds, from its ledgers map, or by a scan where the map is missing or wrong.
+"""The contents of an entry log, from its ledgers map, or by a scan where the map is missing or wrong.
 
 A map counts only if it accounts for every byte: the sizes it gives must add up to what stands between header
 and map. A header whose map fields are left over from another log, a map that was cut or grown, and one with
@@ -48,7 +48,10 @@ class LogReading:
 
 
 def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None = None) -> LogReading:
-    """What a log holds. Raises CorruptionError for a file that is none, NotFoundError, StorageError."""
+    """Read what a log holds.
+
+    Raises CorruptionError for a file that is no log, NotFoundError, StorageError.
+    """
     with EntryLogScan(filesystem, path) as scan:
         ledgers = trusted_map(scan.head)
         if ledgers is not None:
@@ -81,7 +84,7 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
 
 
 def records_bytes(filesystem: FileSystem, path: str) -> int:
-    """What a log's records take as its header tells, -1 for a log whose header tells nothing.
+    """Return the bytes that a log's records take as its header tells, -1 where the header tells nothing.
 
     Raises NotFoundError, StorageError.
     """
@@ -96,12 +99,12 @@ def records_bytes(filesystem: FileSystem, path: str) -> int:
 
 
 def records_bytes_of(header: EntryLogHeader, file_bytes: int) -> int:
-    """What the records of a log with this header take."""
+    """Return the bytes that the records of a log with this header take."""
     return (header.map_offset if header.has_map else file_bytes) - HEADER_BYTES
 
 
 def trusted_map(head: EntryLogHead) -> Mapping[int, int] | None:
-    """The ledgers map, if it accounts for every byte of the log's records."""
+    """Return the ledgers map, if it accounts for every byte of the log's records."""
     found = head.ledgers_map
     if not found or head.damage or head.header.direct:
         return None
@@ -114,7 +117,7 @@ def trusted_map(head: EntryLogHead) -> Mapping[int, int] | None:
 
 
 def corruption_of(damage: Damage) -> CorruptionError:
-    """The error that names a damage."""
+    """Return the error that names a damage."""
     return CorruptionError(
         damage.reason,
         offset=damage.offset,
@@ -125,7 +128,7 @@ def corruption_of(damage: Damage) -> CorruptionError:
 
 
 def header_damage_of(head: EntryLogHead) -> Damage | None:
-    """What is wrong with a log's header, as far as it is no log by that."""
+    """Return what is wrong with a log's header, as far as the file is no log by that."""
     return next((damage for damage in head.damage if damage.offset < HEADER_BYTES), None)
 
 

@@ -30,7 +30,10 @@ _PIECE_PAIRS = 4096
 
 @dataclass(frozen=True, slots=True)
 class LogTotals:
-    """What is kept of a :class:`LogUsage` whose ledgers, ``ledgers`` of them, do not fit into memory."""
+    """The totals kept of a :class:`LogUsage` whose ledgers do not fit into memory.
+
+    ``ledgers`` is the number of these ledgers.
+    """
 
     log_id: int
     file_bytes: int
@@ -172,7 +175,7 @@ class LogUsages:
     def get(
         self, log_id: int, file_bytes: int, records_bytes: Callable[[], int] | None = None
     ) -> LogUsage | None:
-        """What is known of a log that has this size; None when it has to be read.
+        """Return what is known of a log that has this size; None when it has to be read.
 
         ``records_bytes`` tells what the log's records take. A row counts only if its total is that: Java
         has cached what it took from maps that left ledgers out.
@@ -188,7 +191,7 @@ class LogUsages:
         return usage
 
     def remembered(self, log_id: int) -> LogUsage | None:
-        """What was put in this run of the bookie and is still in memory."""
+        """Return what was put in this run of the bookie and is still in memory."""
         return self._usages.get(log_id)
 
     def bounded(self, usage: LogUsage) -> LogUsage | LogTotals:
@@ -208,7 +211,7 @@ class LogUsages:
             self._write(Put(encode_log_key(usage.log_id), encode_entry_log_metadata(row)))
 
     def drop(self, log_id: int) -> None:
-        """The log is gone."""
+        """Forget a log that is gone."""
         self._forget(log_id)
         if self._rows is not None:
             self._write(Delete(encode_log_key(log_id)))

@@ -35,7 +35,7 @@ class Pace:
         return self._asking.is_set()
 
     def check(self) -> None:
-        """Raises StoppedError when the thread is to end."""
+        """Raise StoppedError when the thread is to end."""
         if self._stopping.is_set():
             raise StoppedError("garbage collection is being stopped")
 

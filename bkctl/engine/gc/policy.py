@@ -1,4 +1,4 @@
-"""What garbage collection decides, without clock, thread, disk or network.
+"""The decisions of garbage collection, without clock, thread, disk or network.
 
 A ledger goes on two independent proofs: a complete listing of the cluster does not have it
 (:func:`absent`), and a read of its own says that it does not exist. A pass that would delete surprisingly
@@ -30,7 +30,7 @@ class IncompleteListingError(RefusedError):
 
 
 def absent(local: Iterable[int], ranges: Iterable[LiveRange], *, also: Iterable[int] = ()) -> array[int]:
-    """The ids of ``local`` and ``also`` that the listing does not have, ascending, without negative ones.
+    """Return the ids of ``local`` and ``also`` that the listing lacks, ascending, without negative ones.
 
     Raises IncompleteListingError unless the ranges adjoin each other from 0 to the highest id, with ids
     ascending inside their range. An iterator that ends early, skips a range, or comes in the order of the
@@ -91,7 +91,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for. Without ``major`` or ``minor`` it is a collection alone.
+    """The pass that somebody asked for. Without ``major`` or ``minor`` it is a collection alone.
 
     ``overrides`` is a request that names the kinds: it is met also while they are suspended."""
 
@@ -110,7 +110,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is known of one kind of compaction when a pass decides."""
+    """The facts known of one kind of compaction when a pass decides."""
 
     settings: CompactionSettings
     since_last_ms: float
@@ -157,7 +157,10 @@ def obstacle_of(kind: Kind, due: Due) -> str:
 
 
 class LogShare(Protocol):
-    """What decides about the compaction of a log; :class:`bkctl.engine.gc.log_usage.LogUsage` is one."""
+    """The figures of a log that decide about its compaction.
+
+    :class:`bkctl.engine.gc.log_usage.LogUsage` is one such set.
+    """
 
     @property
     def log_id(self) -> int:
@@ -165,11 +168,11 @@ class LogShare(Protocol):
 
     @property
     def file_bytes(self) -> int:
-        """What the removal of the file gives back."""
+        """The bytes that the removal of the file gives back."""
 
     @property
     def remaining_bytes(self) -> int:
-        """What a compaction has to copy."""
+        """The bytes that a compaction has to copy."""
 
     def usage(self, log_size_bytes: int | None = None) -> float:
         """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
@@ -181,7 +184,7 @@ _Share = TypeVar("_Share", bound=LogShare)
 def compaction_order(
     usages: Iterable[_Share], threshold: float, *, log_size_bytes: int | None = None, scarce: bool = False
 ) -> list[_Share]:
-    """The logs below the threshold in the order in which they are compacted.
+    """Return the logs below the threshold in the order in which they are compacted.
 
     The emptiest first; with ``scarce`` disk space the one that gives back most bytes for each that has to be
     copied. Equals go by their id.

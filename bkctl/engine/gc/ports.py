@@ -1,4 +1,7 @@
-"""What garbage collection needs to know of the cluster; whoever runs the bookie connects it to metadata."""
+"""The knowledge that garbage collection needs of the cluster.
+
+The runner of the bookie connects it to metadata.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class LedgerDirectory(Protocol):
     """
 
     def ranges(self) -> Iterable[LiveRange]:
-        """The whole id space 0 to 2^63-1 in adjoining ranges, ascending; complete, or it raises."""
+        """Return the whole id space 0 to 2^63-1 in adjoining ranges, ascending; complete, or raise."""
 
     def exists(self, ledger: int) -> bool:
         """Whether the ledger has metadata, by a read of its own."""
@@ -49,7 +52,7 @@ class ReplicaDirectory(Protocol):
         """Whether the ledger is closed and its metadata name other bookies only, by a read of its own."""
 
     def locked(self, ledger: int) -> AbstractContextManager[bool]:
-        """Holds the ledger's replication lock inside; False when somebody else has it.
+        """Hold the ledger's replication lock inside; False when somebody else has it.
 
         Without it a replication worker may just be copying the ledger here, and name this bookie next.
         """

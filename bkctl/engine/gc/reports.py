@@ -1,4 +1,4 @@
-"""What a collector tells: counters, the result of every log, the last pass."""
+"""The reports of a collector: counters, the result of every log, the last pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bkctl.metrics.latency import LatencyHistogram
 
 @dataclass(frozen=True, slots=True)
 class LogResult:
-    """What became of one log: ``deleted``, ``compacted``, ``set_aside`` (damage) or ``left`` (``reason``).
+    """The fate of one log: ``deleted``, ``compacted``, ``set_aside`` (damage) or ``left`` (``reason``).
 
     ``freed_bytes`` is the size of the removed file less what was copied.
     """

@@ -81,7 +81,7 @@ class ScratchCompactor(LogCopier):
         return digest.hexdigest()[:16]
 
     def roomy(self, size_bytes: int) -> str | None:
-        """The scratch directory on another disk with most room, if that is enough for so many bytes."""
+        """Find the scratch directory on another disk with most room, if that is enough for so many bytes."""
         device = self._filesystem.disk_space(self._directory).device
         found: list[tuple[int, str]] = []
         for each in self._places:

@@ -387,7 +387,10 @@ class IndexFiles:
             self._unsynced[ledger] = opened
 
     def _forget(self, ledger: int, place: int | None = None) -> None:
-        """The file is another one, at ``place``, or none; who is inside finishes with the old one."""
+        """Forget the file of a ledger: now it is another one, at ``place``, or none.
+
+        Whoever is inside finishes with the old one.
+        """
         kept = self._unsynced.pop(ledger, None)
         if kept is not None:
             self._give_back(kept)

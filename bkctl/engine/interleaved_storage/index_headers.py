@@ -44,7 +44,7 @@ def header_of(row: LedgerData | None, state: int = 0) -> FileInfoHeader:
 
 
 class HeaderStore:
-    """What :class:`LedgerIndex` keeps its rows in: the headers of the files.
+    """The store that :class:`LedgerIndex` keeps its rows in: the headers of the files.
 
     A write is durable when it returns, with or without ``sync``, header by header: a crash leaves some.
     """
@@ -54,7 +54,7 @@ class HeaderStore:
 
     @property
     def path(self) -> str:
-        """What messages name it by."""
+        """The path that messages name the store by."""
         return self._files.directories[0]
 
     @property

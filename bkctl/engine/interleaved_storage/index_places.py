@@ -1,4 +1,4 @@
-"""Where the ``.idx`` files of a bookie are: found at a start, with what a crash has left put in order.
+"""Find the ``.idx`` files of a bookie at a start, and put in order what a crash has left.
 
 A file is in any of the index directories. ``.idx.rloc`` is a copy in progress of a file that moves to another
 directory: while an ``.idx`` of the ledger is anywhere the copy is removed, otherwise it takes the name. A

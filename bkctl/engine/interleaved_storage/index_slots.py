@@ -1,4 +1,4 @@
-"""Where the entries are: the slots of ``.idx`` files, by keys of a ledger and an entry.
+"""The slots of ``.idx`` files, by keys of a ledger and an entry: the places of the entries.
 
 A file has its header before its first slot. Slots are those of a ledger's life: when it is deleted its file
 goes, and where it was made anew meanwhile, an empty file with its present header takes the place.

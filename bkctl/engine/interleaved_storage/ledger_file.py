@@ -77,7 +77,7 @@ class LedgerFile:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return self._file.path
 
     @property

@@ -1,4 +1,4 @@
-"""What a collector works on in one of several ledger directories that have their index in common."""
+"""The keeper of one of several ledger directories with a common index, for a collector to work on."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class DirectoryLogKeeper:
 
     @property
     def index_place(self) -> IndexPlace:
-        """Where the index of all directories is."""
+        """The place of the index of all directories."""
         return self._storage.index_place
 
     @property
     def locations(self) -> EntryLocations:
-        """Where the entries are, also those in other directories."""
+        """The locations of the entries, also those in other directories."""
         return self._storage.locations
 
     @property

@@ -56,7 +56,7 @@ def refuse_nothing(filesystem: WritableFileSystem, settings: BookieSettings) -> 
 
 
 def damaged_index_file(settings: BookieSettings, error: CorruptionError) -> BkctlError:
-    """The refusal of a start over a file whose header is damaged; ``error`` itself for anything else."""
+    """Return the refusal of a start over a damaged file header; ``error`` itself for anything else."""
     if any(f"{error.path}".startswith(f"{current(place)}/") for place in settings.indexes):
         return RefusedError(
             f"{error}: the index file is damaged, and whether its ledger is fenced is unknown. Bring it back"

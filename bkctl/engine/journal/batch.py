@@ -1,4 +1,4 @@
-"""What goes into a journal, and who is told when it is there."""
+"""Batches that go into a journal, and the sinks that are told when a batch is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from bkctl.errors import BkctlError
 
 
 class JournalSink(Protocol):
-    """Whoever appended a batch. Both methods are called from the journal's callback thread, without locks."""
+    """The appender of a batch.
+
+    Both methods are called from the journal's callback thread, without locks.
+    """
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Report durable batches, or written ones that asked for no more, in the order of their append."""

@@ -16,7 +16,9 @@ from bkctl.errors import BkctlError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of some batches. ``durable`` False: only written, so a failure in between still counts.
+    """The fate of some batches.
+
+    ``durable`` False: they are only written, so a failure in between still counts.
 
     ``final``: after ``error`` nothing is written any more.
     """

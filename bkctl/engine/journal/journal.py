@@ -158,7 +158,7 @@ class Journal:
 
     @property
     def failure(self) -> BkctlError | None:
-        """What ended the journal, None while it lives."""
+        """The error that ended the journal, None while it lives."""
         return self._queue.error
 
     def retire(self, mark: LastMark) -> list[str]:

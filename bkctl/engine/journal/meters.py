@@ -1,4 +1,4 @@
-"""What a journal tells about itself: plain numbers, bumped once per group."""
+"""The meters of a journal: plain numbers, bumped once per group."""
 
 from __future__ import annotations
 
