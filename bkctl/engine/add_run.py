@@ -99,7 +99,7 @@ _words = _LengthWords()
 
 
 def framed(bodies: list[bytes]) -> list[bytes]:
-    """``bodies`` as pieces of a journal: length word, body, length word, body, ..."""
+    """Return ``bodies`` as pieces of a journal: length word, body, length word, body, ..."""
     pieces = [b""] * (2 * len(bodies))
     pieces[::2] = [_words[size] for size in map(len, bodies)]
     pieces[1::2] = bodies

@@ -230,7 +230,7 @@ class Bookie:
         self._delete_ledger(ledger, written_too=True)
 
     def collect_ledger(self, ledger: int) -> bool:
-        """:meth:`delete_ledger`, unless entries of it came since the last flush: then False.
+        """Do what :meth:`delete_ledger` does, unless entries of it came since the last flush: then False.
 
         Whoever writes to it knows of it as alive; whether that is so is asked again at the next collection.
         """
@@ -273,7 +273,7 @@ class Bookie:
         return self.writes.takes_high_priority
 
     def disk_space(self) -> tuple[int, int]:
-        """Total and free bytes of the ledger directories' disks, each disk counted once."""
+        """Return total and free bytes of the ledger directories' disks, each disk counted once."""
         total_bytes = free_bytes = 0
         seen: set[int] = set()
         for path in self.settings.ledger_directories:

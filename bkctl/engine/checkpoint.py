@@ -186,7 +186,7 @@ class Checkpointer:
                 _log.error("checkpoint failed, the last mark stays: %s", error)
 
     def _broken(self, error: BkctlError) -> None:
-        """Without a checkpoint journals grow until the disk is full: the bookie stops instead."""
+        """Stop the bookie: without a checkpoint journals grow until the disk is full."""
         self.failed += 1
         self._on_failure(error)
 

@@ -300,7 +300,7 @@ class _FileReplay:
         self._replay.keyed.add(record.ledger)
 
     def _second_key(self, record: MarkedRecord, row: LedgerData, key: bytes) -> None:
-        """Another key than the row's: the ledger was deleted and made anew (``second_keys``)."""
+        """Handle another key than the row's: the ledger was deleted and made anew (``second_keys``)."""
         replay, ledger = self._replay, record.ledger
         what = (
             f"{self._file.path}: the master key of ledger {ledger} at offset {record.offset} is not the one"

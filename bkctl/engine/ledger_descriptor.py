@@ -125,7 +125,7 @@ class LedgerDescriptor:
 
 
 def grant(ledger: int, master_key: bytes) -> bytes:
-    """Master key and ledger id as an add request has them side by side."""
+    """Return master key and ledger id as an add request has them side by side."""
     return master_key + _I64.pack(ledger)
 
 

@@ -186,7 +186,7 @@ class LedgerTable:
             raise LedgerFencedError(f"ledger {ledger} was fenced and then deleted", ledger=ledger)
 
     def descriptors(self) -> Iterable[LedgerDescriptor]:
-        """Those in memory."""
+        """Return the descriptors in memory."""
         return self._descriptors.values()
 
     def journal_keys_again(self, journal: Journal) -> None:
@@ -244,10 +244,10 @@ class _Nobody:
     """Takes answers that nobody waits for; a journal that fails stops the bookie by itself."""
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def explicit_lac_of(blob: bytes) -> int:

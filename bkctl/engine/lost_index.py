@@ -204,7 +204,7 @@ def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
 def _unjournaled(
     filesystem: FileSystem, log: LogFile, journaled: _JournaledEntries
 ) -> tuple[int, int] | None:
-    """Ledger and entry of the first record of a log that no journal has."""
+    """Return ledger and entry of the first record of a log that no journal has."""
     try:
         scan = EntryLogScan(filesystem, log.path)
     except NotFoundError:

@@ -148,7 +148,7 @@ class MemoryLedgerStorage:
         return ()
 
     def start(self) -> None:
-        """There is nothing to open."""
+        """Do nothing: there is nothing to open."""
 
     def stop(self) -> None:
         """Refuse puts and flushes from here on."""
@@ -294,19 +294,19 @@ class MemoryLedgerStorage:
                 self.on_room()
 
     def note_synced(self) -> None:
-        """There is nothing that could be damaged unnoticed. Raises StorageError after a failure."""
+        """Note nothing: nothing could be damaged unnoticed. Raises StorageError after a failure."""
         if self._failure is not None or self._closed:
             raise self._refusal()
 
     def lost_parts(self) -> Mapping[str, str]:
-        """Nothing is ever lost: there are no logs that could have more than the index."""
+        """Return nothing: nothing is ever lost, as no logs could have more than the index."""
         return {}
 
     def note_written(self) -> None:
-        """There is nothing to be told from an index that was lost."""
+        """Do nothing: there is nothing to be told from an index that was lost."""
 
     def begin_new_logs(self) -> None:
-        """There are no logs."""
+        """Do nothing: there are no logs."""
 
     def levels(self) -> StorageLevels:
         """Return how much waits for a flush."""

@@ -40,7 +40,7 @@ class ReadStage:
         return self._table.storage_of(ledger).cached(key)
 
     def count_cached(self, key: bytes, count: int, started_s: float) -> None:
-        """Entries that :meth:`cached` gave since ``started_s`` were read, the first of them with this key."""
+        """Count entries that :meth:`cached` gave since ``started_s`` as read; the first has this key."""
         (ledger,) = _LEDGER.unpack_from(key)
         self._table.storage_of(ledger).count_reads(count, started_s)
 
@@ -58,7 +58,7 @@ class ReadStage:
             raise self._absent(error) from None
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
-        """Entries by key (no ``LAST_ENTRY``), each as its bytes or as what :meth:`read` would raise."""
+        """Return entries by key (no ``LAST_ENTRY``), each as bytes or as what :meth:`read` would raise."""
         answers: list[bytes | BookieError] = [_UNANSWERED] * len(keys)
         by_directory: dict[int, list[int]] = {}
         for index, key in enumerate(keys):
@@ -76,7 +76,9 @@ class ReadStage:
         return answers
 
     def entries(self, ledger: int) -> Iterator[int]:
-        """Ids of the ledger's entries here, ascending. Raises NoLedgerError, LedgerLimboError, BookieIOError.
+        """Return the ids of the ledger's entries here, ascending.
+
+        Raises NoLedgerError, LedgerLimboError, BookieIOError.
 
         Of a ledger in limbo the list would claim that others do not exist, so it is not given.
         """

@@ -430,7 +430,7 @@ class WriteStage:
         return TooManyRequestsError("both write caches, or a journal's queue, stayed full")
 
     def _run(self) -> None:
-        """Thread: try what is held whenever there may be room, reject it in time."""
+        """Try what is held whenever there may be room, and reject it in time; the thread's work."""
         stopping = False
         while not stopping:
             self._wake.wait(self._wait_s())
@@ -459,7 +459,7 @@ class WriteStage:
         self._on_failure(error)
 
     def _wait_s(self) -> float | None:
-        """Seconds until the oldest held add is to be rejected, None without any."""
+        """Return the seconds until the oldest held add is to be rejected, None without any."""
         with self._lock:
             if not self._held:
                 return None

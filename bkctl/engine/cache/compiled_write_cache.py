@@ -111,7 +111,7 @@ class CompiledWriteCache:
         return sorted(found)
 
     def delete_ledger(self, ledger: int) -> None:
-        """Its entries are gone; ones that are put later are there."""
+        """Forget a ledger: its entries are gone; ones that are put later are there."""
         if self.has_entries(ledger):
             self._deleted.add(ledger)
 

@@ -47,7 +47,7 @@ class DeletionMarks:
         return tuple([marked for marked in self._rounds if not _is_one_of(marked, but)])
 
     def still_there(self, rounds: Rounds) -> Rounds:
-        """Those that were not lifted."""
+        """Return those of the rounds that were not lifted."""
         return tuple([marked for marked in rounds if _is_one_of(marked, self._rounds)])
 
     def lift(self, rounds: Rounds) -> None:
@@ -56,7 +56,7 @@ class DeletionMarks:
         self._open = False
 
     def go_on(self, apart_from: Rounds) -> None:
-        """Nobody lifts the last round after all, so it takes marks again, unless it is one of these."""
+        """Let the last round take marks again, unless it is one of these: nobody lifts it after all."""
         self._open = bool(self._rounds) and not _is_one_of(self._rounds[-1], apart_from)
 
 

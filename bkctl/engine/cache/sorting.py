@@ -39,7 +39,9 @@ def in_order(items: list[bytes]) -> Iterator[bytes]:
 
 
 def ledger_in_order(runs: list[Run], newest: Callable[[bytes], bytes]) -> Iterator[Batch]:
-    """Keys and bodies of one ledger, each key once and ascending, in lists of at most ``PIECE_ENTRIES``.
+    """Yield keys and bodies of one ledger, in lists of at most ``PIECE_ENTRIES``.
+
+    Each key comes once, and they are ascending.
 
     ``newest`` finds the body of a key that several tables may have.
     """

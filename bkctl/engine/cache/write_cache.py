@@ -191,13 +191,15 @@ class WriteCache:
         return [_ENTRY.unpack_from(key, _ENTRY_AT)[0] for key in in_order(list(found))]
 
     def delete_ledger(self, ledger: int) -> None:
-        """Its entries are gone; ones that are put later are there."""
+        """Forget a ledger: its entries are gone; ones that are put later are there."""
         prefix = _LEDGER.pack(ledger)
         if self._has_entries(prefix):
             self._deleted.add(prefix)
 
     def sorted_batches(self, entries_max: int, bytes_max: int = 2 << 20) -> Iterator[Batch]:
-        """Keys and bodies by ledger, then entry, each key once, in batches bounded by both numbers.
+        """Return keys and bodies in batches bounded by both numbers.
+
+        They come by ledger, then entry, each key once.
 
         An entry larger than ``bytes_max`` is a batch of its own. A ledger that is deleted before its turn
         comes is left out. Nobody may put meanwhile.

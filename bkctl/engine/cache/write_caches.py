@@ -97,7 +97,7 @@ class WriteCaches:
         return self.marks.still_there(self._marked_before_swap)
 
     def marks_since(self, done: Rounds) -> Rounds:
-        """All marks that there are, except these; those that are made from now on are not among them."""
+        """Return all marks that there are, except ``done``; those made from now on are not among them."""
         return self.marks.until_now(done)
 
     def keep_marks(self) -> None:

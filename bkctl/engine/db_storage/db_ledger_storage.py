@@ -261,7 +261,10 @@ class DbLedgerStorage:
         return answers
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
-        """So many reads began at ``started_s`` and have ended; who asks :meth:`cached` has to say so."""
+        """Count ``count`` reads that began at ``started_s`` and have ended.
+
+        Who asks :meth:`cached` has to say so.
+        """
         with self.meters.lock:
             self.meters.failed_reads += failed
             if count:
@@ -420,7 +423,7 @@ class DbLedgerStorage:
         return self._flush.run() or freed
 
     def _swap(self) -> bool:
-        """Under the engine lock."""
+        """Swap the write caches. Called under the engine lock."""
         size_bytes = self.caches.active.size_bytes
         swapped = self.caches.swap(self._clock.monotonic())
         if swapped:

@@ -53,7 +53,7 @@ class EntryLocationIndex:
             self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
 
     def count_estimate(self) -> int:
-        """About how many rows there are, as the store estimates it."""
+        """Return about how many rows there are, as the store estimates it."""
         return self._store.count_estimate()
 
     def get(self, key: bytes) -> int | None:
@@ -84,7 +84,7 @@ class EntryLocationIndex:
             yield from self._entry_ids([key for key, _ in rows])
 
     def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
-        """Keys and locations of all rows, in the order of the keys, some thousands at a time.
+        """Yield keys and locations of all rows, in the order of the keys, some thousands at a time.
 
         ``ABSENT`` is a row that Java takes for none. Raises CorruptionError for a value that is no location.
         """

@@ -193,7 +193,10 @@ class Flush:
         return lifted
 
     def _retire_logs(self, deleted: Rounds) -> None:
-        """Everything is durable by now, so a log that cannot be ended properly costs this flush nothing."""
+        """Retire logs; one that cannot be ended properly costs this flush nothing.
+
+        Everything is durable by now.
+        """
         self._check_going_on()
         try:
             for marked in deleted or ({},):
@@ -204,7 +207,7 @@ class Flush:
             _log.warning("an entry log ends without its ledgers map: %s", error)
 
     def _append(self, cache: AnyWriteCache, pace: FlushPace) -> deque[_Group]:
-        """Step 1; the groups are in the order of their keys."""
+        """Take step 1 of the flush and return the groups, in the order of their keys."""
         if isinstance(cache, CompiledWriteCache):
             return self._append_gathered(cache, pace)
         settings = self._settings
@@ -226,7 +229,7 @@ class Flush:
         return groups
 
     def _append_gathered(self, cache: CompiledWriteCache, pace: FlushPace) -> deque[_Group]:
-        """Step 1 over records that come sorted and gathered, a group for each batch."""
+        """Take step 1 of the flush over records that come sorted and gathered, a group for each batch."""
         settings = self._settings
         groups: deque[_Group] = deque()
         appended = 0

@@ -31,7 +31,7 @@ class FlushPace:
         self._count = caches.active.count
 
     def step(self, done: float) -> None:
-        """Between two pieces of work, with ``done`` (0 to 1) of the flush behind it."""
+        """Give way between two pieces of work, with ``done`` (0 to 1) of the flush behind it."""
         now_s = self._clock.monotonic()
         if now_s - self._worked_since_s < WORK_S:
             return

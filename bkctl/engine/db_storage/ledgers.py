@@ -120,7 +120,7 @@ class LedgerIndex:
             self._pending[ledger] = None
 
     def flush(self) -> None:
-        """Everything set or deleted before the call is durable when this returns.
+        """Make everything set or deleted before the call durable; it is so when this returns.
 
         What is set meanwhile waits for the next flush. Raises StorageError or CorruptionError; then all of it
         is pending as before, and is written again by the next flush.
@@ -264,5 +264,8 @@ def _is_plain(value: bytes) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _decoded(row: bytes) -> LedgerData:
-    """Equal rows have equal values; decoding one costs microseconds, finding it here a tenth of one."""
+    """Decode a row.
+
+    Equal rows have equal values; decoding one costs microseconds, finding it here a tenth of one.
+    """
     return decode_ledger_data(row)

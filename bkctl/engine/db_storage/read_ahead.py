@@ -132,7 +132,7 @@ class EntryReader:
         return located
 
     def _keep(self, key: bytes, location: int, body: bytes, generation: int) -> None:
-        """Into the read cache with it, and with what follows it if that is what will be asked for."""
+        """Put the entry into the read cache, and what follows it if that is what will be asked for."""
         rows = [(key, body)]
         ledger = ledger_of(key)
         if self._begin_ahead(ledger, _KEY.unpack(key)[1]):
@@ -165,7 +165,7 @@ class EntryReader:
                 self._last[ledger] = entry
 
     def _following(self, key: bytes, location: int, body: bytes) -> list[Row]:
-        """Rows read ahead, without those that stand elsewhere now.
+        """Return rows read ahead, without those that stand elsewhere now.
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
         """

@@ -99,7 +99,7 @@ class EntryLogManager(ABC):
 
     @abstractmethod
     def void(self) -> None:
-        """After a failed append: nothing appended since the last force counts. Never raises BkctlError.
+        """Count nothing appended since the last force, after a failed append. Never raises BkctlError.
 
         No log goes on behind bytes that nobody will point at: logs begun since are removed, others that were
         written stay as they are, and what was rolled with forced records is finished by the next force.
@@ -177,7 +177,7 @@ class EntryLogManager(ABC):
             self._names_unsynced = False
 
     def _settle(self, log_ids: Collection[int]) -> None:
-        """They are durable and done with."""
+        """Settle logs that are durable and done with."""
         for log_id in log_ids:
             self._open_logs.drop(log_id)
         self._unflushed.difference_update(log_ids)

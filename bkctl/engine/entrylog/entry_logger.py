@@ -150,7 +150,7 @@ class EntryLogger:
         return min(self._manager.unflushed, default=None)
 
     def log_ids(self) -> list[int]:
-        """Every ``<hex>.log`` of the directory, ascending. Raises StorageError."""
+        """Return the id of every ``<hex>.log`` of the directory, ascending. Raises StorageError."""
         return list(sort_names(self._filesystem.names(self._directory)).logs)
 
     def settled_log_ids(self) -> list[int]:
@@ -194,7 +194,7 @@ class EntryLogger:
         return self._voiding(lambda: self._append_batch(batch))
 
     def force(self) -> None:
-        """Everything appended is durable when this returns: rolled logs, current ones, their names.
+        """Make everything appended durable when this returns: rolled logs, current ones, their names.
 
         Raises SyncError, after which nothing can be appended or forced any more. Any other StorageError voids
         the flush as a failed append does: ``lastId`` and a header with its map may find the disk full.
@@ -231,7 +231,9 @@ class EntryLogger:
     def read_ahead(
         self, location: int, key: bytes, entries_max: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """(key, body) of records behind the one at ``location``, of the same ledger; never raises BkctlError.
+        """Return (key, body) of records of the same ledger behind the one at ``location``.
+
+        Never raises BkctlError.
 
         At most ``entries_max``, with bodies of at most ``bytes_max`` together. They end at another ledger, at
         the end of the log, and at anything odd. Fewer than there are is always possible and says nothing.

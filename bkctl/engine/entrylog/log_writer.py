@@ -80,12 +80,17 @@ class LogWriter:
         return self.position == HEADER_BYTES
 
     def write_header(self) -> None:
-        """Before any record, so that whatever a crash leaves begins with it. Raises StorageError."""
+        """Write the header before any record, so that whatever a crash leaves begins with it.
+
+        Raises StorageError.
+        """
         self.file.write_at(0, encode_header(EntryLogHeader()))
         self.position = HEADER_BYTES
 
     def fitting(self, sizes: Sequence[int], size_bytes_max: int) -> list[int]:
-        """Locations of as many bodies of these sizes as end at ``size_bytes_max`` or before, and one more.
+        """Return locations of as many bodies of these sizes as fit, and one more.
+
+        A body fits that ends at ``size_bytes_max`` or before.
 
         The last number is the location that the next record would have. A first record that is larger than a
         whole log may be gets one for itself.
@@ -162,7 +167,9 @@ class LogWriter:
         self.position = position
 
     def sync(self) -> None:
-        """Everything written is durable when this returns, of a finished log the header's map offset too.
+        """Make everything written durable when this returns.
+
+        Of a finished log the header's map offset is durable, too.
 
         Raises StorageError, after which nobody knows what is on disk.
         """
@@ -191,7 +198,7 @@ class LogWriter:
 
 
 def _interleaved(sizes: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:
-    """Size word, body, size word, body, .."""
+    """Return size word, body, size word, body, and so on."""
     words = array("i", sizes)
     if _SWAP:
         words.byteswap()

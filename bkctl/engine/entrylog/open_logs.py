@@ -83,7 +83,7 @@ class OpenLogs:
             _close_all([log])
 
     def hold(self, log_id: int, file: ReadableFile) -> None:
-        """Readers use this file, which stays open until :meth:`drop`: the log is being written."""
+        """Have readers use this file, which stays open until :meth:`drop`: the log is being written."""
         with self._lock:
             self._held[log_id] = OpenLog(log_id, file)
 

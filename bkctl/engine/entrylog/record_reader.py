@@ -43,7 +43,7 @@ class RecordReader:
     def read_ahead(
         self, location: int, key: bytes, entries_max: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """(key, body) of the records behind the one at ``location``; may always be fewer, or none.
+        """Return (key, body) of the records behind the one at ``location``; maybe fewer, or none.
 
         They are of the same ledger, at most ``entries_max``, their bodies at most ``bytes_max`` together.
         Another ledger, the end of the log, a failed read and anything odd end them: what is wrong there is
@@ -79,7 +79,10 @@ class _Window:
         self._data = b""
 
     def peek(self, position: int, length: int, ahead: int = 0) -> bytes:
-        """``length`` bytes at ``position`` behind the start, fewer at the end; may read ``ahead`` more."""
+        """Return ``length`` bytes at ``position`` behind the start; may read ``ahead`` more.
+
+        At the end there are fewer bytes.
+        """
         at = self._start + position - self._base
         if at + length > len(self._data):
             self._base = self._start + position
@@ -88,7 +91,7 @@ class _Window:
         return self._data[at : at + length]
 
     def following(self, head: bytes, entries_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """(key, body) of the records behind the one at the start, which begins with ``head``."""
+        """Return (key, body) of the records behind the one at the start, which begins with ``head``."""
         ledger = head[_SIZE_BYTES : _SIZE_BYTES + _LEDGER_BYTES]
         size = int.from_bytes(head[:_SIZE_BYTES], "big")
         # Entries of a ledger are mostly of one size, so this is about what one read has to bring.

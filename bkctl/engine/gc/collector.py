@@ -178,7 +178,7 @@ class Collector:
         return self._ledgers.confirm()
 
     def status(self) -> CollectorStatus:
-        """How it is right now."""
+        """Return how the collector is right now."""
         with self._changed:
             suspended = set(self._suspended)
             in_force = self.in_force
@@ -203,7 +203,10 @@ class Collector:
         )
 
     def explain(self) -> DirectoryState:
-        """Of each log what is alive in it, and why it stays or goes; from any thread. Raises StorageError."""
+        """Explain of each log what is alive in it, and why it stays or goes.
+
+        From any thread. Raises StorageError.
+        """
         known = Known(
             self._seen,
             dict(self._aside),
@@ -250,7 +253,7 @@ class Collector:
     # --- a pass ---------------------------------------------------------------------------------------------
 
     def collect(self, request: Request | None = None) -> PassReport:
-        """One pass. Failures of the cluster, the disk and single logs are in the report, not raised."""
+        """Run one pass; failures of the cluster, the disk and single logs are in the report, not raised."""
         report = PassReport(self.meters.passes + 1, request is not None, self._clock.time_ms())
         self._last_pass = report
         started_s = self._clock.monotonic()
@@ -487,7 +490,7 @@ class Collector:
         self._result(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
 
     def _way_of(self, usage: LogUsage | LogTotals) -> tuple[_Way | None, str]:
-        """How to compact a log with the room there is; None, and why not, when there is no way."""
+        """Choose how to compact a log with the room there is; None, and why not, when there is no way."""
         free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
         if policy.fits(usage.remaining_bytes, free_bytes, self._settings):
             return self._compactor.compact, ""

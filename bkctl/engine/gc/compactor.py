@@ -42,7 +42,7 @@ class Compactor(LogCompactor):
         return copied
 
     def _move(self, piece: Piece) -> Piece:
-        """Under the flush lock; what was moved."""
+        """Move a piece, under the flush lock, and return what was moved."""
         logs, locations = self._storage.entry_logger, self._storage.locations
         piece = still_there(piece, locations)
         if len(piece):

@@ -31,7 +31,7 @@ class Piece:
         return len(self.keys)
 
     def select(self, chosen: Sequence[bool]) -> Piece:
-        """Those that are True in ``chosen``."""
+        """Return the entries that are True in ``chosen``."""
         places = [place for place, each in enumerate(chosen) if each]
         bodies = [self.bodies[place] for place in places]
         return Piece(
@@ -42,7 +42,7 @@ class Piece:
         )
 
     def extend(self, other: Piece) -> None:
-        """Behind each other."""
+        """Append the entries of another piece behind these."""
         self.keys += other.keys
         self.bodies += other.bodies
         self.locations += other.locations
@@ -57,7 +57,7 @@ class Copied:
     bytes: int = 0
 
     def add(self, piece: Piece) -> None:
-        """One more piece."""
+        """Add one more piece."""
         self.entries += len(piece)
         self.bytes += piece.size_bytes
 
@@ -118,7 +118,7 @@ def still_there(piece: Piece, locations: EntryLocations) -> Piece:
 
 
 def located(batch: EntryBatch, log_id: int) -> tuple[list[bytes], list[int]]:
-    """Key and location of each record of a log."""
+    """Return key and location of each record of a log."""
     buffer = batch.buffer
     keys = [buffer[at + _SIZE_BYTES : at + _SIZE_BYTES + _KEY_BYTES] for at in batch.starts]
     first = (log_id << 32) + batch.base + _SIZE_BYTES

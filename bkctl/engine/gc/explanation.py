@@ -89,7 +89,7 @@ class Explainer:
     unflushed: Collection[int] = field(default_factory=frozenset)
 
     def directory(self) -> DirectoryState:
-        """Everything. Raises StorageError when the directory cannot be listed."""
+        """Explain the whole directory. Raises StorageError when the directory cannot be listed."""
         logger = self.storage.entry_logger
         space = self.filesystem.disk_space(self.storage.directory)
         states = (self._log(log_id) for log_id in logger.log_ids())
@@ -134,7 +134,7 @@ class Explainer:
         )
 
     def _obstacle(self, log_id: int) -> str:
-        """Why nothing happens to a log, however little of it is alive; empty when there is no such reason."""
+        """Return why nothing happens to a log, however little of it is alive; empty without a reason."""
         if log_id in self.known.set_aside:
             return f"damaged, set aside: {self.known.set_aside[log_id]}"
         if log_id in self.known.unresolved:
@@ -171,7 +171,7 @@ class Explainer:
         return self._mapped(log_id, file_bytes)
 
     def _pairs(self, usage: LogUsage | LogTotals) -> list[tuple[int, int]]:
-        """(ledger, bytes) of those alive, by the ledgers map where they did not fit into memory."""
+        """Return (ledger, bytes) of those alive, by the ledgers map where they did not fit into memory."""
         if isinstance(usage, LogUsage):
             return usage.pairs()
         mapped = self._mapped(usage.log_id, usage.file_bytes)

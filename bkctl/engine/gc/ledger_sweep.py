@@ -213,10 +213,10 @@ class LedgerSweep:
         return deleted
 
     def _proven_gone(self, report: PassReport, missing: Sequence[int]) -> tuple[LedgerSet, LedgerSet]:
-        """Of ledgers that neither the ledger index nor the listing has: those that are gone, and those that a
-        read finds all the same.
+        """Split missing ledgers into those that are gone, and those that a read finds all the same.
 
-        One that has no location left was deleted here; of any other the row may have been lost.
+        Neither the ledger index nor the listing has any of them. One that has no location left was deleted
+        here; of any other the row may have been lost.
         """
         gone, found = LedgerSet(), LedgerSet()
         for ledger in missing:
@@ -239,7 +239,10 @@ class LedgerSweep:
         return exists
 
     def _find_surplus(self, report: PassReport, indexed: LedgerSet, gone: Sequence[int]) -> Sequence[int]:
-        """Ledgers that seem to be kept by others only. No lock is taken for the others, which are most."""
+        """Find ledgers that seem to be kept by others only.
+
+        No lock is taken for the others, which are most.
+        """
         since_ms = (self._clock.monotonic() - self._surplus_s) * 1000
         if self._replicas is None or not 0 < self._settings.surplus_interval_ms <= since_ms:
             return []
@@ -286,7 +289,7 @@ class LedgerSweep:
             _log.warning("%s: deletions are not durable yet: %s", self._storage.directory, error)
 
     def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> LedgerSet:
-        """Of ledgers that exist and that the index does not know, those that need not be here."""
+        """Find those that need not be here among ledgers that exist and that the index does not know."""
         dead = LedgerSet()
         for ledger in unknown:
             kept = self._ask(report, f"bytes of ledger {ledger} stay", self._cluster.is_kept_here, ledger)

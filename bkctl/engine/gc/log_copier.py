@@ -81,7 +81,7 @@ class LogCopier(LogCompactor):
         return target
 
     def _change_index(self, target: int, source: int) -> None:
-        """Every entry of the target whose row still names the source gets its new location, durably.
+        """Give every entry of the target whose row still names the source its new location, durably.
 
         Raises CorruptionError for a target that is not whole, StorageError.
         """
@@ -97,7 +97,7 @@ class LogCopier(LogCompactor):
                     self._storage.while_quiet(partial(self._change_rows, item, target, source))
 
     def _change_rows(self, batch: EntryBatch, target: int, source: int) -> None:
-        """Under the flush lock: a row that a flush has changed meanwhile is newer and stays."""
+        """Change rows under the flush lock: one that a flush has changed meanwhile is newer and stays."""
         keys, fresh = located(batch, target)
         locations = self._storage.locations
         found = locations.get_many(keys)

@@ -143,7 +143,9 @@ def pointed_at(
     damaged: Mapping[int, Sequence[Damage]],
     going_on: Callable[[], None],
 ) -> dict[int, Damage]:
-    """For each of the logs the first damage in which an entry of the index begins; logs without are left out.
+    """Find for each of the logs the first damage in which an entry of the index begins.
+
+    Logs without such a damage are left out.
 
     Reads the whole index once. Raises StorageError, CorruptionError, and what ``going_on`` raises.
     """

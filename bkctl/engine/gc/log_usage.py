@@ -44,7 +44,7 @@ class LogTotals:
     holes: tuple[tuple[int, int], ...]
 
     def usage(self, log_size_bytes: int | None = None) -> float:
-        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        """Return the live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
         return _live_share(self.remaining_bytes, self.total_bytes, log_size_bytes)
 
     @property
@@ -119,7 +119,7 @@ class LogUsage:
         return True
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(ledger, bytes) of those alive; from any thread."""
+        """Return (ledger, bytes) of those alive; from any thread."""
         while True:
             # Two columns that `drop` replaces one after the other.
             ledgers, sizes = self.ledgers, self.sizes
@@ -127,7 +127,7 @@ class LogUsage:
                 return list(zip(ledgers, sizes, strict=True))
 
     def usage(self, log_size_bytes: int | None = None) -> float:
-        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        """Return the live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
         return _live_share(self.remaining_bytes, self.total_bytes, log_size_bytes)
 
     @property

@@ -40,14 +40,14 @@ class Pace:
             raise StoppedError("garbage collection is being stopped")
 
     def wait(self, seconds: float) -> None:
-        """So long, unless it is 0 or less. Raises StoppedError."""
+        """Wait for so long, unless it is 0 or less. Raises StoppedError."""
         if seconds > 0:
             self._stopping.wait(seconds)
         self.check()
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """Around calls to the cluster, which may take long. Raises StoppedError.
+        """Surround calls to the cluster, which may take long. Raises StoppedError.
 
         A stop does not wait for them, so that the cluster may be closed under one: what it raises then is no
         failure.

@@ -100,7 +100,7 @@ class Request:
     overrides: bool = False
 
     def joined(self, other: Request | None) -> Request:
-        """Both."""
+        """Return a request for what both ask for."""
         if other is None:
             return self
         return Request(
@@ -120,7 +120,7 @@ class Due:
 def choose(
     minor: Due, major: Due, request: Request | None, *, compact_when_off: bool
 ) -> tuple[Kind | None, str]:
-    """Which compaction runs now, and why, or why none does.
+    """Choose which compaction runs now, and why, or why none does.
 
     A request is met whatever the time since the last one; one for a kind that is off by its interval is met
     with ``compact_when_off``. A suspended kind runs only on a request that overrides that. A major compaction
@@ -145,7 +145,7 @@ def choose(
 
 
 def obstacle_of(kind: Kind, due: Due) -> str:
-    """Why a compaction does not run by itself now; empty when it does."""
+    """Return why a compaction does not run by itself now; empty when it does."""
     if due.suspended:
         return f"{kind.value} is suspended"
     if not due.settings.has_threshold:
@@ -175,7 +175,7 @@ class LogShare(Protocol):
         """The bytes that a compaction has to copy."""
 
     def usage(self, log_size_bytes: int | None = None) -> float:
-        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        """Return the live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
 
 
 _Share = TypeVar("_Share", bound=LogShare)
@@ -217,7 +217,7 @@ class RateLimit:
         self._free_at_s = float("-inf")
 
     def wait_s(self, units: int, now_s: float) -> float:
-        """Seconds to wait before ``units`` of work that is done at once then."""
+        """Return the seconds to wait before ``units`` of work that is done at once then."""
         if self._units_per_s is None:
             return 0.0
         start_s = max(self._free_at_s, now_s)

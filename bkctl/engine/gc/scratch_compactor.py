@@ -72,8 +72,10 @@ class ScratchCompactor(LogCopier):
         self._places = {each: join(abspath(each), SCRATCH_NAME, tag) for each in scratch}
 
     def _tag(self) -> str:
-        """Tells ledger directories apart that share a scratch directory, also of bookies that see the same
-        path (containers): nothing but this directory's own files may ever be cleaned away.
+        """Return a name that tells ledger directories apart that share a scratch directory.
+
+        It does so for directories of bookies that see the same path (containers), too: nothing but this
+        directory's own files may ever be cleaned away.
         """
         digest = hashlib.sha256(abspath(self._directory).encode())
         with suppress(NotFoundError):
@@ -139,7 +141,7 @@ class ScratchCompactor(LogCopier):
         return found
 
     def _link(self, copy: str, target: int) -> None:
-        """Up to the point of no return."""
+        """Take the steps up to the point of no return."""
         # The copy has its name for good before anything leads to it.
         self._filesystem.sync_directory(dirname(copy))
         self._filesystem.link_to(copy, self._path(target))
@@ -147,7 +149,7 @@ class ScratchCompactor(LogCopier):
         self._sync_names()
 
     def _finish(self, target: int, source: int, copy: str) -> None:
-        """Everything behind the point of no return; as often as it takes."""
+        """Take every step behind the point of no return; as often as it takes."""
         if self._filesystem.status(copy) is None:
             raise NotFoundError(f"{copy}: not there; is its disk mounted?")
         self._require_copy(copy)
@@ -203,7 +205,7 @@ class ScratchCompactor(LogCopier):
         self._remove_quietly(copy)
 
     def _copy(self, source: str, target: str) -> None:
-        """All bytes of a file, durable when this returns."""
+        """Copy all bytes of a file, durable when this returns."""
         reader = self._filesystem.open(source)
         try:
             writer = self._filesystem.create(target)

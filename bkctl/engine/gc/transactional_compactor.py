@@ -73,7 +73,7 @@ class TransactionalCompactor(LogCopier):
         return found
 
     def _finish(self, target: int, source: int) -> None:
-        """Everything behind the point of no return; as often as it takes."""
+        """Take every step behind the point of no return; as often as it takes."""
         compacted, path = join(self._storage.directory, compacted_name(target, source)), self._path(target)
         if self._filesystem.status(path) is None:
             self._filesystem.link(compacted, path)

@@ -408,7 +408,7 @@ class IndexFiles:
             self._close_all([opened])
 
     def _surplus(self) -> list[_OpenFile]:
-        """Under the lock: files that nobody uses, the least recently used first."""
+        """Return files that nobody uses, the least recently used first. Called under the lock."""
         surplus: list[_OpenFile] = []
         if len(self._open) > self._settings.files_open_max:
             for ledger, opened in list(self._open.items())[: len(self._open) - self._settings.files_open_max]:

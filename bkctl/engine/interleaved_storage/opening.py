@@ -86,5 +86,5 @@ def _caches(settings: StorageSettings) -> StorageSettings:
 
 
 def _pages_of(storage: StorageSettings) -> int:
-    """Pages for the memory that is meant for the index; at least a few."""
+    """Return the number of pages for the memory that is meant for the index; at least a few."""
     return max(storage.index_block_cache_bytes // storage.index_page_bytes, 64)

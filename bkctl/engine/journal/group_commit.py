@@ -41,7 +41,7 @@ class GroupCommit:
         self.entries_max = settings.buffered_entries_max
 
     def due(self, *, size_bytes: int, entries: int, age_s: float, forcing: int) -> FlushReason | None:
-        """Why the group that waits is to be written now, or None.
+        """Return why the group that waits is to be written now, or None.
 
         ``age_s`` is how long its oldest batch has waited, ``forcing`` the number of groups in the force-write
         stage. A group may hold no records at all (force markers).
@@ -60,7 +60,7 @@ class GroupCommit:
         return None
 
     def group_end(self, sizes: Iterable[int]) -> int:
-        """How many of the batches that wait, of so many bytes each, make one group.
+        """Return how many of the batches that wait, of so many bytes each, make one group.
 
         Up to the batch that crosses the byte threshold: a backlog is not swallowed whole, so that one part is
         written while another is forced to disk or answered.
@@ -75,5 +75,8 @@ class GroupCommit:
         return count
 
     def patience_s(self, age_s: float) -> float | None:
-        """Seconds until a group that is not due becomes so by waiting; None: waiting alone never makes it."""
+        """Return the seconds until a group that is not due becomes so by waiting.
+
+        None: waiting alone never makes it due.
+        """
         return None if self._wait_max_s is None else max(self._wait_max_s - age_s, 0.0)

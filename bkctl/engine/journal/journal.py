@@ -206,7 +206,7 @@ class Journal:
         self._zeros.stop()
 
     def _ids(self) -> list[int]:
-        """Ids of the files there are, ascending."""
+        """Return the ids of the files there are, ascending."""
         found = map(parse_journal_name, self._filesystem.names(self.directory))
         return sorted(journal_id for journal_id in found if journal_id is not None)
 
@@ -240,7 +240,7 @@ class Journal:
         self._force_write.close()
 
     def _flush(self, batches: list[JournalBatch], reason: FlushReason) -> None:
-        """One group: write it, hand it on, begin a new file when this one is full."""
+        """Flush one group: write it, hand it on, begin a new file when this one is full."""
         handed_on = False
         position = 0
         try:
@@ -295,7 +295,7 @@ class Journal:
             self._tell_room()
 
     def _mend(self) -> None:
-        """Suspended: go on if there is room."""
+        """Go on after a suspension if there is room."""
         if self._queue.suspended is None:
             return
         try:
@@ -367,7 +367,7 @@ class Journal:
         return b"" if record is None else encode_record(record)
 
     def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> None:
-        """Answers after the write go to the callback stage, everything else waits for its sync."""
+        """Hand answers after the write to the callback stage; everything else waits for its sync."""
         written_s = self._clock.monotonic()
         sync_data = self.settings.sync_data
         early: list[JournalBatch] = []
@@ -393,7 +393,7 @@ class Journal:
         self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
 
     def _end(self) -> None:
-        """After the last group: what is left fails, or what was written is synced and closed."""
+        """End after the last group: what is left fails, or what was written is synced and closed."""
         file = self._file
         error = self._queue.error
         if error is not None:

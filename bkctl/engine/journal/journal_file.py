@@ -63,9 +63,9 @@ class JournalFile:
         self.position += len(data)
 
     def rewind(self, position: int, end: int) -> None:
-        """After a write up to ``end`` that found no room: zeros over what it left from ``position`` on.
+        """Zero what a write up to ``end`` that found no room has left from ``position`` on.
 
-        They are durable, and writing goes on there; without them bytes of the records that were given up
+        The zeros are durable, and writing goes on there; without them bytes of the records that were given up
         would stand behind new, shorter ones. Raises NoSpaceError when not even blocks that are there can be
         written, SyncError.
         """

@@ -175,7 +175,7 @@ class JournalQueue:
             return self._room_wanted()
 
     def drain(self) -> tuple[list[JournalBatch], bool]:
-        """All that will not be written, and whether somebody waits for room."""
+        """Return all that will not be written, and whether somebody waits for room."""
         with self._changed:
             return self._given_up()
 
@@ -222,7 +222,7 @@ class JournalQueue:
     # --- the stages behind
 
     def forced(self, groups: int, *, failed: bool) -> None:
-        """So many groups left the force-write stage for the callback stage."""
+        """Note that so many groups left the force-write stage for the callback stage."""
         with self._changed:
             meter = self._meters.force_write
             meter.length -= groups
@@ -235,7 +235,7 @@ class JournalQueue:
                 self._changed.notify()
 
     def answered(self, groups: int) -> None:
-        """So many groups left the callback stage."""
+        """Note that so many groups left the callback stage."""
         with self._changed:
             self._meters.callback.length -= groups
             self._meters.callback.done += groups
@@ -245,7 +245,7 @@ class JournalQueue:
     # --- the end
 
     def fail(self, error: BkctlError) -> None:
-        """Nothing is written any more, because of ``error``; the first one stays."""
+        """Fail the journal with ``error``: nothing is written any more; the first error stays."""
         with self._changed:
             if self.error is None:
                 self.error = error

@@ -129,7 +129,7 @@ class ZerosAhead:
             self._thread.start()
 
     def follow(self, path: str, position: int) -> None:
-        """From now on ``path`` is the file being written, with nothing but its header so far."""
+        """Follow ``path``: from now on it is the file being written, with nothing but its header so far."""
         with self._changed:
             if not self._ended:
                 self._path = path
@@ -137,7 +137,10 @@ class ZerosAhead:
                 self._changed.notify_all()
 
     def claim(self, end: int) -> None:
-        """Below ``end`` no zeros will be written any more, and none are being written when this returns."""
+        """Claim the file below ``end``: no zeros will be written there any more.
+
+        None are being written when this returns.
+        """
         with self._changed:
             current = self._range
             if current is None:
@@ -182,7 +185,7 @@ class ZerosAhead:
             return self._path, self._range
 
     def _fill(self, file: WritableFile, current: ZeroRange) -> None:
-        """Zeros into one file, until another one is followed."""
+        """Write zeros into one file, until another one is followed."""
         zeros = memoryview(bytes(min(self._step_bytes, CHUNK_BYTES_MAX)))
         while (taken := self._take(current)) is not None:
             start, end = taken
@@ -221,7 +224,7 @@ class ZerosAhead:
             return None
 
     def _rest(self, current: ZeroRange) -> None:
-        """No more zeros in this file."""
+        """Write no more zeros in this file."""
         self._meters.zero_failures += 1
         with self._changed:
             if self._range is current:
