@@ -14,7 +14,7 @@ _ANSWER_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
-    """What ``/api/v1/bookie/state`` and ``info`` say; ``bookie`` only where it is one of ours."""
+    """The answers of ``/api/v1/bookie/state`` and ``info``; ``bookie`` only where it is one of ours."""
 
     url: str
     bookie: str | None
@@ -33,7 +33,7 @@ def ask_status(url: str) -> LiveStatus:
 
 
 def ask_status_beside(url: str, snapshot: Mapping[str, object]) -> LiveStatus:
-    """The same of a bookie whose snapshot is known already, empty on a Java bookie."""
+    """Ask for the status of a bookie whose snapshot is known already, empty on a Java bookie."""
     state = _get(url, "/api/v1/bookie/state")
     info = _get(url, "/api/v1/bookie/info", optional=True)
     if "running" not in state:
@@ -56,7 +56,7 @@ def _number(value: object) -> int | None:
 
 
 def _get(url: str, path: str, *, optional: bool = False) -> dict[str, object]:
-    """The JSON object at a path; with ``optional`` an error status gives an empty one."""
+    """Get the JSON object at a path; with ``optional`` an error status gives an empty one."""
     try:
         content = http_json.call("GET", url, path, answer_bytes_max=_ANSWER_BYTES_MAX)
     except RefusedError as error:

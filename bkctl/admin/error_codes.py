@@ -1,4 +1,4 @@
-"""What BookKeeper's numbers mean: of its client, its wire protocol, a bookie, and a bookie's process.
+"""The meaning of BookKeeper's numbers: of its client, its wire protocol, a bookie, and a bookie's process.
 
 The same number means different things in different places (-102 is a wrong password in the client and a wrong
 cookie in a bookie), so a number is answered with everything it can be.
@@ -19,7 +19,7 @@ from bkctl.types import ResultCode
 
 
 class Place(enum.Enum):
-    """Where a number is seen; the value is its JSON form."""
+    """The place where a number is seen; the value is its JSON form."""
 
     CLIENT = "client"
     WIRE_V2 = "wire_v2"
@@ -40,7 +40,7 @@ class ErrorCode:
 
 
 def every_code() -> Iterator[ErrorCode]:
-    """All of them, by place, then as upstream numbers them."""
+    """Yield all error codes, by place, then as upstream numbers them."""
     yield from (ErrorCode(Place.CLIENT, *row) for row in _CLIENT)
     for place, numbers in ((Place.WIRE_V2, V2_NUMBERS), (Place.WIRE_V3, V3_NUMBERS)):
         for number, code in numbers.items():
@@ -66,7 +66,7 @@ def explain(wanted: str) -> list[ErrorCode]:
 
 
 def _bare(name: str) -> str:
-    """A name without what Java's class names put around it."""
+    """Strip from a name what Java's class names put around it."""
     last = name.strip().rpartition(".")[2].rpartition("$")[2].lower()
     return last.removeprefix("bk").removesuffix("exception")
 

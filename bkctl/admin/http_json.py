@@ -42,22 +42,22 @@ class NoSuchPathError(RefusedError):
 
 
 def object_of(value: object) -> dict[str, object]:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_of(value: object) -> list[dict[str, object]]:
-    """The objects in the value if it is a list, else none."""
+    """Return the objects in the value if it is a list, else none."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def number(value: object) -> int:
-    """The value if it is an integer, else 0."""
+    """Return the value if it is an integer, else 0."""
     return value if isinstance(value, int) else 0
 
 
 def text_of(value: object) -> str | None:
-    """The value if it is a text that is not empty."""
+    """Return the value if it is a text that is not empty."""
     return value if isinstance(value, str) and value else None
 
 
@@ -67,7 +67,7 @@ def truth(value: object) -> bool:
 
 
 def base(url: str) -> str:
-    """What paths are appended to. Raises UsageError for what is no HTTP address."""
+    """Make the address that paths are appended to. Raises UsageError for what is no HTTP address."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -112,7 +112,7 @@ def call(
     answer_bytes_max: int = _ANSWER_BYTES_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> object:
-    """The JSON of an answer, or its text.
+    """Send a request and return the JSON of the answer, or its text.
 
     What may change something carries the token of the environment, if there is one. Raises
     ConnectionFailedError, RefusedError for an error status, UsageError for a token that cannot be sent.

@@ -38,7 +38,7 @@ class Inspection:
 
 
 def inspect(filesystem: FileSystem, path: str) -> Iterator[Inspection]:
-    """The file at ``path``, or everything of a bookie's in and below a directory.
+    """Inspect the file at ``path``, or everything of a bookie's in and below a directory.
 
     Only headers and small files are read. Raises NotFoundError, UsageError when a directory holds nothing of
     a bookie's.

@@ -28,7 +28,7 @@ class DumpedNode:
     created_ms: int
 
     def in_dump(self) -> dict[str, object]:
-        """What a dump file says of it."""
+        """Give what a dump file says of the node."""
         return {
             "data": base64.b64encode(self.data).decode("ascii"),
             "version": self.version,
@@ -46,7 +46,7 @@ class DumpSize:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What is to be written: nodes, and what the end marker says of them. ``nodes`` is read once."""
+    """The dump to be written: nodes, and what the end marker says of them. ``nodes`` is read once."""
 
     kind: DumpKind
     nodes: Iterable[DumpedNode]
@@ -67,7 +67,7 @@ def write_dump(dump: Dump, write: Callable[[str], object]) -> DumpSize:
 
 
 def write_dump_file(path: str, dump: Dump) -> DumpSize:
-    """The same into a new file that only its owner can read; on disk when this returns.
+    """Write a dump to a new file that only its owner can read; it is on disk when this returns.
 
     Raises RefusedError when there is such a file, StorageError, and what reading the nodes raises; then there
     is no file.

@@ -13,7 +13,7 @@ from bkctl.vfs import PosixFileSystem
 
 @contextlib.contextmanager
 def new_file(path: str, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A new file to write, which by default only its owner can read.
+    """Open a new file to write, which by default only its owner can read.
 
     With its name it is on disk when the block is left; when the block fails it is removed. Raises
     RefusedError when there is such a file, StorageError.

@@ -1,4 +1,4 @@
-"""What to do about a finding: the commands that end it, or why no command can and what to do instead."""
+"""Tell what to do about a finding: the commands that end it, or why none can and what to do instead."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ RIDDLE = re.compile(r"(?:The same|It|All of (?:it|them)|What|Who(?:ever)?|Where|
 #: Every package but those whose docstrings still open with a riddle; the list only grows.
 PLAIN = {
     "_kernels",
+    "admin",
     "client",
     "codec",
     "config",

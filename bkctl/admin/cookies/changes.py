@@ -29,7 +29,7 @@ _BACKUP_NAMES_MAX = 100
 
 
 class Action(enum.StrEnum):
-    """What is done to a cookie; ``KEEP``: it is already as wanted."""
+    """The change that is made to a cookie; ``KEEP``: the cookie is already as wanted."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -58,8 +58,10 @@ class CookieChange:
 def change_of(
     target: str, source: str, wanted: Action, old: bytes | None, new: bytes | None, version: int | None = None
 ) -> CookieChange:
-    """The change, given what is there. Raises RefusedError for a cookie that would be created over one,
-    NotFoundError for one that would be changed or deleted and is not there.
+    """Decide on the change of a cookie, given what is there.
+
+    Raises RefusedError for a cookie that would be created over one, NotFoundError for one that would be
+    changed or deleted and is not there.
     """
     if wanted is Action.CREATE and old is not None and old != new:
         raise RefusedError(f"{target}: there is a cookie already; `bkctl cookie update` replaces it")
@@ -81,7 +83,7 @@ def _bookie_in(content: bytes | None) -> str | None:
 def plan_files(
     filesystem: FileSystem, paths: Iterable[str], wanted: Action, content: bytes | None, *, force: bool
 ) -> list[CookieChange]:
-    """What is to be done to the VERSION files of ``paths``: bookie directories, or VERSION files themselves.
+    """Plan the changes of the VERSION files of ``paths``: bookie directories, or VERSION files themselves.
 
     For a creation a path is a directory as a configuration names it, and ``current`` need not exist. Raises
     RefusedError for what only ``force`` allows, NotFoundError, CorruptionError when ``content`` is no cookie.
@@ -147,7 +149,7 @@ def _is_empty(filesystem: FileSystem, folder: str) -> bool:
 
 
 def folders_to_lock(filesystem: FileSystem, changes: Iterable[CookieChange]) -> list[str]:
-    """The ``current`` directories that nobody may use while files are changed, as far as they are there.
+    """List the ``current`` directories that nobody may use while files are changed, as far as they are there.
 
     Those of the files, and of a bookie whose directory is where its cookie says all the others too: an idle
     bookie shows in its journal or its index alone.

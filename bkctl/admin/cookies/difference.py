@@ -20,7 +20,9 @@ class FieldDifference:
 
 
 def differences(wanted: Cookie, found: Cookie) -> list[FieldDifference]:
-    """What a bookie compares at its start: id, directories, cluster instance; not the layout's number.
+    """List the differences in what a bookie compares at its start: in id, directories and cluster instance.
+
+    The number of the layout is not compared.
 
     Blank index directories are the ledger directories. Empty when a bookie takes the two for the same.
     """
@@ -74,7 +76,7 @@ def _is_implied(cookie: Cookie) -> bool:
 
 
 def _paths(cookie: Cookie, which: str) -> tuple[str, ...]:
-    """The paths; where the stored text does not split, that text."""
+    """Get the paths of a cookie; where the stored text does not split, that text."""
     try:
         if which == "journal":
             return cookie.journal_paths

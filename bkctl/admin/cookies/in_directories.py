@@ -111,7 +111,7 @@ def _decode(content: bytes, path: str) -> Cookie:
 def compare_cookies(
     wanted: Cookie, found: Iterable[FoundCookie], *, any_instance: bool = False
 ) -> Iterator[CookieDifference]:
-    """What each cookie has that is not as wanted; ``any_instance`` leaves the cluster's instance id out."""
+    """Yield how each cookie differs from the wanted one; ``any_instance`` leaves the instance id out."""
     for one in found:
         expected = replace(wanted, instance_id=one.cookie.instance_id) if any_instance else wanted
         for field in differences(expected, one.cookie):
@@ -123,7 +123,7 @@ def compare_cookies(
 def compare_directories(
     filesystem: FileSystem, directories: DirectorySettings, wanted: Cookie, *, any_instance: bool = False
 ) -> Iterator[CookieDifference]:
-    """The cookies of configured directories against the wanted one; one that is missing is a difference, too.
+    """Compare the cookies of configured directories with the wanted one; a missing one is a difference, too.
 
     Raises CorruptionError naming a file that does not parse, StorageError.
     """

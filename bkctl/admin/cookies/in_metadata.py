@@ -20,7 +20,7 @@ from bkctl.metadata.api import (
 
 
 def stored_cookies(metadata: MetadataStore, bookies: Sequence[str] = ()) -> Iterator[FoundCookie]:
-    """The stored cookies of ``bookies``, of all when none is named.
+    """Yield the stored cookies of ``bookies``, of all when none is named.
 
     Raises NotFoundError for one without a cookie, CorruptionError naming the node, the store's errors.
     """
@@ -45,7 +45,7 @@ def cookie_node(metadata: MetadataStore, bookie: str) -> str:
 def plan_stored(
     metadata: MetadataStore, bookies: Iterable[str], wanted: Action, content: bytes | None, *, force: bool
 ) -> list[CookieChange]:
-    """What is to be done to the stored cookies of ``bookies``.
+    """Plan the changes of the stored cookies of ``bookies``.
 
     Unless ``force``: raises RefusedError while such a bookie is registered, for a cookie that is another
     bookie's, and for one of another cluster instance. Raises NotFoundError, CorruptionError when ``content``

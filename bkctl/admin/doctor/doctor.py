@@ -64,7 +64,7 @@ def applicable(exam: Examination, names: frozenset[str]) -> list[Check[Examinati
 
 
 def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
-    """The findings of the named checks about one bookie's directories.
+    """Yield the findings of the named checks about one bookie's directories.
 
     What cannot be read at all is a finding, too, and ends only its check.
     """
@@ -86,7 +86,7 @@ def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
 
 
 def _findings(exam: Examination, name: str, run: Run) -> Iterator[Finding]:
-    """What a check finds; of a directory in use only what is there at a second look, too.
+    """Yield what a check finds; of a directory in use only what is there at a second look, too.
 
     A bookie moves its mark while it is compared, rolls logs, and has entries in a log before the index.
     """
@@ -116,19 +116,19 @@ def _place(finding: Finding) -> tuple[object, ...]:
 
 
 def bytes_to_read(exam: Examination, names: frozenset[str]) -> int:
-    """What the named checks read of journals and logs, for their progress."""
+    """Count the bytes of journals and logs that the named checks read, for their progress."""
     passes = sum(name in names for name in ("entry_logs", "index"))
     journals = exam.subject.journal_bytes if "journals" in names else 0
     return journals + passes * exam.subject.log_bytes
 
 
 def configuration_findings(read: ReadConfiguration | None, names: frozenset[str]) -> Sequence[Finding]:
-    """What reading the configuration has found."""
+    """Give what reading the configuration has found."""
     return read.findings if read is not None and CONFIGURATION in names else ()
 
 
 def this_system() -> System:
-    """The machine that this process runs on."""
+    """Describe the machine that this process runs on."""
     return System(_disk, _owner, _memory_bytes())
 
 

@@ -1,4 +1,4 @@
-"""What the checks are given."""
+"""The facts that the checks are given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the metadata store says of the bookie.
+    """The facts that the metadata store tells of the bookie.
 
     ``error``: it could not be asked; then nothing else counts. ``bookie`` is the id by the configuration,
     ``stored`` the cookies under every id that it could have. ``mode`` is how it is registered: ``rw``,
@@ -107,7 +107,7 @@ class Examination:
 
     @property
     def known_cluster(self) -> ClusterFacts | None:
-        """What the metadata store says, None when it was not asked, did not answer or has no cluster."""
+        """The facts of the metadata store, None when it was not asked, did not answer or has no cluster."""
         return self.cluster if self.cluster is not None and self.cluster.is_known else None
 
     @property
@@ -116,7 +116,7 @@ class Examination:
         return self.known_cluster is not None and bool(self.known_cluster.stored)
 
     def users_of(self, place: Place) -> list[Holder]:
-        """The processes that use a directory; none when it is gone. Raises StorageError."""
+        """Find the processes that use a directory; none when it is gone. Raises StorageError."""
         if place.path not in self.users:
             try:
                 self.users[place.path] = holders(place.path)

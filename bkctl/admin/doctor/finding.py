@@ -1,4 +1,4 @@
-"""What the doctor reports."""
+"""The findings that the doctor reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of a live bookie, ours or Java's, by what ``live_bookie`` has asked of it."""
+"""Check a live bookie, ours or Java's, by what ``live_bookie`` has asked of it."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
 
 
 def _passes(bookie: LiveBookie) -> Iterator[Finding]:
-    """Logs that were set aside, one by one; what stopped the last pass; one that does not end."""
+    """Report logs that were set aside, one by one; what stopped the last pass; a pass that does not end."""
     following = not_ended(_STOPPED, "bookie", "gc", "--url", bookie.url)
     for collector in bookie.collectors:
         directory = str(collector.get("directory"))
@@ -361,7 +361,7 @@ LIVE_CHECKS: tuple[Check[LiveBookie], ...] = (
 
 
 def run_live_checks(bookie: LiveBookie, names: frozenset[str]) -> Iterator[Finding]:
-    """The findings of the named checks."""
+    """Yield the findings of the named checks."""
     for check in LIVE_CHECKS:
         if check.name in names and check.run is not None:
             yield from check.run(bookie)

@@ -29,7 +29,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LiveBookie:
-    """What was asked of a bookie. ``snapshot`` is empty on a Java bookie.
+    """The answers of a live bookie. ``snapshot`` is empty on a Java bookie.
 
     ``suspended``: (major, minor) compactions; None where they cannot be asked. ``collectors`` is empty on a
     Java bookie. ``now_ms`` is when it was asked, since 1970. ``cluster`` None: not asked. ``unanswered``
@@ -48,7 +48,7 @@ class LiveBookie:
 
 
 def cluster_facts(metadata: MetadataStore, bookie: str | None, ids: Sequence[str]) -> ClusterFacts:
-    """What the store says of a bookie with one of these ids; what keeps it from answering is in ``error``."""
+    """Ask the store about a bookie with one of these ids; what keeps it from answering is in ``error``."""
     try:
         if not metadata.layout.cluster_exists():
             return ClusterFacts(metadata.uri, bookie, exists=False)
@@ -61,7 +61,7 @@ def cluster_facts(metadata: MetadataStore, bookie: str | None, ids: Sequence[str
 
 
 def registered_at(metadata: MetadataStore, url: str) -> str | None:
-    """The bookie that has registered this HTTP address, None when none has.
+    """Find the bookie that has registered this HTTP address, None when none has.
 
     Raises the store's errors, and CorruptionError when a registration that cannot be read may be it.
     """
@@ -122,7 +122,7 @@ def ask_bookie(
 
 
 def _told(ask: Callable[[], _Answer], unanswered: list[str]) -> _Answer | None:
-    """The answer; None from a bookie without such a page, as Java's has none of ours, and for a refusal."""
+    """Get the answer; None for a refusal, and from a bookie without such a page, as Java's has none."""
     try:
         return ask()
     except http_json.NoSuchPathError:

@@ -85,14 +85,14 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What messages call it: its id or its first directory."""
+        """The name of the bookie in messages: its id or its first directory."""
         if self.cookie is not None and self.cookie.has_fields:
             return self.cookie.bookie_host
         return self.places[0].home
 
 
 def configured_subject(filesystem: FileSystem, settings: DirectorySettings) -> Subject:
-    """The bookie of a configuration; no directory has to be there."""
+    """Describe the bookie of a configuration; no directory has to be there."""
     known: dict[str, Place] = {}
 
     def places(homes: Iterable[str]) -> tuple[Place, ...]:
@@ -107,7 +107,7 @@ def configured_subject(filesystem: FileSystem, settings: DirectorySettings) -> S
 def found_subjects(
     filesystem: FileSystem, paths: Sequence[str], vanished: list[str] | None = None
 ) -> list[Subject]:
-    """The bookies that paths stand for. A folder that is removed meanwhile is noted in ``vanished``.
+    """Find the bookies that paths stand for. A folder that is removed meanwhile is noted in ``vanished``.
 
     Raises NotFoundError, and UsageError when there is none.
     """
@@ -127,7 +127,7 @@ def found_subjects(
 
 
 def refreshed(filesystem: FileSystem, subject: Subject) -> Subject:
-    """The same directories, listed again: a running bookie makes and removes files."""
+    """List the directories of a bookie again: a running bookie makes and removes files."""
 
     def again(places: tuple[Place, ...]) -> tuple[Place, ...]:
         return tuple(read_place(filesystem, place.home, place.path) for place in places)
@@ -141,7 +141,7 @@ def refreshed(filesystem: FileSystem, subject: Subject) -> Subject:
 
 
 def read_place(filesystem: FileSystem, home: str, path: str) -> Place:
-    """What is there now."""
+    """Read what is at a path now."""
     try:
         status = filesystem.status(path)
         if status is None:
@@ -170,7 +170,7 @@ def _found_place(filesystem: FileSystem, found: BookieDirectory, home: str | Non
 
 
 def _named(cookie: Cookie) -> set[str]:
-    """Raises CorruptionError when the paths do not split."""
+    """Collect the paths that a cookie names. Raises CorruptionError when the paths do not split."""
     return set(map(normpath, cookie.paths))
 
 
@@ -193,12 +193,15 @@ def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> 
 
 
 def _holds_ledgers(found: BookieDirectory) -> bool:
-    """Logs and marks, or at least not journals alone."""
+    """Tell whether a directory holds logs and marks, or at least not journals alone."""
     return found.holds_logs or bool(found.indexes) or not found.journals
 
 
 def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) -> Subject | None:
-    """The directories that the cookie names; those of the group that it does not name as ledger places."""
+    """Describe the bookie of the directories that the cookie names.
+
+    Directories of the group that the cookie does not name are taken as ledger places.
+    """
     known = {abspath(place.home): place for place in group.values()}
 
     def places(homes: Iterable[str]) -> tuple[Place, ...]:
@@ -231,7 +234,7 @@ def _neighbours(filesystem: FileSystem, group: dict[str, Place]) -> dict[str, Pl
 
 
 def _usual_cookie(places: Sequence[Place], *, trusted_first: bool = False) -> Cookie | None:
-    """The cookie of most; of those that are where it says, if there are any."""
+    """Find the cookie that most places have, of those that are where it says, if there are any."""
     chosen = [place for place in places if place.is_where_its_cookie_says] if trusted_first else []
     counts = Counter(place.cookie for place in chosen or places if place.cookie is not None)
     return counts.most_common(1)[0][0] if counts else None

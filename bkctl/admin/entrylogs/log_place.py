@@ -1,4 +1,4 @@
-"""Where one entry log of a stopped bookie is, and which index speaks of it."""
+"""Find where one entry log of a stopped bookie is, and which index speaks of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogPlace:
 
     @property
     def path_in_use(self) -> str:
-        """Where the log is when it is not in quarantine."""
+        """The path of the log when it is not in quarantine."""
         return join(self.current_dir, log_name(self.log.log_id))
 
     @property

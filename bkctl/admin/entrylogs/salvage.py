@@ -82,7 +82,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class LogSalvage:
-    """What a salvage does; ``target`` is the id of the fresh log, None where nothing is to be copied.
+    """The effect of a salvage; ``target`` is the id of the fresh log, None where nothing is to be copied.
 
     ``lost`` is the number of entries that the index names and no record proves.
     """
@@ -226,7 +226,10 @@ def _kept_aside(place: LogPlace) -> Move:
 
 
 def _read(place: LogPlace, store: KeyValueReader, book: DigestBook) -> _Reading:
-    """Raises CorruptionError where rows may be missing, RefusedError for an index that is lost."""
+    """Read the rows that the index has of a log.
+
+    Raises CorruptionError where rows may be missing, RefusedError for an index that is lost.
+    """
     if store.damage is not None:
         raise CorruptionError(store.damage, path=store.path)
     rows = RowsOfLog(store, place.log.log_id)

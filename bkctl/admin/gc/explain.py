@@ -60,7 +60,7 @@ def explain(
     advance: Advance = nobody,
     reserve: Callable[[Survey], None] = lambda found: None,
 ) -> Iterator[LogRow]:
-    """A row for each log, space by space and by id; ``reserve`` is called when a space is done.
+    """Yield a row for each log, space by space and by id; ``reserve`` is called when a space is done.
 
     Raises RefusedError with another cluster's metadata, CorruptionError and StorageError when an index or the
     metadata cannot be read. A damaged log is a row.
@@ -74,7 +74,7 @@ def explain(
 
 
 def verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[str, str]:
-    """What can be done about a log, and why, or why not."""
+    """Tell what can be done about a log, and why, or why not."""
     obstacle = found.obstacle(facts)
     if obstacle is not None:
         return NO, obstacle

@@ -1,4 +1,4 @@
-"""What the index of a space says of ledgers and of places, read without a trace."""
+"""Read what the index of a space says of ledgers and of places, without leaving a trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class IndexReader:
     """
 
     def __init__(self, filesystem: FileSystem, space: IndexSpace) -> None:
-        """Raises CorruptionError and StorageError when the index cannot be read; none at all has no rows."""
+        """Open the index of a space; where there is none at all, there are no rows.
+
+        Raises CorruptionError and StorageError when the index cannot be read.
+        """
         self.ledgers: set[int] = set()
         self.damage: list[IndexDamage] = []
         self.doubtful: set[int] = set()
@@ -146,7 +149,7 @@ def _open_locations(directory: str) -> KeyValueReader:
 
 
 def _is_elsewhere(value: bytes, key: bytes, path: str) -> bool | None:
-    """What a value says that is not the place of a record: False, or None for the 0 that means no row."""
+    """Judge a value that is not the place of a record: False, or None for the 0 that means no row."""
     if len(value) != VALUE_BYTES or value[0] & 0x80:
         raise CorruptionError(
             f"location of {key.hex()}",

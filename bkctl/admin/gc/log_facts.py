@@ -1,4 +1,4 @@
-"""What one entry log holds, and how much of it is alive."""
+"""Find what one entry log holds, and how much of it is alive."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LogFacts:
         return sum(self.live.values())
 
     def balance(self) -> LogBalance:
-        """What a plan keeps of the log: its two totals, without the ledgers that they are made of."""
+        """Give what a plan keeps of the log: its two totals, without the ledgers that they are made of."""
         return LogBalance(self.log, self.record_bytes, self.live_bytes)
 
 
@@ -83,7 +83,7 @@ class LogBalance:
 
     @property
     def file_bytes(self) -> int:
-        """What the removal of the file gives back."""
+        """The bytes that the removal of the file gives back."""
         return self.log.size_bytes
 
     def usage(self, log_size_bytes: int | None = None) -> float:
@@ -108,8 +108,10 @@ class LogReader:
     cache: LogMetadataCache | None = None
 
     def read(self, log: LogFile, advance: Advance) -> LogFacts:
-        """The facts of a log. Damage of the log is in them; raises StorageError, NotFoundError, and
-        CorruptionError when the index cannot be read."""
+        """Read the facts of a log; damage of the log is in them.
+
+        Raises StorageError, NotFoundError, and CorruptionError when the index cannot be read.
+        """
         facts = LogFacts(log, self._age_s(log))
         with EntryLogScan(self.filesystem, log.path) as scan:
             facts.rolled = scan.head.header.has_map
@@ -188,5 +190,5 @@ class LogReader:
 
 
 def unreadable(log: LogFile, error: BkctlError) -> LogFacts:
-    """The facts of a log that could not even be opened."""
+    """Make the facts of a log that could not even be opened."""
     return LogFacts(log, 0, problem=str(error))

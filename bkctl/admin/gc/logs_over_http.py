@@ -1,4 +1,4 @@
-"""What is alive in the entry logs of a running bookie, by its HTTP admin.
+"""Ask a running bookie by its HTTP admin what is alive in its entry logs.
 
 One of ours tells each log. A Java bookie tells how its compactions stand (``gc_details``, the suspensions)
 and the names of its logs (``list_disk_file``), no more.
@@ -32,7 +32,7 @@ class LiveLogs:
     held: frozenset[int]
 
     def candidates(self) -> Candidates:
-        """The same for a plan."""
+        """Sort the logs as candidates for a plan."""
         found = Candidates(self.directory)
         for row in self.rows:
             log = LogFile(row.path, row.log_id, row.bytes)
@@ -53,7 +53,7 @@ class LiveLogs:
 
 
 def ask_logs(url: str) -> list[LiveLogs] | None:
-    """The logs of one of our bookies, by directory; None from a Java bookie.
+    """Ask one of our bookies for its logs, by directory; None from a Java bookie.
 
     Raises ConnectionFailedError, RefusedError for an error status.
     """

@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LogOutcome:
-    """What became of one log; ``action`` is ``deleted``, ``compacted``, ``set_aside`` or ``left``."""
+    """The outcome for one log; ``action`` is ``deleted``, ``compacted``, ``set_aside`` or ``left``."""
 
     log_id: int
     action: str
@@ -112,7 +112,7 @@ def wait(
 
 
 def details(url: str) -> list[DirectoryGc]:
-    """What the last pass did, one value for each ledger directory."""
+    """Ask a bookie what the last pass did, one value for each ledger directory."""
     url = http_json.base(url)
     ours = collectors(url)
     if ours is not None:
@@ -123,7 +123,7 @@ def details(url: str) -> list[DirectoryGc]:
 
 
 def collectors(url: str) -> list[dict[str, object]] | None:
-    """What the collectors of one of our bookies say of themselves; None from a Java bookie.
+    """Ask one of our bookies what its collectors say of themselves; None from a Java bookie.
 
     Raises ConnectionFailedError, RefusedError.
     """

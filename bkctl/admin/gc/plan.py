@@ -74,7 +74,7 @@ class Candidates:
     held: list[tuple[LogFile, str]] = field(default_factory=list)
 
     def curve(self) -> list[CurveRow]:
-        """A row for each of ``THRESHOLDS``."""
+        """Compute a row for each of ``THRESHOLDS``."""
         garbage_bytes = sum(log.size_bytes for log in self.garbage)
         rows = []
         for threshold in THRESHOLDS:
@@ -95,7 +95,7 @@ class Candidates:
         return rows
 
     def steps(self, threshold: float | None, free_bytes: int, *, scarce: bool) -> list[Step]:
-        """The order of work: garbage, the largest first, then compactions; None compacts nothing.
+        """Order the work: garbage, the largest first, then compactions; a threshold of None compacts nothing.
 
         Whether a copy fits is told from the room that the steps before it leave.
         """
@@ -143,7 +143,7 @@ def plan(
     advance: Advance = nobody,
     reserve: Callable[[Survey], None] = lambda found: None,
 ) -> Iterator[Candidates]:
-    """The candidates of each space; ``reserve`` is called when a space is done.
+    """Yield the candidates of each space; ``reserve`` is called when a space is done.
 
     Raises as :func:`bkctl.admin.gc.explain.explain`.
     """

@@ -64,7 +64,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """What was done, or would be. ``action``: ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a
+    """A step that was done, or would be. ``action``: ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a
     compaction that a crash had cut off), ``remove``, ``compact``, ``left`` or ``set_aside`` (``detail`` says
     why)."""
 
@@ -82,7 +82,7 @@ class RunRow:
 
 @dataclass(slots=True)
 class Work:
-    """What is to be done in one space, decided on the files as ``fingerprint`` remembers them."""
+    """The work that is to be done in one space, decided on the files as ``fingerprint`` remembers them."""
 
     space: IndexSpace
     gone: list[int]
@@ -99,7 +99,7 @@ class Work:
         return not (self.gone or self.unfinished or any(step.fits for step in self.steps))
 
     def rows(self) -> list[RunRow]:
-        """All of it as rows that are not done."""
+        """List all of the work as rows that are not done."""
         rows = [_deletion(self, done=False)] if self.gone else []
         rows += [
             _row(step, done=False) if step.fits else _left(step, "no room for its copy")
@@ -108,7 +108,7 @@ class Work:
         return rows + self.set_aside()
 
     def set_aside(self) -> list[RunRow]:
-        """Logs that stay because of what they are."""
+        """List the logs that stay because of what they are."""
         rows = [_staying(log, SET_ASIDE, why) for log, why in self.sorted_out.damaged]
         return rows + [_staying(log, LEFT, why) for log, why in self.sorted_out.held]
 
@@ -292,7 +292,7 @@ def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
 
 
 def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[object, ...]:
-    """Logs and last marks: whatever a bookie changes when it runs, and an earlier run of ours."""
+    """Note the logs and last marks: whatever a bookie changes when it runs, and an earlier run of ours."""
     found: list[object] = []
     for directory in space.log_dirs:
         for name in filesystem.names(directory):
@@ -307,7 +307,7 @@ def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[obj
 
 @contextmanager
 def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> Iterator[DbLedgerStorage]:
-    """The space as a storage without a flush thread; nothing is ever put into it."""
+    """Open the space as a storage without a flush thread; nothing is ever put into it."""
     from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
     from bkctl.kvstore.rocksdb_store import open_store
 

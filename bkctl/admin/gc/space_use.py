@@ -1,4 +1,4 @@
-"""Who uses the space of a bookie's entry logs: bytes of each ledger, alive and dead."""
+"""Find out who uses the space of a bookie's entry logs: bytes of each ledger, alive and dead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bkctl.vfs import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpace:
-    """What one ledger takes in the entry logs of one directory, with the size words of its records.
+    """The space of one ledger in the entry logs of one directory, with the size words of its records.
 
     ``live_bytes`` are those of entries that the index has where they stand, of a ledger that exists.
     """

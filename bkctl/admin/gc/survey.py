@@ -172,7 +172,7 @@ def read_logs(
     log_id: int | None = None,
     advance: Advance = nobody,
 ) -> Iterator[LogFacts]:
-    """The facts of the space's logs, one by one, a log that cannot be read among them.
+    """Yield the facts of the space's logs, one by one, a log that cannot be read among them.
 
     Raises CorruptionError and StorageError when the index or the cluster cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What stands only in the journals: records behind the last mark, which the bookie's next start replays."""
+"""Find what stands only in the journals: records behind the last mark, which the next start replays."""
 
 from __future__ import annotations
 

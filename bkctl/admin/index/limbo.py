@@ -45,7 +45,9 @@ class LimboRow:
 
 
 def plan_limbo(fs: FileSystem, dirs: Sequence[str], ledgers: Sequence[int], *, limbo: bool) -> list[LimboRow]:
-    """What :func:`set_limbo` would do, from read-only opens; a row for each directory that knows a ledger.
+    """Tell what :func:`set_limbo` would do, from read-only opens.
+
+    There is a row for each directory that knows a ledger.
 
     Raises NotFoundError when a ledger has a row in none of ``dirs``, UsageError for ids that do not exist,
     CorruptionError and StorageError.
@@ -105,7 +107,7 @@ def set_limbo(
 def _plan_files(
     fs: FileSystem, directory: str, ledgers: Sequence[int], limbo: bool
 ) -> list[tuple[LimboRow, FileInfoHeader]]:
-    """The rows of a directory of ``.idx`` files, with the headers as they are to be."""
+    """Plan the rows of a directory of ``.idx`` files, with the headers as they are to be."""
     tree = IdxTree(fs, directory)
     found: list[tuple[LimboRow, FileInfoHeader]] = []
     for ledger in dict.fromkeys(ledgers):

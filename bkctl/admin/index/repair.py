@@ -60,7 +60,7 @@ class RepairRow:
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What a repair of one ``ledgers`` database does. ``deleted`` are ledgers whose locations go too."""
+    """The plan for repairing one ``ledgers`` database. ``deleted`` are ledgers whose locations go too."""
 
     dir: str
     rows: list[RepairRow] = field(default_factory=list)
@@ -74,12 +74,12 @@ class RepairPlan:
 
 
 def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
-    """The one row that both rows of a ledger become: the 8-byte row, fenced if either is."""
+    """Make the one row that both rows of a ledger become: the 8-byte row, fenced if either is."""
     return dataclasses.replace(eight, fenced=eight.fenced or sixteen.fenced)
 
 
 def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
-    """What :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
+    """Plan what :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
 
     A directory without a ``ledgers`` database (``.idx`` files have no such rows) has nothing to repair.
     Raises CorruptionError and StorageError when the database cannot be read, RefusedError when ``known``
@@ -194,7 +194,7 @@ def _converted_detail(row: LedgerRow, known: KnownLedgers | None) -> str:
 def _pairs(
     store: KeyValueReader, plan: RepairPlan, damaged: set[int]
 ) -> Iterator[tuple[LedgerRow | None, LedgerRow | None]]:
-    """The 8-byte and the 16-byte row of each ledger; ``damaged`` gets ledgers with a row that is unreadable.
+    """Pair the 8-byte and the 16-byte row of each ledger; ``damaged`` gets ledgers with an unreadable row.
 
     The 8-byte key is a prefix of the 16-byte one, so the two rows are neighbours.
     """

@@ -37,7 +37,7 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRowsRow:
-    """What the location index holds of one ledger: entries, and ``bytes`` of rows before compression.
+    """The rows of one ledger in the location index: entries, and ``bytes`` of rows before compression.
 
     ``data_bytes`` are the bytes of the ledger's entries in the entry logs of the same directory, with their
     size words and with the copies that replays and compactions left; None where the directory has no log.
@@ -64,7 +64,7 @@ class CompactionRow:
 
 
 def store_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[StoreRow]:
-    """The databases in ``current`` directories, a running bookie's included. ``.idx`` files have none.
+    """Yield the databases in ``current`` directories, a running bookie's included. ``.idx`` files have none.
 
     Raises CorruptionError and StorageError when a database cannot be opened.
     """
@@ -77,7 +77,7 @@ def store_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[StoreRow]:
 
 
 def databases_of(fs: FileSystem, dirs: Sequence[str]) -> list[tuple[str, str]]:
-    """The directory and the name of each database in ``dirs``."""
+    """List the directory and the name of each database in ``dirs``."""
     return [
         (directory, name)
         for directory in dirs
@@ -87,7 +87,7 @@ def databases_of(fs: FileSystem, dirs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def ledger_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[LedgerRowsRow | IndexDamage]:
-    """What the location indexes hold of each ledger, in order, by one pass over all locations.
+    """Count what the location indexes hold of each ledger, in order, by one pass over all locations.
 
     The logs beside an index tell how many bytes of data that is.
 

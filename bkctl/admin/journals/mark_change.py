@@ -45,7 +45,7 @@ class MarkFile:
 
 @dataclass(frozen=True, slots=True)
 class MarkChange:
-    """What a change does. ``replayed`` is what the next start would replay, ``skipped`` what it leaves out.
+    """The effect of a change. ``replayed`` is what the next start would replay, ``skipped`` what it omits.
 
     ``losses`` has each ledger that is put into limbo.
     """
@@ -126,7 +126,7 @@ def set_mark(
 
 
 def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:
-    """Raises UsageError for an offset within a record: a replay would begin in the middle of it."""
+    """Raise UsageError for an offset within a record: a replay would begin in the middle of it."""
     if mark.journal_id == 0:
         if mark.offset:
             raise UsageError("journal 0 means all journals, from offset 0")
@@ -151,7 +151,7 @@ def _losses(
     skipped: JournalRecords,
     databases: IndexDatabases,
 ) -> list[Loss]:
-    """The ledgers with skipped entries; all of the journal's where it is not known what is skipped."""
+    """List the ledgers with skipped entries; all of the journal's where it is not known what is skipped."""
     if not skipped.ledgers and skipped.is_whole:
         return []
     ledgers = {ledger: records.entries for ledger, records in skipped.ledgers.items()}

@@ -75,7 +75,7 @@ class SalvagedJournal:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What a salvage does; ``rows`` is what the journals say of the ledgers that are put into limbo."""
+    """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo."""
 
     place: JournalPlace
     mark: LastMark
@@ -301,7 +301,7 @@ def _padding(start: int, stop: int) -> Iterator[bytes]:
 
 
 def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
-    """Raises CorruptionError unless the copy holds every record and no damage."""
+    """Raise CorruptionError unless the copy holds every record and no damage."""
     records = 0
     with JournalScan(fs, path) as scan:
         for item in (*scan.head.damage, *scan):

@@ -25,7 +25,7 @@ END = LastMark(2**63 - 1, 2**63 - 1)
 
 @dataclass(slots=True)
 class LedgerRecords:
-    """What journals hold of one ledger; ``key`` and ``explicit_lac`` are the last ones."""
+    """The records of one ledger in journals; ``key`` and ``explicit_lac`` are the last ones."""
 
     ranges: list[Range] = field(default_factory=list)
     key: bytes | None = None

@@ -43,7 +43,7 @@ _NO_COOKIE = (
 
 
 class Source(enum.Enum):
-    """Where a ledger is known from; the value is the word in messages."""
+    """The source from which a ledger is known; the value is the word in messages."""
 
     METADATA = "metadata"
     ROWS = "ledger rows"
@@ -53,7 +53,7 @@ class Source(enum.Enum):
 
 
 class Cluster(Protocol):
-    """What somebody says of the cluster's ledgers. Raises BkctlError when it cannot tell."""
+    """The ledgers of the cluster, as somebody tells of them. Raises BkctlError when it cannot tell."""
 
     @property
     def instance_id(self) -> str | None:
@@ -78,7 +78,7 @@ class Cluster(Protocol):
         """
 
     def next_ledger(self) -> int:
-        """The id that would be generated next: all that were generated are lower."""
+        """Return the id that would be generated next: all that were generated are lower."""
 
     def missing(self, ledgers: Collection[int]) -> set[int]:
         """Those of some ledgers that are not in it."""
@@ -87,7 +87,7 @@ class Cluster(Protocol):
         """Those of some ledgers that a read of their own does not find."""
 
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
-        """The metadata of those of some ledgers that have any, many being asked for at once."""
+        """Return the metadata of those of some ledgers that have any, many being asked for at once."""
 
 
 class NoCluster:
@@ -302,11 +302,11 @@ class KnownLedgers:
         return kept
 
     def keeps(self, ledger: int) -> bool | None:
-        """The same of one ledger."""
+        """Tell of one ledger whether it exists and its metadata name this bookie; None when nobody knows."""
         return self.keeps_each((ledger,))[ledger]
 
     def metadata_of(self, ledgers: Collection[int]) -> Mapping[int, LedgerMetadata]:
-        """The metadata of ledgers that have any that decode, read when they are looked up.
+        """Return the metadata of ledgers that have any that decode, read when they are looked up.
 
         Looking them up raises BkctlError.
         """
@@ -314,7 +314,7 @@ class KnownLedgers:
 
     @property
     def reservation(self) -> str | None:
-        """What somebody who asked the metadata should know: why they prove nothing. None when they do."""
+        """A reservation for whoever asked the metadata: why they prove nothing. None when they do."""
         return (self.rolled_back or self.unproved) if self.cluster.is_asked else None
 
     def sources(self, ledger: int) -> tuple[Source, ...]:
@@ -345,7 +345,7 @@ def known_in(filesystem: FileSystem, cluster: Cluster, directories: Sequence[str
 
 
 def cookie_in(filesystem: FileSystem, directories: Sequence[str]) -> Cookie | None:
-    """The first cookie in some directories that can be read, None when there is none.
+    """Find the first cookie in some directories that can be read, None when there is none.
 
     Raises CorruptionError, StorageError when there are cookies and none of them can be read: which cluster
     tells what is gone here would be anybody's guess.

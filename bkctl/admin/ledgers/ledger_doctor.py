@@ -43,7 +43,7 @@ UNREADABLE_MAX = 32
 
 
 class Verdict(StrEnum):
-    """What is the matter; the value is the JSON form."""
+    """The verdict on a ledger: what is the matter; the value is the JSON form."""
 
     HEALTHY = "healthy"
     OPEN = "open"
@@ -133,7 +133,7 @@ class _Examination:
         would_close_at: int | None = None,
         replicas: tuple[Replica, ...] = (),
     ) -> Diagnosis:
-        """What it comes to."""
+        """Make the diagnosis that the examination comes to."""
         return Diagnosis(
             self._ledger,
             self._metadata.state,
@@ -201,7 +201,7 @@ class _Examination:
         return self.diagnosis(Verdict.OPEN, None, replicas=replicas)
 
     async def _of_left(self, reading: LedgerReading, watch_s: float) -> Diagnosis:
-        """A ledger that is not closed, and on which nothing moved."""
+        """Diagnose a ledger that is not closed, and on which nothing moved."""
         metadata, findings, answers = self._metadata, self.findings, reading.answers
         began = "nobody recovers it" if metadata.state is LedgerState.OPEN else "a recovery has begun"
         findings.insert(
@@ -247,7 +247,7 @@ def _probe(bookies: Iterable[str]) -> str:
 
 
 def _samples(metadata: LedgerMetadata) -> Iterator[int]:
-    """The first and the last entry of each write set, in every segment."""
+    """Yield the first and the last entry of each write set, in every segment."""
     size = metadata.ensemble_size
     for _, entries in segment_entries(metadata, metadata.last_entry + 1):
         first = entries[:size]
@@ -272,7 +272,7 @@ async def _unreadable(reader: ReadOnlyLedgerHandle, metadata: LedgerMetadata) ->
 
 
 async def _tried(reader: ReadOnlyLedgerHandle, entries: tuple[int, ...]) -> list[str]:
-    """What is to be said of those that cannot be read."""
+    """Try to read some entries and tell what is to be said of those that cannot be read."""
 
     async def read(entry: int) -> str | None:
         try:
@@ -298,7 +298,7 @@ def _autorecovery(known: Underreplication) -> str:
 
 
 def _underreplicated(known: Underreplication, ledger: int) -> list[str]:
-    """What autorecovery knows of it; a mark that cannot be read keeps nobody from the rest."""
+    """Tell what autorecovery knows of a ledger; a mark that cannot be read keeps nobody from the rest."""
     try:
         mark = known.mark_of(ledger)
         worker = None if mark is None else known.replicator_of(ledger)

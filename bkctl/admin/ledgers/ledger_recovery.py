@@ -27,7 +27,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a bookie of the last ensemble said; ``error`` where it did not answer with anything that counts.
+    """The answer of a bookie of the last ensemble; ``error`` where it did not give one that counts.
 
     ``lac`` and ``last_entry`` are -1 where it has none, None where it is not known. ``fenced``: whether it
     refuses the ledger's writer now; None where it is not known.
@@ -160,12 +160,12 @@ def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
 
 
 def told_end(last_entry: int) -> str:
-    """Where a closed ledger ends, in words."""
+    """Say in words where a closed ledger ends."""
     return "it is empty" if last_entry < 0 else f"its last entry is {last_entry}"
 
 
 def _rewrites(metadata: LedgerMetadata, result: RecoveryResult) -> Iterable[Rewrite]:
-    """The entries from ``lac_found`` on, by the segments they are in now."""
+    """Yield the entries from ``lac_found`` on, by the segments they are in now."""
     if result.adopted or not result.entries_rewritten:
         return
     first, last = result.lac_found + 1, result.lac_found + result.entries_rewritten
@@ -178,7 +178,7 @@ def _rewrites(metadata: LedgerMetadata, result: RecoveryResult) -> Iterable[Rewr
 def replicas_of(
     ensemble: tuple[str, ...], answers: Iterable[ReplicaLac], *, fenced: bool
 ) -> tuple[Replica, ...]:
-    """A replica for each bookie of the ensemble; ``fenced``: the answers are those to a fencing read.
+    """Make a replica for each bookie of the ensemble; ``fenced``: the answers are those to a fencing read.
 
     None at all when there are no answers: nobody was asked.
     """
@@ -205,7 +205,7 @@ def replicas_of(
 
 @dataclass(frozen=True, slots=True)
 class FencingFacts:
-    """What fencing a ledger came to. ``covered``: its writer gets no ack quorum any more."""
+    """The outcome of fencing a ledger. ``covered``: its writer gets no ack quorum any more."""
 
     ledger: int
     state: LedgerState

@@ -34,7 +34,7 @@ class AnswerCounter:
         self._success_front = b""
 
     def feed(self, data: bytes) -> int:
-        """Number of answers that ``data`` completes. Raises ProtocolError for what answers no add or read."""
+        """Count the answers that ``data`` completes. Raises ProtocolError for what answers no add or read."""
         if self._rest:
             data = self._rest + data
         position = total = 0

@@ -55,7 +55,7 @@ class FrameRing:
         self._number()
 
     def take(self, count: int) -> memoryview:
-        """The bytes of 1 to ``count`` next frames; valid until the following call."""
+        """Take the bytes of 1 to ``count`` next frames; they are valid until the following call."""
         if self._next == self._count:
             self._turn += 1
             self._next = 0
@@ -145,7 +145,7 @@ def _put_varints(frames: Bytes2D, offset: int, numbers: Ids) -> None:
 
 
 def _only(frame: bytes, wanted: bytes) -> int:
-    """Where ``wanted`` stands in the frame, exactly once."""
+    """Find where ``wanted`` stands in the frame, exactly once."""
     at = frame.find(wanted)
     assert at >= 0, "an id is not where it should be in a frame"
     assert frame.find(wanted, at + 1) < 0, "an id stands twice in a frame"

@@ -118,7 +118,7 @@ class _LoadConnection:
 
 
 class _Measurement:
-    """What happened since the warm-up."""
+    """The measurement of what happened since the warm-up."""
 
     def __init__(self) -> None:
         self.latencies: list[tuple[float, int]] = []
@@ -201,7 +201,7 @@ class _Schedule:
         self._next_s = started_s
 
     def allowance(self, now_s: float) -> int:
-        """Requests that may begin now."""
+        """Tell how many requests may begin now."""
         if self._rate_per_s is None:
             return _UNLIMITED
         self._next_s = now_s + _RATE_STEP_S

@@ -1,4 +1,4 @@
-"""What load to put on a bookie, and what came of it."""
+"""The settings of a load on a bookie, and the report of what came of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was measured. Latencies are from handing a request to the kernel to reading its answer.
+    """The measured figures. Latencies are from handing a request to the kernel to reading its answer.
 
     With a rate they are from when the request was due, in steps of a millisecond.
 

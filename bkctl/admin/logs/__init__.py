@@ -1,1 +1,1 @@
-"""What verifying entry logs and journals leaves to judge: digests, marks, and the next steps."""
+"""Judge what verifying entry logs and journals leaves to judge: digests, marks, and the next steps."""

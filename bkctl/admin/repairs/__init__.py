@@ -1,1 +1,1 @@
-"""What repairs did, and the way back: their records, and ``repair undo``."""
+"""Keep the records of what repairs did, and find the way back with ``repair undo``."""

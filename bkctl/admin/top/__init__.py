@@ -1,1 +1,1 @@
-"""What ``bkctl top`` knows: samples of bookies, where they come from, and what holds a bookie back."""
+"""Watch bookies for ``bkctl top``: samples, where they come from, and what holds a bookie back."""

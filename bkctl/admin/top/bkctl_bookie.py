@@ -39,7 +39,7 @@ _MB = 1e6
 
 
 def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms: int) -> BookieSample:
-    """The sample of a bookie that answered with ``now``, and with ``before`` the time before."""
+    """Make the sample of a bookie that answered with ``now``, and with ``before`` the time before."""
     seconds = _seconds(before, now)
     if seconds is None:
         before = None
@@ -98,7 +98,7 @@ def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms
 
 
 def log_states(directories: Iterable[Object], ledger_dir: str) -> tuple[EntryLogState, ...] | None:
-    """The entry logs of a directory out of the answer of ``/api/v1/bkctl/gc/logs``, ascending by id.
+    """Find the entry logs of a directory in the answer of ``/api/v1/bkctl/gc/logs``, ascending by id.
 
     None when the answer has no such directory.
     """

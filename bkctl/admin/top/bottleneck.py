@@ -1,4 +1,4 @@
-"""What holds a bookie back, judged from one sample: a stage, and why in one sentence with figures.
+"""Judge from one sample what holds a bookie back: a stage, and why in one sentence with figures.
 
 The first rule that applies names the stage. Each wants two signs, because a busy part alone is none: an
 fsync under load is nearly always under way, and a flush spreads over the time it has.
@@ -57,7 +57,7 @@ _COMPACTING = ("reading logs", "compacting", "deleting")
 
 
 def bottleneck(sample: BookieSample) -> Bottleneck:
-    """The stage that holds a bookie back."""
+    """Find the stage that holds a bookie back."""
     for rule in _RULES:
         found = rule(sample)
         if found is not None:

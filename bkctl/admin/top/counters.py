@@ -18,7 +18,7 @@ _LARGEST = 1e30
 
 
 def number_at(values: Object, *path: str) -> float | None:
-    """The number at the end of a path of keys."""
+    """Get the number at the end of a path of keys."""
     found: object = values
     for key in path:
         if not isinstance(found, dict):
@@ -28,25 +28,25 @@ def number_at(values: Object, *path: str) -> float | None:
 
 
 def whole_at(values: Object, *path: str) -> int | None:
-    """The same as an int."""
+    """Get the number at the end of a path of keys as an int."""
     found = number_at(values, *path)
     return None if found is None else int(found)
 
 
 def text_at(values: Object, key: str) -> str | None:
-    """The text under a key."""
+    """Get the text under a key."""
     found = values.get(key)
     return found if isinstance(found, str) else None
 
 
 def truth_at(values: Object, key: str) -> bool | None:
-    """The boolean under a key."""
+    """Get the boolean under a key."""
     found = values.get(key)
     return found if isinstance(found, bool) else None
 
 
 def object_at(values: Object, *path: str) -> Object:
-    """The object at the end of a path of keys, an empty one if there is none."""
+    """Get the object at the end of a path of keys, an empty one if there is none."""
     found: object = values
     for key in path:
         if not isinstance(found, dict):
@@ -56,12 +56,12 @@ def object_at(values: Object, *path: str) -> Object:
 
 
 def objects_at(values: Object, key: str) -> Sequence[Object]:
-    """The objects of the list under a key."""
+    """Get the objects of the list under a key."""
     return objects_of(values.get(key))
 
 
 def by_name(values: Object, key: str, name: str) -> dict[str, Object]:
-    """The objects of the list under ``key`` by the text that each has under ``name``."""
+    """Index the objects of the list under ``key`` by the text that each has under ``name``."""
     return {str(each.get(name)): each for each in objects_at(values, key)}
 
 
@@ -76,12 +76,12 @@ class Interval:
         self.seconds = seconds
 
     def part(self, *path: str) -> Interval:
-        """The interval of the object at the end of a path."""
+        """Get the interval of the object at the end of a path."""
         before = None if self.before is None else object_at(self.before, *path)
         return Interval(before, object_at(self.now, *path), self.seconds)
 
     def parts(self, key: str, name: str) -> Iterator[Interval]:
-        """The intervals of the objects of a list, told apart by the text under ``name``."""
+        """Yield the intervals of the objects of a list, told apart by the text under ``name``."""
         before = {} if self.before is None else by_name(self.before, key, name)
         for title, now in by_name(self.now, key, name).items():
             yield Interval(before.get(title), now, self.seconds)
@@ -99,7 +99,7 @@ class Interval:
         return None if grown is None or self.seconds <= 0 else rounded(grown / unit / self.seconds)
 
     def busy(self, *path: str, counter: str, under_way: bool) -> float | None:
-        """The share of the time in which what a histogram times was going on, 0 to 1.
+        """Compute the share of the time in which what a histogram times was going on, 0 to 1.
 
         ``under_way``: it is going on now; when nothing ended in the interval, it took all of it. ``counter``
         counts the same events: when it has grown and the histogram has not, the bookie takes no times
@@ -143,7 +143,7 @@ def _buckets(histogram: Object) -> dict[float, float]:
 
 
 def finite(value: object) -> float | None:
-    """A number that can be reckoned with: JSON has Infinity, and ints of any length."""
+    """Return a number that can be reckoned with: JSON has Infinity, and ints of any length."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
         return None
     return float(value)
@@ -155,7 +155,7 @@ def rounded(value: float) -> float:
 
 
 def total(values: Iterator[float | None]) -> float | None:
-    """The sum of what is known, None when nothing is."""
+    """Add up what is known, None when nothing is."""
     known = [value for value in values if value is not None]
     return rounded(sum(known)) if known else None
 
@@ -168,7 +168,7 @@ def share(part: float | None, others: float | None) -> float | None:
 
 
 def wasted(ahead_per_s: float | None, hits_per_s: float | None) -> float | None:
-    """The share of what is read ahead that nobody asks for, 0 to 1.
+    """Compute the share of what is read ahead that nobody asks for, 0 to 1.
 
     Every hit is one entry read ahead that was of use, at best: entries read again count as such too.
     """

@@ -34,12 +34,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What to call it: its id, else host and port."""
+        """The name of the target: its id, else host and port."""
         return self.bookie or self.urls[0].partition("://")[2]
 
 
 def target_of_url(url: str) -> Target:
-    """What ``--url`` names: the HTTP admin of a bookie, or a Java bookie's Prometheus port.
+    """Make the target that ``--url`` names: the HTTP admin of a bookie, or a Java bookie's Prometheus port.
 
     Raises UsageError.
     """
@@ -47,7 +47,7 @@ def target_of_url(url: str) -> Target:
 
 
 def cluster_targets(store: MetadataStore, metrics_port: int | None) -> list[Target]:
-    """The bookies of a cluster, ascending by id: the registered ones, and those that are down.
+    """List the bookies of a cluster, ascending by id: the registered ones, and those that are down.
 
     Raises what the store raises.
     """
@@ -60,7 +60,7 @@ def cluster_targets(store: MetadataStore, metrics_port: int | None) -> list[Targ
 
 
 def registered_targets(store: MetadataStore, metrics_port: int | None) -> list[Target]:
-    """The registered bookies, ascending by id, and where each tells how it is.
+    """List the registered bookies, ascending by id, and where each tells how it is.
 
     First what it registered as its HTTP server; then ``metrics_port`` of the host that clients connect to,
     for Java bookies whose metrics have a port of their own or that registered none. A registration that does
@@ -76,7 +76,7 @@ def registered_targets(store: MetadataStore, metrics_port: int | None) -> list[T
 
 
 def target_of_registration(bookie: str, info: BookieServiceInfo, metrics_port: int | None) -> Target:
-    """Where a bookie that registered this is asked; see :func:`registered_targets`."""
+    """Find where a bookie with this registration is asked; see :func:`registered_targets`."""
     address = bookie_address(bookie, info)
     urls = http_urls(bookie, info)
     if metrics_port is not None and address is not None:

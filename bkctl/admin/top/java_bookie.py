@@ -42,7 +42,10 @@ _DIRECTORY_GAUGES = ("bookie_write_cache_size", "bookie_ACTIVE_ENTRY_LOG_TOTAL")
 def java_sample(
     before: Scrape | None, now: Scrape, seconds: float, *, bookie: str, url: str, answered_at_ms: int
 ) -> BookieSample:
-    """The sample of a bookie that was scraped twice, ``seconds`` apart; ``before`` None the first time."""
+    """Make the sample of a bookie that was scraped twice, ``seconds`` apart.
+
+    ``before`` is None the first time.
+    """
     if before is not None and _started_s(before) != _started_s(now):
         before = None  # another process
     look = ScrapeInterval(before, now, seconds)
@@ -100,13 +103,16 @@ def _mode(now: Scrape) -> Mode:
 
 
 def _cores(url: str) -> float | None:
-    """A Java bookie does not tell its machine's processors; when it runs on this one they are known."""
+    """Count the processors of a Java bookie, which does not tell them: known when it runs on this machine."""
     here = is_loopback(urlsplit(url).hostname or "")
     return float(os.cpu_count() or 1) if here else None
 
 
 def _requests(look: ScrapeInterval, operation: str) -> float | None:
-    """Requests answered, with success or without, as the more complete one of both summaries has it."""
+    """Count the requests answered per second, with success or without.
+
+    The count is as the more complete one of both summaries has it.
+    """
     rates = [look.rate(f"{_SERVER}{operation}{suffix}_count") for suffix in ("", "_REQUEST")]
     known = [rate for rate in rates if rate is not None]
     # Summaries of threads come with the first request.
@@ -166,7 +172,7 @@ def _queues(look: ScrapeInterval) -> tuple[Queue, ...]:
 
 
 def _pool(look: ScrapeInterval, name: str, pool: str, waited: str, worked: str, operation: str) -> Queue:
-    """The queues of a pool's threads together; the three last arguments are names of metrics, or empty."""
+    """Combine the queues of a pool's threads; the three last arguments are names of metrics, or empty."""
     now = look.now
     lengths = [
         value
@@ -243,7 +249,7 @@ def _gc(look: ScrapeInterval, directory: str, prefix: str, **labels: str) -> GcS
 
 
 def _disks(now: Scrape, directories: list[str]) -> tuple[Disk, ...]:
-    """The directory is in the metric's name, with ``_`` for what a name cannot hold."""
+    """List the disks: the directory is in the metric's name, with ``_`` for what a name cannot hold."""
     known = {_in_a_name(directory.removesuffix("/current")): directory for directory in directories}
     disks = []
     for name in sorted(now.samples):

@@ -95,7 +95,7 @@ class LiveBookies:
 
     @property
     def title(self) -> str:
-        """What is watched."""
+        """The title of what is watched."""
         return self._title
 
     async def sample(self) -> ClusterSample:
@@ -120,7 +120,7 @@ class LiveBookies:
         )
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
-        """The entry logs of a ledger directory; see ``SampleSource``."""
+        """Get the entry logs of a ledger directory; see ``SampleSource``."""
         watched = next((each for each in self._watched.values() if each.name == bookie), None)
         if watched is None:
             raise NotFoundError(f"{bookie}: no such bookie is watched")
@@ -149,7 +149,10 @@ class LiveBookies:
             return await watched.ask(session, self._timeout_s)
 
     def _ask_the_store(self, discover: Discover) -> Sequence[Target]:
-        """Runs in a thread. A store that does not tell of autorecovery may still tell of bookies."""
+        """Ask the metadata store for the bookies; this runs in a thread.
+
+        A store that does not tell of autorecovery may still tell of bookies.
+        """
         if self._look_at_autorecovery is not None:
             try:
                 self._autorecovery = self._look_at_autorecovery()
@@ -332,7 +335,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
 
 
 async def _get(session: ClientSession, url: str) -> bytes | None:
-    """The body; None for 404. Raises aiohttp.ClientError, ConnectionFailedError for other statuses."""
+    """Get the body; None for 404. Raises aiohttp.ClientError, ConnectionFailedError for other statuses."""
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status == 404:
             return None

@@ -11,7 +11,7 @@ from bkctl.errors import ConnectionFailedError
 
 
 async def sample_once(source: SampleSource, interval_s: float) -> ClusterSample:
-    """What happened in the ``interval_s`` seconds that this takes; of a recording, its last sample.
+    """Sample what happens in the ``interval_s`` seconds that this takes; of a recording, its last sample.
 
     The source is closed. Raises ConnectionFailedError when the metadata store named no bookie.
     """
@@ -26,7 +26,7 @@ async def sample_once(source: SampleSource, interval_s: float) -> ClusterSample:
 
 
 async def samples(source: SampleSource, interval_s: float) -> AsyncGenerator[ClusterSample, None]:
-    """A sample every ``interval_s`` seconds, for ever; of a recording all samples at once, in their order.
+    """Yield a sample every ``interval_s`` seconds, for ever; of a recording all samples at once, in order.
 
     An interval that was missed because a sample took longer is left out. Raises as :func:`sample_once`.
     """

@@ -49,7 +49,7 @@ class RecordingSource:
 
     @property
     def title(self) -> str:
-        """What is watched."""
+        """The title of what is watched."""
         return self._source.title
 
     async def sample(self) -> ClusterSample:
@@ -142,11 +142,11 @@ class Recording:
         return self._position == self.count - 1
 
     async def sample(self) -> ClusterSample:
-        """The next one; at the end the last one again."""
+        """Return the next sample; at the end the last one again."""
         return self.step(1)
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
-        """A recording has no logs."""
+        """Refuse to give entry logs: a recording has none."""
         raise RefusedError(f"{self._path}: a recording does not hold the entry logs of {bookie} {ledger_dir}")
 
     async def close(self) -> None:
@@ -154,11 +154,14 @@ class Recording:
         self._close()
 
     def step(self, by: int) -> ClusterSample:
-        """The sample ``by`` further on or, negative, back."""
+        """Return the sample ``by`` further on or, negative, back."""
         return self.seek(self._position + by)
 
     def seek(self, position: int) -> ClusterSample:
-        """The sample with this number, or the nearest. Raises CorruptionError when its line holds none."""
+        """Return the sample with this number, or the nearest.
+
+        Raises CorruptionError when its line holds none.
+        """
         position = min(max(position, 0), self.count - 1)
         start, end = self._starts[position], self._ends[position]
         try:
@@ -178,7 +181,7 @@ class Recording:
             self._file = -1
 
     def _find_lines(self) -> None:
-        """Where lines begin, and where the last one ends; those that were cut short are passed over."""
+        """Find where lines begin, and where the last one ends; those that were cut short are passed over."""
         offset = 0
         with open(self._file, "rb", closefd=False) as lines:
             while line := lines.readline(LINE_BYTES_MAX):

@@ -14,14 +14,14 @@ from enum import Enum
 
 
 class Source(Enum):
-    """What answered."""
+    """The kind of bookie that answered."""
 
     BKCTL = "bkctl"
     JAVA = "java"
 
 
 class Mode(Enum):
-    """What a bookie does for its clients."""
+    """The mode of a bookie: what it does for its clients."""
 
     WRITABLE = "rw"
     READ_ONLY = "ro"
@@ -32,7 +32,7 @@ class Mode(Enum):
 
 
 class Stage(Enum):
-    """What holds a bookie back."""
+    """The stage that holds a bookie back."""
 
     #: Nothing does.
     NONE = "none"
@@ -55,7 +55,7 @@ class Stage(Enum):
 
 
 def fullness(used: int | None, bound: int | None) -> float | None:
-    """What is used of a bound, 0 to 1; None where one of the two is not known, or nothing bounds it."""
+    """Compute what is used of a bound, 0 to 1; None where one of the two is unknown, or nothing bounds it."""
     return None if used is None or not bound else min(used / bound, 1.0)
 
 

@@ -22,7 +22,7 @@ def encode_sample(sample: ClusterSample) -> str:
 
 
 def decode_sample(text: str | bytes) -> ClusterSample:
-    """The sample of a line. Raises ValueError saying what is wrong with it."""
+    """Decode the sample of a line. Raises ValueError saying what is wrong with it."""
     try:
         values = json.loads(text)
     except RecursionError:

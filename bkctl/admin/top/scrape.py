@@ -54,35 +54,35 @@ class Scrape:
         self.samples = samples
 
     def values(self, name: str, **labels: str) -> Iterator[float]:
-        """The values of the samples that have these labels, and perhaps others."""
+        """Yield the values of the samples that have these labels, and perhaps others."""
         wanted = labels.items()
         for found, value in self.samples.get(name, ()):
             if wanted <= found.items():
                 yield value
 
     def total(self, name: str, **labels: str) -> float | None:
-        """Their sum; None without any."""
+        """Add up the values of the samples that have these labels; None without any."""
         values = list(self.values(name, **labels))
         return sum(values) if values else None
 
     def whole(self, name: str, **labels: str) -> int | None:
-        """The same as an int."""
+        """Add up the values of the samples that have these labels, as an int; None without any."""
         found = self.total(name, **labels)
         return None if found is None else int(found)
 
     def largest(self, name: str, **labels: str) -> float | None:
-        """The largest of them; None without any."""
+        """Find the largest value of the samples that have these labels; None without any."""
         return max(self.values(name, **labels), default=None)
 
     def labels_of(self, label: str, *names: str) -> list[str]:
-        """The values that a label has among samples of these names, ascending."""
+        """List the values that a label has among samples of these names, ascending."""
         return sorted(
             {found[label] for name in names for found, _ in self.samples.get(name, ()) if label in found}
         )
 
 
 def parse_scrape(text: str, url: str) -> Scrape:
-    """The samples of a scrape's text. Raises CorruptionError when it is no Prometheus text."""
+    """Parse the samples of a scrape's text. Raises CorruptionError when it is no Prometheus text."""
     need("reading the metrics of a Java bookie", "prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -131,16 +131,16 @@ class ScrapeInterval:
         return None if grown is None else rounded(grown / unit / self.seconds)
 
     def busy(self, name: str, **labels: str) -> float | None:
-        """The share of the time that the events of a summary of milliseconds took, 0 to 1."""
+        """Compute the share of the time that the events of a summary of milliseconds took, 0 to 1."""
         grown_ms = self.grown(f"{name}_sum", **labels)
         return None if grown_ms is None else rounded(min(grown_ms / 1000 / self.seconds, 1.0))
 
     def mean(self, name: str, **labels: str) -> float | None:
-        """The mean value of the interval's events."""
+        """Compute the mean value of the interval's events."""
         amount, count = self.grown(f"{name}_sum", **labels), self.grown(f"{name}_count", **labels)
         return None if amount is None or not count else rounded(amount / count)
 
     def quantile_ms(self, fraction: str, name: str, **labels: str) -> float | None:
-        """A quantile of the last minute, the largest one of several threads or parts."""
+        """Find a quantile of the last minute, the largest one of several threads or parts."""
         found = self.now.largest(name, quantile=fraction, success="true", **labels)
         return None if found is None else rounded(found)

@@ -1,4 +1,4 @@
-"""Where samples come from, as a screen sees it: live bookies or a recording."""
+"""The sources of samples, as a screen sees them: live bookies or a recording."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class SampleSource(Protocol):
 
     @property
     def title(self) -> str:
-        """What is watched, for a heading."""
+        """The title of what is watched, for a heading."""
 
     async def sample(self) -> ClusterSample:
-        """The next sample, within a few seconds.
+        """Return the next sample, within a few seconds.
 
         A bookie that does not answer is a row with an error; nothing that happens to a bookie or to the
         metadata store is raised. The first sample of live bookies has no rates. A recording gives its next
@@ -23,7 +23,7 @@ class SampleSource(Protocol):
         """
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
-        """The entry logs of a ledger directory, ascending by id.
+        """List the entry logs of a ledger directory, ascending by id.
 
         ``bookie`` and ``ledger_dir`` are as in the last sample. Raises BkctlError when the bookie does not
         answer or does not tell (Java bookies and recordings do not).
@@ -50,7 +50,7 @@ class Replay(SampleSource, Protocol):
         """Whether the last sample was given."""
 
     def step(self, by: int) -> ClusterSample:
-        """The sample ``by`` behind (or, negative, before) the current one, at most to either end."""
+        """Return the sample ``by`` behind (or, negative, before) the current one, at most to either end."""
 
     def seek(self, position: int) -> ClusterSample:
-        """The sample with this number, the nearest one if there is none."""
+        """Return the sample with this number, the nearest one if there is none."""

@@ -94,7 +94,7 @@ class _Reader:
         )
 
     def usable(self, given: Mapping[str, Given], environment: Mapping[str, str]) -> dict[str, Given]:
-        """The keys that are known and whose value is one; the others are findings."""
+        """Pick the keys that are known and have a valid value; the others are findings."""
         values = GivenValues(given, environment)
         usable: dict[str, Given] = {}
         for name, one in given.items():
@@ -117,7 +117,7 @@ class _Reader:
         return usable
 
     def config(self, values: GivenValues, memory_bytes: int | None) -> BookieConfig | None:
-        """The settings, if they can be made; what the keys contradict is told."""
+        """Make the settings, if they can be made, and tell what the keys contradict."""
         notices = values.notices()
         try:
             config = build(values, memory_bytes, loopback_only=False, notices=notices)

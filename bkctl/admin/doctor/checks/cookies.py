@@ -49,7 +49,7 @@ def check_cookies(exam: Examination) -> Iterator[Finding]:
 
 
 def wanted_cookie(exam: Examination) -> Cookie | None:
-    """The cookie that every directory should have, as far as it is known; None when nothing says so."""
+    """Work out, as far as it is known, which cookie each directory should have; None when nothing says so."""
     known = exam.subject.cookie
     instance = None if known is None else known.instance_id
     if exam.known_cluster is not None:
@@ -63,8 +63,10 @@ def wanted_cookie(exam: Examination) -> Cookie | None:
 
 
 def _old_name(exam: Examination, wanted: Cookie) -> str | None:
-    """The id under which the bookie has served so far, where all of its cookies say the same and it is not
-    the one that the configuration makes."""
+    """Find the id under which the bookie has served so far.
+
+    There is one where all of its cookies say the same and it is not the one that the configuration makes.
+    """
     names = {place.cookie.bookie_host for place in exam.subject.places if place.cookie is not None}
     if exam.config is None or len(names) != 1 or _has_unreadable(exam):
         return None
@@ -186,7 +188,10 @@ def _facts(exam: Examination, place: Place) -> DirectoryFacts:
 
 
 def _differing(exam: Examination, wanted: Cookie, *, renamed: bool) -> Iterator[Finding]:
-    """What differs from the wanted cookie; of a renamed bookie the store was asked by the new name only."""
+    """Yield what differs from the wanted cookie.
+
+    The store was asked about a renamed bookie by its new name only.
+    """
     subject, cluster = exam.subject, exam.known_cluster
     known = [place for place in subject.places if place.cookie is not None]
     for place in subject.places:
@@ -262,7 +267,7 @@ def _not_stored(exam: Examination, cluster: ClusterFacts, wanted: Cookie) -> Fin
 
 
 def _diff(exam: Examination, place: Place | None = None) -> tuple[str, ...]:
-    """The words of the command that shows what differs."""
+    """Give the words of the command that shows what differs."""
     if exam.config is not None:
         return ("cookie", "diff", *exam.command_options)
     good = _good_file(exam)

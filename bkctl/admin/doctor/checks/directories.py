@@ -110,7 +110,7 @@ def check_directories(exam: Examination) -> Iterator[Finding]:
 
 
 def _made(exam: Examination) -> NextStep:
-    """The step of a bookie of which nothing is there."""
+    """Name the next step for a bookie of which nothing is there."""
     if exam.config is None:
         return again(exam, "directories", _DIRECTORY_INSTEAD)
     instead = "only where this is to be a new bookie: of one that has served, mount its disks"
@@ -210,7 +210,7 @@ def _foreign_files(exam: Examination, place: Place, user: int, following: NextSt
 
 
 def check_holders(exam: Examination) -> Iterator[Finding]:
-    """Who uses the directories; what a running bookie is just writing may look unfinished."""
+    """Report who uses the directories; what a running bookie is just writing may look unfinished."""
     for place in exam.subject.places:
         if place.found is None:
             continue
@@ -236,7 +236,7 @@ def check_holders(exam: Examination) -> Iterator[Finding]:
 
 
 def check_leftovers(exam: Examination) -> Iterator[Finding]:
-    """The mark DIRTY, unfinished compactions, half-written files, indexes that a rebuild kept."""
+    """Report the mark DIRTY, unfinished compactions, half-written files, and indexes that a rebuild kept."""
     if exam.in_use:
         return  # a running bookie's own
     for place in exam.subject.places:

@@ -29,7 +29,7 @@ def check_disks(exam: Examination) -> Iterator[Finding]:
 
 
 def _first_with_ledgers(exam: Examination, sharing: list[tuple[Place, DiskFacts]]) -> tuple[Place, DiskFacts]:
-    """The directory that a finding about their disk names: one of ledgers, where room can be made."""
+    """Choose the directory that a finding about a shared disk names: one of ledgers, to make room there."""
     return next((one for one in sharing if one[0] in exam.subject.ledgers), sharing[0])
 
 

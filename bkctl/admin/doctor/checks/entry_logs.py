@@ -22,7 +22,7 @@ from bkctl.scan.files.entrylogs import verify_logs
 
 
 def check_entry_logs(exam: Examination) -> Iterator[Finding]:
-    """Logs that are damaged.
+    """Report the logs that are damaged.
 
     Without ``deep`` a log whose ledgers map accounts for every byte in front of it is taken for whole; one
     without a map is walked from record to record; every other one is verified with its digests. With ``deep``

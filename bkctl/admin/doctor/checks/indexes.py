@@ -102,7 +102,7 @@ def check_databases(exam: Examination) -> Iterator[Finding]:
 
 
 def _opened(path: str) -> tuple[str | None, bool]:
-    """What is wrong with a database, None when nothing is; and whether nothing was ever written to it."""
+    """Tell what is wrong with a database, None when nothing is; and whether it was never written to."""
     try:
         store = open_store(path)
     except (CorruptionError, NotFoundError, StorageError) as error:
@@ -238,7 +238,7 @@ def _severity(first: IndexFinding) -> Severity:
 
 
 def _next(exam: Examination, first: IndexFinding) -> NextStep:
-    """The step of ``index check``, with what the doctor can show besides."""
+    """Give the next step of ``index check``, with what the doctor can show besides."""
     metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
     step = next_step(first, metadata)
     if first.kind is Kind.LOST_INDEX and exam.config is not None:

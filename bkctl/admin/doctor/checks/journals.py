@@ -46,7 +46,7 @@ _JOURNAL_INSTEAD = (
 
 
 def check_marks(exam: Examination) -> Iterator[Finding]:
-    """Marks that cannot be read, and marks that do not fit the journals that are there."""
+    """Report marks that cannot be read, and marks that do not fit the journals that are there."""
     marks = _marks(exam)
     for place_marks in marks.values():
         yield from (_unreadable(mark) for mark in place_marks if mark.error is not None)
@@ -62,7 +62,7 @@ def check_marks(exam: Examination) -> Iterator[Finding]:
 
 
 def journal_places(exam: Examination) -> list[JournalPlace]:
-    """The journal directories that are there, and the marks that count for them."""
+    """List the journal directories that are there, with the marks that count for them."""
     marks, alone = _marks(exam), len(exam.subject.journals) == 1
     return [
         JournalPlace(place.path, _counting(marks, number, place, alone=alone) or ZERO_MARK)
@@ -90,7 +90,7 @@ def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
 
 
 def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
-    """The marks of each ledger directory."""
+    """Find the marks of each ledger directory."""
     found: dict[str, list[FoundMark]] = {}
     for place in exam.subject.ledgers:
         if place.found is not None:
@@ -135,7 +135,7 @@ def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iter
 def _counting(
     marks: dict[str, list[FoundMark]], number: int, place: Place, *, alone: bool
 ) -> LastMark | None:
-    """The mark from which this journal directory is replayed: the highest over all ledger directories."""
+    """Find the mark from which a journal directory is replayed: the highest over all ledger directories."""
     name = last_mark_name(number, 1 if alone else 2)
     every = [mark for found in marks.values() for mark in found if mark.error is None]
     named = [mark for mark in every if mark.path.rpartition("/")[2] == name]
@@ -237,7 +237,7 @@ def _older(count: int) -> str:
 
 
 def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int | None:
-    """Where the records end, None where the mark needs no closer look (or the file has gone meanwhile)."""
+    """Find where the records end; None where the mark needs no closer look (or the file has gone by then)."""
     try:
         file = SteadyFile(exam.filesystem.open(journal.path))
     except NotFoundError:
@@ -315,7 +315,7 @@ def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[F
 def damages(
     check: str, kind: Kind, verdict: FileVerdict, following: NextStep, log_id: int | None = None
 ) -> Iterator[Finding]:
-    """The damages of a file, the first of them one by one, the others counted."""
+    """Report the damages of a file, the first of them one by one, the others counted."""
     real = [damage for damage in verdict.damage if not damage.unsynced]
     for damage in real[:DAMAGES_TOLD]:
         lost = {gap.ledger for gap in damage.missing}

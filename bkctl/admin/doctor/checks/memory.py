@@ -22,7 +22,7 @@ _TABLE_BYTES_PER_KEY = 7
 
 
 def check_memory(exam: Examination) -> Iterator[Finding]:
-    """Caches that do not fit the machine; a filter that does not fit a shard of the block cache."""
+    """Report caches that do not fit the machine, and filters that do not fit a shard of the block cache."""
     if exam.config is None:
         return
     yield from _caches(exam)
@@ -69,7 +69,7 @@ def shard_bytes(cache_bytes: int) -> int:
 
 
 def _block_cache(exam: Examination) -> Iterator[Finding]:
-    """A filter that fits no shard is read from disk again for every look-up: 100 times the cost."""
+    """Report a filter that fits no shard: every look-up reads it from disk again, at 100 times the cost."""
     assert exam.config is not None, "there is a configuration"
     cache_bytes = exam.config.storage.index_block_cache_bytes
     room = shard_bytes(cache_bytes)

@@ -1,4 +1,4 @@
-"""What the metadata store says of the bookie, as far as it is not about cookies."""
+"""Check what the metadata store says of the bookie, as far as it is not about cookies."""
 
 from __future__ import annotations
 

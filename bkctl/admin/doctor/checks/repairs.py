@@ -13,7 +13,7 @@ from bkctl.scan.quarantined_logs import quarantined_logs
 
 
 def quarantined(exam: Examination, directory: str) -> Iterator[Finding]:
-    """The logs in quarantine."""
+    """Report the logs in quarantine."""
     for each in quarantined_logs(exam.filesystem, directory):
         reason = each.manifest.reason if each.manifest is not None else "its manifest cannot be read"
         said = f" ({reason})" if reason else ""

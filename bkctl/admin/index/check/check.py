@@ -68,7 +68,7 @@ class CheckOptions:
 def check_spaces(
     filesystem: FileSystem, spaces: Sequence[IndexSpace], options: CheckOptions, advance: Advance
 ) -> Iterator[Finding]:
-    """Findings of every space. An index that cannot be read any further is a finding, too.
+    """Yield the findings of every space. An index that cannot be read any further is a finding, too.
 
     Raises StorageError when a directory, a journal or the temporary directory fails, RefusedError when the
     metadata are another cluster's.
@@ -126,7 +126,7 @@ class _SpaceCheck:
             yield from self._only_in_journals(known)
 
     def _premises(self) -> Iterator[Finding]:
-        """What keeps some of the questions from being asked."""
+        """Report what keeps some of the questions from being asked."""
         space = self._space
         if not space.kind.shares_log_ids and space.position is None:
             detail = (
@@ -142,7 +142,7 @@ class _SpaceCheck:
             yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)
 
     def _without_index(self, advance: Advance) -> Finding:
-        """A bookie that has not flushed yet has no index; nor has one whose index was lost."""
+        """Report that there is no index: the bookie has not flushed yet, or its index was lost."""
         with RowSorter(self._options.memory_bytes) as sorter:
             reader = LogEntryReader(self._filesystem, self._space, self._options.book)
             damaged = any(reader.read(sorter, advance))
@@ -175,7 +175,7 @@ class _SpaceCheck:
     def _compared(
         self, indexes: Sequence[DirectoryIndex], known: IndexedLedgers, sorter: RowSorter, replay: Replay
     ) -> Generator[Finding, None, set[int]]:
-        """Findings in order of ledgers; the known ledgers with entries in the journal alone."""
+        """Yield findings in order of ledgers; return the known ledgers with entries in the journal alone."""
         index = IndexRows(indexes, known)
         strange = StrangeLedgers(self._space, self._expected(), replay.master_keys)
         journaled: set[int] = set()
@@ -238,7 +238,7 @@ class _SpaceCheck:
                 yield finding
 
     def _unproved_rows(self, compared: Comparison, known: IndexedLedgers, replay: Replay) -> list[_Judged]:
-        """Looks at the places in order of logs and offsets, and puts what is wrong back in order of keys."""
+        """Look at the places in order of logs and offsets, and put what is wrong back in order of keys."""
         rows = compared.unproved
         _, is_known = known.find(rows.ledgers)
         order = np.argsort(rows.locations, kind="stable")
@@ -258,7 +258,7 @@ class _SpaceCheck:
     def _unproved(
         self, ledger: int, entry: int, packed: int, journaled: bool, copy: int
     ) -> Finding | str | None:
-        """What a row of the index says that no entry of the logs confirms."""
+        """Judge what a row of the index says that no entry of the logs confirms."""
         fault = self._places.fault(ledger, entry, packed)
         if fault is None:
             return None
@@ -318,7 +318,7 @@ class _KeptHere(Container[int]):
 
 
 def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> KnownLedgers:
-    """What the cluster says to the bookie of a space. Raises RefusedError."""
+    """Ask what the cluster says to the bookie of a space. Raises RefusedError."""
     try:
         return known_in(filesystem, options.cluster, (*space.log_dirs, *space.index_dirs))
     except CorruptionError:
@@ -342,7 +342,7 @@ class _PendingReplay:
         self._counts[what] = self._counts.get(what, 0) + 1
 
     def close(self) -> Iterator[Finding]:
-        """The note about the last ledger."""
+        """Yield the note about the last ledger."""
         if self._ledger is not None:
             listed = ", ".join(f"{count} with {what}" for what, count in sorted(self._counts.items()))
             detail = (

@@ -1,4 +1,4 @@
-"""What ``index check`` reports."""
+"""The findings that ``index check`` reports."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ class Finding:
 
 
 def about_ledger(kind: Kind, directory: str, ledger: int, detail: str) -> Finding:
-    """A finding about a whole ledger."""
+    """Make a finding about a whole ledger."""
     return Finding(kind, directory, ledger, None, None, None, detail)
 
 
 def about_directory(kind: Kind, directory: str, detail: str) -> Finding:
-    """A finding about a whole directory."""
+    """Make a finding about a whole directory."""
     return Finding(kind, directory, None, None, None, None, detail)

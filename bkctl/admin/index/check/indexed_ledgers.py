@@ -45,7 +45,7 @@ class IndexedLedgers:
 def read_ledgers(
     filesystem: FileSystem, space: IndexSpace, indexes: Sequence[DirectoryIndex]
 ) -> Generator[Finding, None, IndexedLedgers]:
-    """Findings about ledger rows; the ledgers. Raises CorruptionError, StorageError.
+    """Yield findings about ledger rows and return the ledgers. Raises CorruptionError, StorageError.
 
     Memory: some ten bytes for each ledger.
     """
@@ -72,7 +72,7 @@ def read_ledgers(
 
 
 def _owner(filesystem: FileSystem, space: IndexSpace, ledger: int) -> tuple[str, list[str]]:
-    """The first directory with a finished ``.idx`` file of the ledger, and the others with one.
+    """Find the first directory with a finished ``.idx`` file of the ledger, and the others with one.
 
     Where all are ``.idx.rloc``, copies in progress, Java makes the first it finds the file.
     """
@@ -153,7 +153,7 @@ def _wide(directory: str, ledger: int, *, beside: bool) -> Finding:
 
 
 def wrong_directory(space: IndexSpace, directory: str, ledger: int) -> Finding:
-    """The ledger is at home in another directory of its bookie."""
+    """Report that the ledger is at home in another directory of its bookie."""
     return about_ledger(
         Kind.WRONG_DIRECTORY,
         directory,
@@ -165,7 +165,7 @@ def wrong_directory(space: IndexSpace, directory: str, ledger: int) -> Finding:
 
 
 def damage_finding(damage: IndexDamage, directory: str) -> Finding:
-    """What an index reader could not decode."""
+    """Report what an index reader could not decode."""
     if damage.offset is not None:
         return _idx_damage(damage, damage.offset, directory)
     if not damage.key_hex:

@@ -58,7 +58,7 @@ class LogEntryReader:
 
 
 def rows_of(item: LogEntries) -> Rows:
-    """The batch's entries without those whose digest fails."""
+    """Return the batch's entries without those whose digest fails."""
     batch, check = item.entries.batch, item.entries.check
     locations = np.array(batch.starts, np.int64) + (pack_location(item.log.log_id, 0) + batch.base + 4)
     rows = Rows(np.array(batch.ledgers, np.int64), np.array(batch.entries, np.int64), locations)

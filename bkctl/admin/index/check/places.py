@@ -1,4 +1,4 @@
-"""What really stands at a location that none of the logs' entries has."""
+"""Find out what really stands at a location that none of the logs' entries has."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LogPlaces:
         return next((fault for fault in faults if fault.kind is Kind.FOREIGN_ENTRY), faults[0])
 
     def log_of(self, packed: int) -> LogFile | None:
-        """The (first) log that a location names."""
+        """Find the (first) log that a location names."""
         return next(iter(self._logs.get(packed >> 32, ())), None)
 
     def _file(self, path: str) -> SteadyFile | None:

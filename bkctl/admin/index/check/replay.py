@@ -1,4 +1,4 @@
-"""What the journals bring back at the next start of the bookie.
+"""Read what the journals bring back at the next start of the bookie.
 
 Replay adds every record from the last mark on, of ledgers that have a ledger row or whose master key is
 among these records. It is taken to end where a journal is damaged, as Java's does.

@@ -45,7 +45,7 @@ class StrangeLedgers:
         self._negative[ledger] = self._negative.get(ledger, 0) + count
 
     def add(self, compared: Comparison, strange: Flags) -> Iterator[Finding]:
-        """Findings about ledgers that are behind us; ``strange`` marks rows of ledgers without a row."""
+        """Yield findings about ledgers behind us; ``strange`` marks rows of ledgers without a ledger row."""
         unreplayed = np.unique(compared.unindexed.ledgers[~compared.unindexed_journaled]).tolist()
         self._unreplayed.update(ledger for ledger in unreplayed if ledger in self._master_keys)
         at = np.flatnonzero(strange & ~compared.from_journal)
@@ -72,7 +72,7 @@ class StrangeLedgers:
                 self._tally.first_copy = int(rows.entries[first]), int(rows.locations[first])
 
     def close(self) -> Iterator[Finding]:
-        """What is left to say of the ledger that was read last."""
+        """Yield what is left to say of the ledger that was read last."""
         tally, self._tally = self._tally, None
         if tally is not None:
             tally.leaked += self._negative.pop(tally.ledger, 0)

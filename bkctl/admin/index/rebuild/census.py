@@ -28,7 +28,7 @@ class Census:
 
     @property
     def ledgers(self) -> list[int]:
-        """All of them, ascending."""
+        """The ledgers of the census, ascending."""
         return sorted(self.rowed | self.added.keys())
 
 

@@ -241,7 +241,7 @@ class DbRebuild:
         return rows
 
     def _few_runs(self, found: LogSet) -> list[Run]:
-        """The runs of the logs, merged where they are very many; made once."""
+        """Return the runs of the logs, merged where they are very many; they are made once."""
         if self._merged is None:
             rows_max = self._options.rows_beside(found.held_bytes)
             work = self._locations.work

@@ -1,4 +1,4 @@
-"""What is not as it was, or not known any more, in rebuilt ledger rows."""
+"""The differences of rebuilt ledger rows: what is not as it was, or not known any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bkctl.admin.index.rows.lost_entries import LostEntries
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One of a ledger. ``kind``:
+    """The difference of one ledger. ``kind``:
 
     ===================== =======================================================================
     kind                  meaning

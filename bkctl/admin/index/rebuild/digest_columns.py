@@ -73,7 +73,7 @@ class DigestColumns(Mapping[int, Digester]):
 
 @lru_cache(maxsize=4)
 def _opened(path: str, count: int, checksum: int) -> DigestColumns:
-    """The columns of a task, mapped once in each process."""
+    """Open the columns of a task, which are mapped once in each process."""
     return DigestColumns(path, count, checksum)
 
 

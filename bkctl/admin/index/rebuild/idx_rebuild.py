@@ -142,7 +142,7 @@ class IdxRebuild:
         return old
 
     def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
-        """The header of every new file, and how ledgers differ from before."""
+        """Make the header of every new file, and tell how ledgers differ from before."""
         rows = OldRows(problem=None if old.homes else "there is no .idx file")
         for ledger, header in old.headers.items():
             if header is None:
@@ -279,7 +279,7 @@ class IdxRebuild:
         return True
 
     def _few_runs(self, found: LogSet) -> list[Run]:
-        """The runs of the logs, merged where they are very many; made once."""
+        """Return the runs of the logs, merged where they are very many; they are made once."""
         if self._merged is None:
             rows_max = self._options.rows_beside(found.held_bytes)
             self._merged = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)

@@ -1,4 +1,4 @@
-"""What journals know of ledgers besides their entries: master keys, fences, explicit LACs."""
+"""Read what journals know of ledgers besides their entries: master keys, fences, explicit LACs."""
 
 from __future__ import annotations
 

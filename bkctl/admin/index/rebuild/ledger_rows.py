@@ -1,4 +1,4 @@
-"""What is known of each ledger of the new index: from its old row, else from everything else.
+"""Gather what is known of each ledger of the new index: from its old row, else from everything else.
 
 Where an old row is readable it is kept as it is. Where it is not, the master key comes from the journals or
 from the password in the ledgers' metadata, the explicit LAC from the journals. What nobody knows is decided
@@ -25,7 +25,7 @@ from bkctl.types import LedgerState
 
 @dataclass(frozen=True, slots=True)
 class LedgerSources:
-    """Where the facts of ledgers come from besides their old rows.
+    """The sources of facts about ledgers besides their old rows.
 
     ``is_current`` says whether the metadata are newer than everything the bookie has written, so that a
     ledger which they call open was not fenced since. ``has_limbo`` is False of ``.idx`` files, which have no
@@ -48,7 +48,7 @@ class LedgerPlan:
 
 
 def plan_ledgers(old: OldRows, census: Census, sources: LedgerSources) -> LedgerPlan:
-    """The rows of one directory."""
+    """Plan the ledger rows of one directory."""
     plan = LedgerPlan(flags=old.flags, differences=list(census.differences))
     for ledger in census.ledgers:
         if old.trusts(ledger) and ledger not in old.damaged:
@@ -75,7 +75,7 @@ def put_into_limbo(plan: LedgerPlan, ledgers: Mapping[int, str]) -> None:
 def _known_otherwise(
     ledger: int, old: OldRows, census: Census, sources: LedgerSources, differences: list[Difference]
 ) -> LedgerData:
-    """A ledger whose old row cannot be read or relied on."""
+    """Work out the row of a ledger whose old row cannot be read or relied on."""
     journals = sources.journals
     row = old.rows.get(ledger)
     metadata = sources.metadata.get(ledger)

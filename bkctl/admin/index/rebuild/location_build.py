@@ -111,7 +111,7 @@ def write_table(task: TableTask, advance: Advance) -> Table:
 
 
 def read_ledgers(path: str) -> Column:
-    """What :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
+    """Read what :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
     try:
         return np.fromfile(path, np.int64)
     except OSError as error:

@@ -12,7 +12,7 @@ from bkctl.vfs import FileSystem
 
 
 def find_logs(fs: FileSystem, directories: Sequence[str]) -> list[LogFile]:
-    """The logs of one space of ids, in order of ids.
+    """Find the logs of one space of ids, in order of ids.
 
     ``.compacting`` files are unfinished and never count. A ``.compacted`` file is finished, but the index
     still points to the log it was made from, which is there until the index is updated: it does not count

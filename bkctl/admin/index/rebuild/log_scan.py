@@ -58,13 +58,13 @@ class LogTask:
     again: bool = False
 
     def book(self) -> DigestBook:
-        """A fresh book."""
+        """Make a fresh book of digests."""
         known = Together(self.digesters, self.told) if self.told else self.digesters
         return DigestBook(known, enabled=self.mode != "off")
 
 
 def scan_log(task: LogTask, advance: Advance) -> LogManifest:
-    """The log's manifest: the one of an earlier run when it still holds, else of runs that are written now.
+    """Get the manifest of a log: of an earlier run when it still holds, else of runs that are written now.
 
     Raises StorageError, and RefusedError when the log changes meanwhile.
     """
@@ -109,7 +109,7 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
 
 @dataclass(slots=True)
 class _Found:
-    """What reading a log gave besides its rows; as in :class:`LogManifest`."""
+    """The results of reading a log besides its rows; as in :class:`LogManifest`."""
 
     entries: int = 0
     unchecked: int = 0
@@ -247,7 +247,7 @@ class _Parts:
         return [int(total) for total in np.bincount(self.which, values, len(self.ledgers)).tolist()]
 
     def indices(self, numbers: list[int]) -> NDArray[np.intp]:
-        """The entries of the ledgers at ``numbers``."""
+        """Find the entries of the ledgers at ``numbers``."""
         wanted = np.zeros(len(self.ledgers), np.bool_)
         wanted[numbers] = True
         return np.flatnonzero(wanted[self.which])

@@ -28,7 +28,7 @@ _LEDGER_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class _ReadLog:
-    """What is held of a log that was read; the rest is in its manifest on disk."""
+    """The facts that are held of a log that was read; the rest is in its manifest on disk."""
 
     size_bytes: int
     mtime_ns: int
@@ -144,7 +144,7 @@ class LogSet:
         return lost
 
     def fingerprint(self, *more: object) -> str:
-        """Changes when a log does, or what else the result depends on."""
+        """Compute a text that changes when a log does, or what else the result depends on."""
         parts = [
             (log.log_id, read.size_bytes, read.mtime_ns, self._mode)
             for log in self.logs
@@ -153,7 +153,7 @@ class LogSet:
         return hashlib.sha256(repr((parts, more)).encode()).hexdigest()
 
     def check_unchanged(self) -> None:
-        """Raises RefusedError when a log is not what it was when it was read."""
+        """Raise RefusedError when a log is not what it was when it was read."""
         for log in self.logs:
             read = self._read[log.log_id]
             if identity_of(log.path) != (read.size_bytes, read.mtime_ns):
@@ -187,7 +187,7 @@ def read_logs(
 
 
 def _to_read_again(tasks: Sequence[LogTask], found: LogSet) -> list[LogTask]:
-    """Logs with too few entries of a ledger to tell its digest, where another log could tell it."""
+    """List the logs with too few entries of a ledger to tell its digest, where another log could tell it."""
     told = found.settle()
     return [
         replace(task, told=told[task.log.log_id], again=True) for task in tasks if task.log.log_id in told
@@ -195,7 +195,7 @@ def _to_read_again(tasks: Sequence[LogTask], found: LogSet) -> list[LogTask]:
 
 
 def check_loss(found: LogSet, options: RebuildOptions) -> None:
-    """Raises RefusedError naming what is damaged and missing, unless the loss is accepted."""
+    """Raise RefusedError naming what is damaged and missing, unless the loss is accepted."""
     if not found.damaged or options.accept_loss:
         return
     lines = []

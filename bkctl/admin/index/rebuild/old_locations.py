@@ -45,7 +45,7 @@ class OldLocations:
 
 
 def old_ledgers(current_dir: str) -> OldLocations:
-    """The ledgers with a location in a directory's ``locations`` database, by one look at each.
+    """Find the ledgers with a location in a directory's ``locations`` database, by one look at each.
 
     What Java's deletion leaves behind, negative entry ids and the largest one, does not count. Raises
     StorageError when the disk fails.
@@ -99,7 +99,7 @@ def lost_entries(
     rows_max: int,
     advance: Advance = nobody,
 ) -> dict[int, LostEntries]:
-    """What the old index has of some ledgers and the logs' rows do not. Raises StorageError.
+    """Find what the old index has of some ledgers and the logs' rows do not. Raises StorageError.
 
     Rows that do not decode are looked for by their keys; where even the store breaks off, the rest of it is
     not compared, because nobody knows it.
@@ -122,7 +122,10 @@ def dangling_entries(
     logs: Sequence[LogFile],
     ledgers: Collection[int],
 ) -> dict[int, LostEntries]:
-    """The same by the logs that are there alone, for a dry run, which keeps no rows of theirs."""
+    """Find what the old index has of some ledgers in logs that are not there.
+
+    This is for a dry run, which keeps no rows of the logs and goes by the logs that are there alone.
+    """
     wanted = np.array(sorted(ledgers), np.int64)
     there = np.array(sorted(log.log_id for log in logs), np.int64)
     lost: dict[int, LostEntries] = {}
@@ -153,7 +156,7 @@ def rows_in_logs(
 def rows_of_databases(
     filesystem: FileSystem, directory: str, wanted: Column, damaged: set[tuple[int, int]]
 ) -> Iterator[Rows]:
-    """The rows of a ``locations`` database; see ``OldRows``."""
+    """Yield the rows of a ``locations`` database; see ``OldRows``."""
     store = None
     try:
         store = open_store(join(directory, LOCATIONS))
@@ -169,7 +172,7 @@ def rows_of_databases(
 def rows_of_idx_files(
     filesystem: FileSystem, directory: str, wanted: Column, damaged: set[tuple[int, int]]
 ) -> Iterator[Rows]:
-    """The rows of ``.idx`` files; see ``OldRows``."""
+    """Yield the rows of ``.idx`` files; see ``OldRows``."""
     try:
         for item in IdxLocations(IdxTree(filesystem, directory)).rows():
             if not isinstance(item, IndexDamage):

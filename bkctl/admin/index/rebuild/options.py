@@ -1,4 +1,4 @@
-"""What a rebuild is asked to do, and what it says in the end."""
+"""The options of a rebuild, and what the rebuild says in the end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RebuildOptions:
 
 
 def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
-    """Processes to use: as many as processors, as memory feeds, and as the work is worth starting."""
+    """Choose how many processes to use: as many as processors, as memory feeds, as are worth starting."""
     if jobs is not None:
         return max(1, jobs)
     if log_bytes < 64 << 20:

@@ -1,4 +1,4 @@
-"""What a rebuild would find in the logs, for ``--dry-run``: nothing is written anywhere."""
+"""Show what a rebuild would find in the logs, for ``--dry-run``: nothing is written anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bkctl.scan.directory import LogFile
 
 
 def rehearsed_logs(logs: Sequence[LogFile], options: RebuildOptions) -> LogSet:
-    """The logs as a rebuild would read them. Runs go to a temporary directory, one log at a time.
+    """Read the logs as a rebuild would read them. Runs go to a temporary directory, one log at a time.
 
     Raises StorageError.
     """

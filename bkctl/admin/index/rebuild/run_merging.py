@@ -113,7 +113,7 @@ def _write(descriptor: int, values: memoryview, first: int) -> None:
 
 
 class LocationSearch(RunSearch):
-    """The same in a run in order of locations, which are its keys."""
+    """The search in a run in order of locations, which are its keys."""
 
     def key(self, index: int) -> tuple[int, int]:
         return self.location(index), 0

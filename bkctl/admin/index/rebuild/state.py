@@ -1,4 +1,4 @@
-"""What a rebuild has done already, so that a run after a kill goes on from there.
+"""Keep what a rebuild has done already, so that a run after a kill goes on from there.
 
 The work directory stands beside the index it replaces. Each log that was read leaves a manifest, written
 only after its runs are on disk; it holds the log's size and time of change and the checksums of the runs.
@@ -47,7 +47,7 @@ _JSON_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogManifest:
-    """What reading a log gave. ``mode`` names the way digests were checked; ``entries`` counts records,
+    """The results of reading a log. ``mode`` names the way digests were checked; ``entries`` counts records,
     ``unchecked`` those whose digest type is not known; ``damage`` is empty or says what is wrong, ``missing``
     what was lost; ``lost`` are the ledgers that may have lost entries, None for all of the directory.
     ``learnt`` has the digest types (value of ``DigestType``) that the log's entries told, ``unsettled`` the
@@ -81,7 +81,7 @@ class WorkDirectory:
         self.path = path
 
     def at(self, *names: str) -> str:
-        """A path in it."""
+        """Make a path in the work directory."""
         return os.path.join(self.path, *names)
 
     def prepare(self, *names: str) -> None:
@@ -112,15 +112,15 @@ class WorkDirectory:
         return os.path.lexists(self.at(*names))
 
     def manifest_path(self, log_id: int) -> str:
-        """Where the manifest of a log is."""
+        """Return the path of the manifest of a log."""
         return self.at("logs", f"{log_id:x}.json")
 
     def run_path(self, log_id: int, number: int) -> str:
-        """Where a run of a log is."""
+        """Return the path of a run of a log."""
         return self.at("logs", f"{log_id:x}-{number}.run")
 
     def manifest(self, log: LogFile, mode: str) -> LogManifest | None:
-        """The manifest of a log when it still holds for the file as it is now."""
+        """Read the manifest of a log when it still holds for the file as it is now."""
         from bkctl.admin.index.rows.location_runs import Run, is_whole  # numpy is behind it
 
         content = read_json(self.manifest_path(log.log_id))
@@ -192,7 +192,7 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """An object that :func:`write_json` wrote, None when there is no whole one.
+    """Read an object that :func:`write_json` wrote, None when there is no whole one.
 
     What it says is acted on, so it counts only in a directory of this user's alone. Raises RefusedError,
     StorageError.

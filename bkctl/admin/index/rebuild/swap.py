@@ -58,24 +58,24 @@ class Swap:
 
     @property
     def fresh(self) -> str:
-        """Where the new database is built; after the exchange the old one stands there."""
+        """The path at which the new database is built; after the exchange the old one stands there."""
         return self.work.at(_DATABASE)
 
     @property
     def proved(self) -> str:
-        """Where the database is that the marker tells of."""
+        """The path of the database that the marker tells of."""
         marker = read_json(self.work.at(_MARKER))
         in_place = marker is not None and _identity(self.live) == marker["identity"]
         return self.live if in_place else self.fresh
 
 
 def backup_stamp() -> str:
-    """The time for the name of a backup, UTC. Without the colons of Java's, so that the two differ."""
+    """Format the UTC time for the name of a backup, without the colons of Java's, so that the two differ."""
     return datetime.now(UTC).strftime(_STAMP)
 
 
 def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False) -> dict[str, Any] | None:
-    """What an earlier run said of its new database, if that is in place, or verified and still fits.
+    """Return what an earlier run said of its new database, if that is in place, or verified and still fits.
 
     ``fingerprint`` tells what it was made of and how; a marker with another one is removed. With
     ``only_in_place`` one that waits for its swap does not count. Raises StorageError.
@@ -215,7 +215,7 @@ def _is_ours(stamp: str, name: str) -> bool:
 
 
 def half_dropped(current: str, name: str) -> list[str]:
-    """What a kill left of backups and work directories of ``name`` that were being removed."""
+    """Find what a kill left of backups and work directories of ``name`` that were being removed."""
     try:
         halves = [found for found in sorted(os.listdir(current)) if found.endswith(DROPPING)]
     except OSError as error:

@@ -79,7 +79,7 @@ def verify_locations(
     workers: Workers,
     advance: Advance,
 ) -> int:
-    """Number of rows, all of them proved. ``advance`` counts rows of the first half, then of the second.
+    """Prove all rows and return their number. ``advance`` counts rows of the first half, then of the second.
 
     Raises CorruptionError for the first row that is wrong or when their number is, StorageError.
     """
@@ -118,7 +118,7 @@ def verify_locations(
 
 
 def _ranges(size_bytes: int) -> Iterator[tuple[int, int]]:
-    """A log in parts for several processes; the last one has every offset that there can be."""
+    """Cut a log into parts for several processes; the last one has every offset that there can be."""
     start = 0
     while min(size_bytes, OFFSET_MAX) - start > 2 * _RANGE_BYTES:
         yield start, start + _RANGE_BYTES
@@ -176,7 +176,7 @@ def _read_rows(store: KeyValueReader, start: bytes | None, stop: bytes | None, a
 
 
 def check_log(task: LogCheckTask, advance: Advance) -> int:
-    """Number of rows that point into that part of the log, each compared with the record there.
+    """Compare each row that points into a part of the log with the record there; return the number of rows.
 
     Raises CorruptionError naming the first row that is wrong, StorageError.
     """
@@ -192,7 +192,7 @@ def check_log(task: LogCheckTask, advance: Advance) -> int:
 
 
 def _located(run: Run, low: int, high: int) -> RunSlice | None:
-    """The rows with locations in ``[low, high)`` of a run in order of locations."""
+    """Find the rows with locations in ``[low, high)`` of a run in order of locations."""
     search = RunSearch(run)
     first, stop = search.location_position(low), search.location_position(high)
     return RunSlice(run, first, stop) if first < stop else None

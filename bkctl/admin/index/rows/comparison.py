@@ -103,7 +103,7 @@ class _Stream:
         return int(self.rows.ledgers[-1]), int(self.rows.entries[-1])
 
     def take(self, bound: tuple[int, int] | None) -> Rows:
-        """The rows with keys below ``bound``, or all."""
+        """Take the rows with keys below ``bound``, or all."""
         cut = len(self.rows) if bound is None else _position(self.rows, bound)
         taken, self.rows = self.rows.select(slice(0, cut)), self.rows.select(slice(cut, None))
         return taken

@@ -53,7 +53,7 @@ class Rows:
         return len(self.ledgers)
 
     def select(self, which: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Rows:
-        """The rows at ``which``, an index array, a mask or a slice."""
+        """Select the rows at ``which``, an index array, a mask or a slice."""
         return Rows(self.ledgers[which], self.entries[which], self.locations[which])
 
 
@@ -222,7 +222,7 @@ class RunSearch:
             return int(self._read(file, 0, index, 1)[0]), int(self._read(file, 1, index, 1)[0])
 
     def key_position(self, key: tuple[int, int], first: int, stop: int) -> int:
-        """The first row in ``[first, stop)`` whose key is at least ``key``. Raises StorageError."""
+        """Find the first row in ``[first, stop)`` whose key is at least ``key``. Raises StorageError."""
         ledger, entry = key
         with self._opened() as file:
             low = self._position(file, 0, ledger, first, stop)
@@ -235,7 +235,7 @@ class RunSearch:
             return int(self._read(file, 2, index, 1)[0])
 
     def location_position(self, location: int, first: int = 0, stop: int | None = None) -> int:
-        """The first row in ``[first, stop)`` of a run in order of locations whose own is at least this."""
+        """Find the first row in ``[first, stop)`` with at least this location, in a run in their order."""
         with self._opened() as file:
             return self._position(file, 2, location, first, self._run.rows if stop is None else stop)
 
@@ -267,7 +267,7 @@ class RunSearch:
 def partitions(
     runs: Sequence[Run], rows_max: int, search: Callable[[Run], RunSearch] = RunSearch
 ) -> Iterator[Partition]:
-    """The runs cut into consecutive ranges of keys of at most ``rows_max`` rows (more only for one key).
+    """Cut the runs into consecutive ranges of keys of at most ``rows_max`` rows (more only for one key).
 
     ``search`` finds keys in a run that is in their order. Raises StorageError.
     """
@@ -297,7 +297,7 @@ def _cut(parts: Partition, keys: list[RunSearch], rows_max: int) -> Iterator[Par
 
 
 def _middle_key(parts: Partition, keys: list[RunSearch]) -> tuple[int, int] | None:
-    """A key that leaves rows on both sides, about as many; None when all rows have the same key."""
+    """Choose a key that leaves rows on both sides, about as many; None when all rows have the same key."""
     middles = sorted(
         (key.key((part.first + part.stop) // 2), part.stop - part.first)
         for part, key in zip(parts, keys, strict=True)
@@ -321,12 +321,12 @@ def _middle_key(parts: Partition, keys: list[RunSearch]) -> tuple[int, int] | No
 
 
 def merged(partition: Partition) -> Rows:
-    """The rows of a partition in key order, one for each key: the one of the last run."""
+    """Merge the rows of a partition in key order, one for each key: the one of the last run."""
     return sorted_rows(concatenated([read_slice(part) for part in partition]))
 
 
 def of_ledgers(rows: Rows, ledgers: Column) -> Rows:
-    """The rows whose ledger is one of ``ledgers`` (ascending); ``rows`` are in key order."""
+    """Select the rows whose ledger is one of ``ledgers`` (ascending); ``rows`` are in key order."""
     if not len(rows) or not len(ledgers):
         return rows.select(slice(0, 0))
     starts = np.flatnonzero(np.concatenate(([True], rows.ledgers[1:] != rows.ledgers[:-1])))
@@ -340,7 +340,7 @@ def of_ledgers(rows: Rows, ledgers: Column) -> Rows:
 
 
 def rows_of(columns: LocationColumns) -> Rows:
-    """The same rows with packed locations."""
+    """Make rows with packed locations from the columns of rows."""
     log_ids = np.asarray(columns.log_ids, np.int64)
     locations = log_ids << 32 | np.asarray(columns.offsets, np.int64)
     return Rows(np.array(columns.ledgers, np.int64), np.array(columns.entries, np.int64), locations)
