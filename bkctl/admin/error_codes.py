@@ -50,7 +50,7 @@ def every_code() -> Iterator[ErrorCode]:
 
 
 def explain(wanted: str) -> list[ErrorCode]:
-    """Every meaning of a number or a name: ``-101``, ``EFENCED``, ``BKLedgerFencedException``.
+    """Find every meaning of a number or a name: ``-101``, ``EFENCED``, ``BKLedgerFencedException``.
 
     Raises NotFoundError, with names that are like it.
     """

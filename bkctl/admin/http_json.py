@@ -62,7 +62,7 @@ def text_of(value: object) -> str | None:
 
 
 def truth(value: object) -> bool:
-    """Whether it is true; Java also writes the word."""
+    """Tell whether a value is true; Java also writes the word."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 

@@ -96,7 +96,7 @@ def _inspect_store(filesystem: FileSystem, path: str, kind: FileKind) -> Inspect
 
 
 def inspect_file(filesystem: FileSystem, path: str) -> Inspection:
-    """One regular file."""
+    """Inspect one regular file."""
     status = filesystem.status(path)
     size_bytes = None if status is None else status.size_bytes
     kind = recognise_file(filesystem, path)

@@ -83,7 +83,7 @@ def cluster_dump(store: MetadataStore, clock: Clock) -> Dump:
 
 
 def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
-    """Every node from the root down, parents first, children in the order of their names.
+    """Yield every node from the root down, parents first, children in the order of their names.
 
     Not one moment's picture: what changes meanwhile is there as it was when its turn came, and a node that
     is deleted meanwhile is left out. Raises NoClusterError, and RefusedError when the cluster was formatted
@@ -100,7 +100,7 @@ def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
 
 
 def dump_node(store: MetadataStore, path: str) -> DumpedNode:
-    """One node; ``path`` is whole, or relative to the ledgers root. Raises NotFoundError."""
+    """Dump one node; ``path`` is whole, or relative to the ledgers root. Raises NotFoundError."""
     tree = _tree(store)
     whole = path.rstrip("/") if path.startswith("/") else join(store.root, path.rstrip("/"))
     found = tree.get(whole)
@@ -111,7 +111,7 @@ def dump_node(store: MetadataStore, path: str) -> DumpedNode:
 
 
 def child_names(store: MetadataStore, path: str) -> list[str]:
-    """Names of a node's children, ascending; none when the node is gone."""
+    """List the names of a node's children, ascending; none when the node is gone."""
     return sorted(_tree(store).children(path) or ())
 
 

@@ -69,7 +69,7 @@ class FoundMark:
 
 
 def find_cookies(filesystem: FileSystem, paths: Iterable[str]) -> Iterator[FoundCookie]:
-    """Cookies of directories, of VERSION files, and of metadata dumps (``zk-*.json``).
+    """Yield the cookies of directories, of VERSION files, and of metadata dumps (``zk-*.json``).
 
     Raises CorruptionError naming the file or the znode, NotFoundError when a path has no cookie.
     """
@@ -137,7 +137,7 @@ def compare_directories(
 
 
 def find_marks(filesystem: FileSystem, paths: Iterable[str]) -> list[FoundMark]:
-    """Every ``lastMark`` file below the paths. Raises NotFoundError when there is none."""
+    """Find every ``lastMark`` file below the paths. Raises NotFoundError when there is none."""
     marks: list[FoundMark] = []
     names = list(paths)
     for path in names:
@@ -161,7 +161,7 @@ def _mark(filesystem: FileSystem, path: str) -> FoundMark:
 
 
 def counting_mark(marks: list[FoundMark]) -> dict[str, FoundMark]:
-    """Per file name (one per journal directory) the mark from which Java would replay: the highest."""
+    """Find for each file name (one per journal directory) the highest mark: Java would replay from there."""
     best: dict[str, FoundMark] = {}
     for mark in marks:
         name = basename(mark.path)

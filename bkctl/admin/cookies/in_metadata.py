@@ -38,7 +38,7 @@ def stored_cookies(metadata: MetadataStore, bookies: Sequence[str] = ()) -> Iter
 
 
 def cookie_node(metadata: MetadataStore, bookie: str) -> str:
-    """Path of the node that holds a bookie's cookie."""
+    """Return the path of the node that holds a bookie's cookie."""
     return f"{metadata.root.rstrip('/')}/cookies/{bookie}"
 
 

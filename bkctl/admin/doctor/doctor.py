@@ -158,7 +158,7 @@ def _owner(path: str) -> Ownership:
 
 
 def _memory_bytes() -> int | None:
-    """Memory that this machine, or the container, has."""
+    """Find the memory that this machine, or the container, has."""
     try:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

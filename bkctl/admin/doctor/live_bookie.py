@@ -83,7 +83,10 @@ def registered_at(metadata: MetadataStore, url: str) -> str | None:
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Of a name, which may be another one than was registered; none where it does not resolve."""
+    """Find the addresses of a name, which may be another one than was registered.
+
+    There are none where the name does not resolve.
+    """
     try:
         found = socket.getaddrinfo(host or "", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -215,7 +215,7 @@ def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) 
 
 
 def _neighbours(filesystem: FileSystem, group: dict[str, Place]) -> dict[str, Place]:
-    """Directories beside a copied one that have the very same cookie."""
+    """Find directories beside a copied one that have the very same cookie."""
     cookies = {place.cookie_bytes for place in group.values() if place.cookie_bytes is not None}
     found: dict[str, Place] = {}
     for folder in {dirname(home_of(path)) for path in group}:

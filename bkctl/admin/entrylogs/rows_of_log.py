@@ -44,7 +44,7 @@ class RowsOfLog:
         return len(self._offsets)
 
     def located(self, offset: int, ledger: int, entry: int) -> bool:
-        """Whether the index places this entry's size word at an offset."""
+        """Tell whether the index places this entry's size word at an offset."""
         return self._find(offset, ledger, entry) is not None
 
     def take(self, offset: int, ledger: int, entry: int) -> bool:

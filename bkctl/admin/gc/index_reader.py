@@ -80,7 +80,7 @@ class IndexReader:
                 self.doubtful.add(int.from_bytes(bytes.fromhex(row.key_hex[:_KEY_BYTES]), "big", signed=True))
 
     def has_locations(self, ledger: int) -> bool:
-        """Whether the location database has an entry of a ledger; ``.idx`` files know no other ledgers.
+        """Tell whether the location database has an entry of a ledger; ``.idx`` files know no other ledgers.
 
         Entries with negative ids do not count: a deletion leaves them behind. Raises CorruptionError,
         StorageError.
@@ -88,7 +88,7 @@ class IndexReader:
         return self._locations is not None and self._locations.last_entry(ledger) is not None
 
     def compare(self, batch: EntryBatch, log_id: int) -> list[bool | None]:
-        """Whether the index has each record right here, in this log; None where it has no row at all.
+        """Tell whether the index has each record right here, in this log; None where it has no row at all.
 
         Raises CorruptionError, StorageError.
         """
@@ -116,7 +116,10 @@ class IndexReader:
         return [found[ledger].get(entry) for ledger, entry in zip(batch.ledgers, batch.entries, strict=True)]
 
     def _slots(self, ledger: int, entries: Sequence[int]) -> dict[int, int]:
-        """Packed locations of some entries of a ledger, whose file is in one of the index directories."""
+        """Read packed locations of some entries of a ledger.
+
+        The file of the ledger is in one of the index directories.
+        """
         if ledger not in self.ledgers:
             return {}
         first, last = max(min(entries), 0), max(entries)

@@ -87,7 +87,7 @@ class LogBalance:
         return self.log.size_bytes
 
     def usage(self, log_size_bytes: int | None = None) -> float:
-        """Live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
+        """Compute the live fraction, 0 to 1; with ``log_size_bytes`` of a log of at least that size."""
         total = max(self.record_bytes, log_size_bytes or 0)
         return self.remaining_bytes / total if total else 0.0
 

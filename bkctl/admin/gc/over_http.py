@@ -79,7 +79,7 @@ def resume(url: str, *, major: bool, minor: bool) -> None:
 
 
 def suspended(url: str) -> tuple[bool, bool]:
-    """Whether (major, minor) compactions are suspended."""
+    """Ask whether (major, minor) compactions are suspended."""
     values = object_of(http_json.call("GET", http_json.base(url), f"{_GC}/suspend_compaction"))
     return truth(values.get("isMajorGcSuspended")), truth(values.get("isMinorGcSuspended"))
 
@@ -96,7 +96,7 @@ def confirm_deletions(url: str) -> int:
 def wait(
     url: str, timeout_s: float | None, report: Report, sleep: Callable[[float], None] = time.sleep
 ) -> bool:
-    """Until no pass that was asked for is running; False when the time is over before."""
+    """Wait until no pass that was asked for is running; False when the time is over before."""
     url = http_json.base(url)
     started_s = time.monotonic()
     said = ""

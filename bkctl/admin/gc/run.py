@@ -161,7 +161,7 @@ def prepare(
 
 
 def _with_scratch(filesystem: WritableFileSystem, options: RunOptions, steps: list[Step]) -> list[Step]:
-    """Also steps that have no room, if there is enough for their copies in the scratch directory."""
+    """Let steps fit that have no room, if there is enough for their copies in the scratch directory."""
     if options.scratch is None:
         return steps
     free_bytes = filesystem.disk_space(options.scratch).free_bytes
@@ -207,7 +207,7 @@ def perform(
 
 
 def _leftovers(found: Survey) -> set[int]:
-    """Ledgers without a row that are proven to be gone and still have locations."""
+    """Find ledgers without a row that are proven to be gone and still have locations."""
     return {ledger for ledger in found.dead - found.index.ledgers if found.index.has_locations(ledger)}
 
 

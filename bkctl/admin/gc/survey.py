@@ -50,7 +50,7 @@ class Survey:
     _verdicts: dict[int, bool] = field(default_factory=dict)
 
     def live_among(self, ledgers: Collection[int]) -> set[int]:
-        """Those of ``ledgers`` whose entries have to stay.
+        """Pick those of ``ledgers`` whose entries have to stay.
 
         A ledger without a row is dead if the cluster says so, or if nothing speaks for it: neither the
         cluster, nor records in the journals that bring it back, nor locations of its entries. Raises
@@ -91,7 +91,7 @@ class Survey:
         return not (self.index.ledgers or self.index.doubtful or self.known.tells_all)
 
     def obstacle(self, facts: LogFacts) -> str | None:
-        """Why nothing can be done about a log, however little of it is alive."""
+        """Tell why nothing can be done about a log, however little of it is alive."""
         log_id = facts.log.log_id
         if facts.problem is not None:
             return f"damaged, set aside: {facts.problem}"
@@ -130,7 +130,7 @@ def survey(
     judged_dead: bool = True,
     confirmed: bool = False,
 ) -> Survey:
-    """Everything but the logs themselves. Raises RefusedError for another cluster's metadata, BkctlError.
+    """Survey everything but the logs. Raises RefusedError for another cluster's metadata, BkctlError.
 
     ``confirmed`` says that it is well that the metadata lack ledgers which are newer than they.
     """

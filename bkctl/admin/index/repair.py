@@ -119,7 +119,10 @@ def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) 
 
 
 def _locations_of(ledger: int) -> Operation:
-    """All of a ledger's locations, those of negative entry ids (which sort last) included."""
+    """Make the deletion of all of a ledger's locations.
+
+    Those of negative entry ids (which sort last) are included.
+    """
     return DeleteRange(encode_key(ledger, 0), encode_ledger_key(ledger) + b"\xff" * KEY_BYTES + b"\0")
 
 
@@ -148,7 +151,7 @@ def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -
 
 
 def _describes(known: KnownLedgers, ledger: int) -> bool:
-    """Whether the metadata are this bookie's by their instance id, or know the ledger."""
+    """Tell whether the metadata are this bookie's by their instance id, or know the ledger."""
     is_same = known.instance_id is not None and known.cluster.instance_id is not None
     return known.cluster.is_live or is_same or ledger in known.metadata_of([ledger])
 

@@ -177,7 +177,7 @@ def compact(
 
 
 def _steps(store: KeyValueStore) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Ranges that cover all keys, one for each table of the deepest level, and the bytes of that table."""
+    """List ranges that cover all keys, one for each table of the deepest level, and the table's bytes."""
     tables = store.tables()
     deepest = max((table.level for table in tables), default=0)
     if deepest == 0:  # the tables of level 0 overlap

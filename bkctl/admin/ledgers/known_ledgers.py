@@ -81,10 +81,10 @@ class Cluster(Protocol):
         """Return the id that would be generated next: all that were generated are lower."""
 
     def missing(self, ledgers: Collection[int]) -> set[int]:
-        """Those of some ledgers that are not in it."""
+        """Return those of some ledgers that are not in the cluster."""
 
     def unfound(self, ledgers: Collection[int]) -> set[int]:
-        """Those of some ledgers that a read of their own does not find."""
+        """Return those of some ledgers that a read of their own does not find."""
 
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         """Return the metadata of those of some ledgers that have any, many being asked for at once."""
@@ -237,7 +237,7 @@ class KnownLedgers:
         return cls(cluster, bookie, instance_id, unproved, confirmed)
 
     def is_newer_than(self, time_ms: float) -> bool:
-        """Whether the metadata tell how things were after a moment; those that an operator trusts do."""
+        """Tell whether the metadata show how things were after a moment; those that an operator trusts do."""
         made_ms = self.cluster.time_ms
         return self.unproved is None and (self.cluster.is_live or made_ms is None or made_ms >= time_ms)
 
@@ -260,7 +260,7 @@ class KnownLedgers:
         return self._proven(self.cluster.missing(ledgers))
 
     def _proven(self, missing: set[int]) -> set[int]:
-        """Those of the ledgers that the metadata do not have of which that is a proof."""
+        """Pick, of ledgers that the metadata do not have, those of which that is a proof."""
         if self.unproved is not None or not missing:
             return set()
         newer = {ledger for ledger in missing if ledger >= self.next_ledger}
@@ -318,18 +318,18 @@ class KnownLedgers:
         return (self.rolled_back or self.unproved) if self.cluster.is_asked else None
 
     def sources(self, ledger: int) -> tuple[Source, ...]:
-        """Everything here that has the ledger."""
+        """List everything here that has the ledger."""
         return tuple(source for source, ledgers in self.local.items() if ledger in ledgers)
 
 
 def metadata_in(cluster: Cluster, ledger: int) -> LedgerMetadata | None:
-    """One ledger's metadata, None when it has none or they do not decode."""
+    """Read one ledger's metadata, None when it has none or they do not decode."""
     found = cluster.metadata_of((ledger,)).get(ledger)
     return None if isinstance(found, CorruptionError) else found
 
 
 def names(metadata: LedgerMetadata, bookie: str) -> bool:
-    """Whether a ledger's metadata name a bookie for any of its entries."""
+    """Tell whether a ledger's metadata name a bookie for any of its entries."""
     return any(bookie in segment.bookies for segment in metadata.segments)
 
 

@@ -146,7 +146,7 @@ class _Examination:
         )
 
     async def of_closed(self) -> Diagnosis:
-        """Whether its entries can be read."""
+        """Diagnose a closed ledger: whether its entries can be read."""
         metadata = self._metadata
         reader = await self._client.open_without_recovery(self._ledger, password=self._password)
         unreadable = await _unreadable(reader, metadata)
@@ -179,7 +179,7 @@ class _Examination:
         )
 
     async def of_open(self, watch_s: float) -> Diagnosis:
-        """Whether somebody writes it, and if not whether it could be recovered."""
+        """Diagnose an open ledger: whether somebody writes it, and if not whether it could be recovered."""
         first = await read_ledger_now(self._client, self._ledger, password=self._password)
         await asyncio.sleep(watch_s)
         second = await read_ledger_now(self._client, self._ledger, password=self._password)
@@ -261,7 +261,7 @@ def _batches(entries: Iterator[int]) -> Iterator[tuple[int, ...]]:
 
 
 async def _unreadable(reader: ReadOnlyLedgerHandle, metadata: LedgerMetadata) -> list[str]:
-    """Entries that cannot be read; the first ones, where there are many."""
+    """List entries that cannot be read; the first ones, where there are many."""
     found: list[str] = []
     for batch in _batches(_samples(metadata)):
         found += await _tried(reader, batch)

@@ -144,7 +144,7 @@ def _facts(ledger: int, before: LedgerMetadata, result: RecoveryResult, *, dry_r
 
 
 def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
-    """Why the ledger ends where it does."""
+    """Say why the ledger ends where it does."""
     end = told_end(result.last_entry)
     if before.state is LedgerState.CLOSED:
         return f"it was closed before: {end}"

@@ -59,7 +59,7 @@ class AnswerCounter:
         return total
 
     def _block(self, data: bytes, position: int, size: int) -> int:
-        """Answers at ``position`` that are successes of the usual length; 0 to have one decoded."""
+        """Count answers at ``position`` that are successes of the usual length; 0 to have one decoded."""
         count = (len(data) - position) // size
         if count < _BLOCK_MIN:
             if not count or not self._success_front or not data.startswith(self._success_front, position):

@@ -129,7 +129,7 @@ class _Template:
 
 
 def _payload(size_bytes: int) -> bytes:
-    """Bytes that neither compress nor look like an id."""
+    """Make bytes that neither compress nor look like an id."""
     return hashlib.shake_128(b"bkctl bench").digest(size_bytes)
 
 
@@ -138,7 +138,7 @@ def _big_endian(numbers: Ids) -> Bytes2D:
 
 
 def _put_varints(frames: Bytes2D, offset: int, numbers: Ids) -> None:
-    """Five-byte varints, for numbers from 2^28 up to 2^35."""
+    """Write five-byte varints, for numbers from 2^28 up to 2^35."""
     for index in range(_VARINT_BYTES):
         more = 0x80 if index < _VARINT_BYTES - 1 else 0
         frames[:, offset + index] = ((numbers >> (7 * index)) & 0x7F) | more

@@ -77,7 +77,7 @@ class _LoadConnection:
             self._pending = self._pending[written:]
 
     def wait_to_receive(self, seconds: float) -> None:
-        """From now on :meth:`receive` waits so long itself: one system call less for each answer."""
+        """Let :meth:`receive` wait so long itself from now on: one system call less for each answer."""
         self.socket.setblocking(True)
         whole_s = int(seconds)
         timeout = _TIMEVAL.pack(whole_s, int((seconds - whole_s) * 1e6))
@@ -208,7 +208,7 @@ class _Schedule:
         return int(self._rate_per_s * (now_s - self.started_s)) - self.began
 
     def rest(self) -> None:
-        """With a rate, until the next look at the sockets."""
+        """Sleep until the next look at the sockets, where there is a rate."""
         if self._rate_per_s is not None:
             time.sleep(max(self._next_s - time.perf_counter(), 0.0))
 
@@ -294,7 +294,7 @@ def _report(
 
 
 def _quantiles(latencies: list[tuple[float, int]], fractions: tuple[float, ...]) -> list[float]:
-    """Weighted quantiles of (seconds, count) pairs."""
+    """Compute weighted quantiles of (seconds, count) pairs."""
     if not latencies:
         return [0.0] * len(fractions)
     pairs = np.array(latencies)

@@ -42,7 +42,7 @@ def digest_book(
 
 
 def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:
-    """How the entries of ledgers with these metadata are checked."""
+    """Tell how the entries of ledgers with these metadata are checked."""
     known = {}
     for ledger, metadata in ledgers.items():
         digester = _digester_of(metadata, password)
@@ -93,7 +93,10 @@ def _digester_of(metadata: LedgerMetadata, password: bytes | None) -> Digester |
 
 
 def _digester(digest_type: DigestType, password: bytes | None) -> Digester:
-    """Without a password a MAC digester has no key and can check nothing, but its length is known."""
+    """Make a digester.
+
+    Without a password a MAC digester has no key and can check nothing, but its length is known.
+    """
     if digest_type is not DigestType.MAC or password is None:
         return _KEYLESS[digest_type]
     return Digester.of(digest_type, password)

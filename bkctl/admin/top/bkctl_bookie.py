@@ -124,7 +124,7 @@ def _log(values: Object, unflushed: int | None) -> EntryLogState:
 
 
 def _seconds(before: Object | None, now: Object) -> float | None:
-    """Between two snapshots of one life of a bookie; None when there are no two."""
+    """Count the seconds between two snapshots of one life of a bookie; None when there are no two."""
     if before is None or before.get("bookie") != now.get("bookie"):
         return None
     then_s, now_s = number_at(before, "process", "monotonic_s"), number_at(now, "process", "monotonic_s")

@@ -87,14 +87,14 @@ class Interval:
             yield Interval(before.get(title), now, self.seconds)
 
     def grown(self, *path: str) -> float | None:
-        """By how much a counter has grown; None when it was set back, as by a restart."""
+        """Tell by how much a counter has grown; None when it was set back, as by a restart."""
         if self.before is None:
             return None
         before, now = number_at(self.before, *path), number_at(self.now, *path)
         return None if before is None or now is None or now < before else now - before
 
     def rate(self, *path: str, unit: float = 1.0) -> float | None:
-        """By how many ``unit`` a counter has grown in a second."""
+        """Tell by how many ``unit`` a counter has grown in a second."""
         grown = self.grown(*path)
         return None if grown is None or self.seconds <= 0 else rounded(grown / unit / self.seconds)
 
@@ -115,7 +115,10 @@ class Interval:
         return 1.0 if under_way else 0.0
 
     def quantile_ms(self, fraction: float, *path: str) -> float | None:
-        """Milliseconds that ``fraction`` of the interval's events did not exceed; None without events."""
+        """Find the milliseconds that ``fraction`` of the interval's events did not exceed.
+
+        None without events.
+        """
         if self.before is None:
             return None
         counts = _buckets(object_at(self.now, *path))
@@ -150,7 +153,7 @@ def finite(value: object) -> float | None:
 
 
 def rounded(value: float) -> float:
-    """Three decimals are more than anybody reads."""
+    """Round to three decimals: they are more than anybody reads."""
     return round(value, 3)
 
 
@@ -161,7 +164,7 @@ def total(values: Iterator[float | None]) -> float | None:
 
 
 def share(part: float | None, others: float | None) -> float | None:
-    """``part`` of ``part + others``, 0 to 1; None when both are 0 or unknown."""
+    """Compute ``part`` of ``part + others``, 0 to 1; None when both are 0 or unknown."""
     if part is None or others is None or part + others <= 0:
         return None
     return rounded(part / (part + others))

@@ -95,7 +95,10 @@ def _started_s(scrape: Scrape) -> float | None:
 
 
 def _mode(now: Scrape) -> Mode:
-    """-1 is a bookie that is not registered: not yet, or because it lost the metadata store."""
+    """Read the mode of a bookie from its status.
+
+    -1 is a bookie that is not registered: not yet, or because it lost the metadata store.
+    """
     status = now.whole(STATUS)
     if status == 1:
         return Mode.WRITABLE
@@ -229,7 +232,10 @@ def _ledger_dir(look: ScrapeInterval, directory: str) -> LedgerDirState:
 
 
 def _collectors(look: ScrapeInterval, directories: list[str]) -> tuple[GcState, ...]:
-    """One a directory; other storage classes have one in all, whose metrics have a prefix of their own."""
+    """Read the state of one collector for each directory.
+
+    Other storage classes have one in all, whose metrics have a prefix of their own.
+    """
     if directories:
         return tuple(_gc(look, directory, "bookie_", ledgerDir=directory) for directory in directories)
     if look.now.total("bookie_gc_ACTIVE_ENTRY_LOG_TOTAL") is None:

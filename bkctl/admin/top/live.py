@@ -200,7 +200,7 @@ class _Watched:
         self._answered_at_ms: int | None = None
 
     async def ask(self, session: ClientSession, timeout_s: float) -> BookieSample:
-        """Its sample; with an error when it does not answer as a bookie does."""
+        """Ask for the bookie's sample; it has an error when the bookie does not answer as one does."""
         import aiohttp
 
         if not self._target.urls:
@@ -239,7 +239,7 @@ class _Watched:
         return states
 
     async def _ask_somewhere(self, session: ClientSession, timeout_s: float) -> BookieSample:
-        """At the URL that has answered before, else at each; a bookie is what the first to answer says."""
+        """Ask the URL that has answered before, else each; a bookie is what the first to answer says."""
         import aiohttp
 
         failure: Exception | None = None
@@ -323,7 +323,7 @@ class _Watched:
 
 
 def _reason(error: Exception, timeout_s: float) -> str:
-    """Why a bookie is not there, in a few words."""
+    """Say why a bookie is not there, in a few words."""
     import aiohttp
 
     if isinstance(error, TimeoutError):
@@ -358,7 +358,7 @@ def _json(body: bytes, url: str) -> object:
 
 
 def _one_row_each(answers: Sequence[BookieSample]) -> tuple[BookieSample, ...]:
-    """Ascending by id; of two ways to the same bookie the one that answers counts."""
+    """Sort rows ascending by id; of two ways to the same bookie the one that answers counts."""
     rows: dict[str, BookieSample] = {}
     for answer in answers:
         if answer.bookie not in rows or rows[answer.bookie].error is not None:

@@ -44,7 +44,7 @@ async def samples(source: SampleSource, interval_s: float) -> AsyncGenerator[Clu
 
 
 async def _first(source: SampleSource) -> None:
-    """Counters to compare with."""
+    """Take the counters to compare with."""
     sample = await source.sample()
     if not sample.bookies:
         raise ConnectionFailedError(sample.discovery_error or "no bookie is registered")

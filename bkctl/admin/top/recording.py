@@ -53,14 +53,14 @@ class RecordingSource:
         return self._source.title
 
     async def sample(self) -> ClusterSample:
-        """As of the other source."""
+        """Return the sample of the other source."""
         sample = await self._source.sample()
         if self._ended is None:
             self._append(f"{encode_sample(sample)}\n".encode())
         return sample if self._ended is None else replace(sample, notice=self._ended)
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
-        """As of the other source."""
+        """Return the entry logs of the other source."""
         return await self._source.logs(bookie, ledger_dir)
 
     async def close(self) -> None:

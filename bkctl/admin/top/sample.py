@@ -281,7 +281,7 @@ class BookieSample:
     )
 
     def write_cache_fullness(self, ledger_dir: str | None = None) -> float | None:
-        """Bytes over bounds of both halves, 0 to 1; of one directory, or of all."""
+        """Compute bytes over bounds of both halves, 0 to 1; of one directory, or of all."""
         halves = [half for half in self.write_cache if ledger_dir in (None, half.dir)]
         return fullness(sum(half.bytes for half in halves), sum(half.bound or 0 for half in halves))
 

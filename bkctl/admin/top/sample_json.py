@@ -17,7 +17,7 @@ from bkctl.admin.top.sample import ClusterSample
 
 
 def encode_sample(sample: ClusterSample) -> str:
-    """One line of JSON, without its newline."""
+    """Encode a sample as one line of JSON, without its newline."""
     return json.dumps(as_values(sample), separators=(",", ":"), allow_nan=False)
 
 
@@ -33,7 +33,7 @@ def decode_sample(text: str | bytes) -> ClusterSample:
 
 
 def as_values(value: object) -> object:
-    """Plain values for JSON of a sample or a part of one."""
+    """Return plain values for JSON of a sample or a part of one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {name: as_values(getattr(value, name)) for name in _fields(type(value))}
     if isinstance(value, enum.Enum):
@@ -45,7 +45,7 @@ def as_values(value: object) -> object:
 
 @functools.cache
 def _fields(kind: type) -> dict[str, object]:
-    """Types of a dataclass's fields."""
+    """Find the types of a dataclass's fields."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
@@ -60,7 +60,10 @@ def _required(kind: type) -> frozenset[str]:
 
 
 def _read(value: object, kind: object, where: str) -> object:
-    """``value`` as a ``kind``: a dataclass, an enum, a tuple of these, a number, text, or None with these."""
+    """Read ``value`` as a ``kind``.
+
+    A kind is a dataclass, an enum, a tuple of these, a number, text, or None with these.
+    """
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in kind.__args__:
             return None

@@ -68,7 +68,7 @@ def _step(command_options: tuple[str, ...]) -> NextStep:
 
 
 def identity_finding(error: BkctlError, path: str, command_options: tuple[str, ...]) -> Finding:
-    """No id can be made of the configuration."""
+    """Report that no id can be made of the configuration."""
     return Finding(
         CHECK,
         Kind.NO_BOOKIE_ID,
@@ -142,7 +142,7 @@ class _Reader:
         self.add(severity, str(notice), "nothing to be said of the key")
 
     def sense(self, config: BookieConfig) -> None:
-        """Values that are allowed and mostly a mistake."""
+        """Report values that are allowed and mostly a mistake."""
         for severity, found, expected in _sense(config):
             self.add(severity, found, expected)
 

@@ -22,7 +22,7 @@ CHECK = "cookies"
 
 
 def check_cookies(exam: Examination) -> Iterator[Finding]:
-    """Cookies that cannot be read, are missing, differ, or keep the bookie from starting."""
+    """Report cookies that cannot be read, are missing, differ, or keep the bookie from starting."""
     yield from _unreadable(exam)
     wanted = wanted_cookie(exam)
     if wanted is None:
@@ -160,7 +160,7 @@ def _elsewhere(exam: Examination, wanted: Cookie) -> Finding:
 
 
 def _refusal(exam: Examination, wanted: Cookie) -> str | None:
-    """Why a bookie would not start, by the rules of its start; None when it would, or it is not known."""
+    """Tell why a bookie would not start, by the rules of its start; None when it would, or nobody knows."""
     config, cluster = exam.config, exam.known_cluster
     if config is None or cluster is None:
         return None

@@ -60,7 +60,7 @@ def vanished_directory(path: str) -> Finding:
 
 
 def check_directories(exam: Examination) -> Iterator[Finding]:
-    """Directories that are missing, are none, are of an old layout, or hold another storage's index."""
+    """Report directories that are missing, are none, have an old layout, or hold another storage's index."""
     subject = exam.subject
     following = again(exam, "directories", _DIRECTORY_INSTEAD)
     known = any(place.found is not None for place in subject.places)
@@ -140,7 +140,7 @@ def _other_storage(exam: Examination) -> Iterator[Finding]:
 
 
 def check_permissions(exam: Examination) -> Iterator[Finding]:
-    """Owners and permission bits that a bookie stumbles over."""
+    """Report owners and permission bits that a bookie stumbles over."""
     following = again(exam, "permissions", _PERMISSIONS_INSTEAD)
     owners: dict[int, Place] = {}
     for place in exam.subject.places:
@@ -182,7 +182,10 @@ def check_permissions(exam: Examination) -> Iterator[Finding]:
 
 
 def _foreign_files(exam: Examination, place: Place, user: int, following: NextStep) -> Iterator[Finding]:
-    """Files that the directory's owner cannot write: what a command left that was run as another user."""
+    """Report files that the directory's owner cannot write.
+
+    A command that was run as another user left them.
+    """
     foreign: list[str] = []
     for name in exam.filesystem.names(place.path):
         try:

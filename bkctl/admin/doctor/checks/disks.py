@@ -15,7 +15,7 @@ _INODES_FREE_SHARE_MIN = 0.01
 
 
 def check_disks(exam: Examination) -> Iterator[Finding]:
-    """Full and nearly full disks, disks without inodes, directories that share a disk."""
+    """Report full and nearly full disks, disks without inodes, and directories that share a disk."""
     disks: dict[int, list[tuple[Place, DiskFacts]]] = {}
     for place in exam.subject.places:
         if place.found is not None:

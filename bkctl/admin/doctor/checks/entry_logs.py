@@ -78,7 +78,7 @@ def _is_suspect(exam: Examination, log: LogFile) -> bool:
 
 
 def check_last_id(exam: Examination) -> Iterator[Finding]:
-    """``lastId`` against the logs: the id from which the next log's is counted."""
+    """Check ``lastId`` against the logs: the id from which the next log's is counted."""
     for place in exam.subject.ledgers:
         if place.found is None:
             continue

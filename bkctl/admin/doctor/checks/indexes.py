@@ -71,7 +71,7 @@ _EXPECTED = {
 
 
 def check_databases(exam: Examination) -> Iterator[Finding]:
-    """Whether RocksDB opens ``locations`` and ``ledgers``, and both are there and are no empty ones."""
+    """Check whether RocksDB opens ``locations`` and ``ledgers``, and both are there and are no empty ones."""
     empty: dict[str, set[str]] = {}
     for place in exam.subject.indexes:
         present = set(place.found.indexes) if place.found is not None else set()
@@ -120,7 +120,7 @@ def _opened(path: str) -> tuple[str | None, bool]:
 
 
 def check_index(exam: Examination) -> Iterator[Finding]:
-    """``index check``, with findings that have one cause told as one."""
+    """Run ``index check``, with findings that have one cause told as one."""
     found = [
         place.found
         for place in exam.subject.places

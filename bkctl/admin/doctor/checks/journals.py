@@ -72,7 +72,7 @@ def journal_places(exam: Examination) -> list[JournalPlace]:
 
 
 def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
-    """Journals that are missing between others, at the mark or behind it: what refuses a start."""
+    """Report journals that are missing between others, at the mark or behind it: what refuses a start."""
     assert place.found is not None, "only directories that are there have journals"
     ids = [each.journal_id for each in place.found.journals if each.journal_id >= mark.journal_id]
     for behind, found in missing_journals(ids):
@@ -113,7 +113,10 @@ def _unreadable(mark: FoundMark) -> Finding:
 
 
 def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iterator[Finding]:
-    """Directories with entries and no mark: replay starts further back, as far as journals are kept."""
+    """Report directories with entries and no mark.
+
+    Replay starts further back there, as far as journals are kept.
+    """
     for place in exam.subject.ledgers:
         if place.found is None or marks.get(place.path) or not place.found.logs:
             continue
@@ -262,7 +265,7 @@ def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int
 
 
 def check_journals(exam: Examination) -> Iterator[Finding]:
-    """Every record of every journal, with the digests that can be checked; those that cannot are reported.
+    """Check every record of every journal, with the digests that can be checked, and report the other ones.
 
     Damage in front of the last mark is a warning: nothing there is replayed.
     """

@@ -15,7 +15,10 @@ from bkctl.storage_kinds import DEFAULT
 
 
 def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Ledger directories whose index is lost; ``empty`` are databases that nothing was ever written to."""
+    """Report ledger directories whose index is lost.
+
+    ``empty`` are databases that nothing was ever written to.
+    """
     journals = journal_places(exam)
     if not journals:
         return  # whether they have what the logs hold cannot be told
@@ -49,7 +52,7 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
 
 
 def _pairs(exam: Examination) -> list[tuple[Place, Place]]:
-    """Ledger directories and those of their indexes, as far as it is known which belong together."""
+    """Pair ledger directories and those of their indexes, as far as it is known which belong together."""
     ledgers, indexes = exam.subject.ledgers, exam.subject.indexes
     if len(ledgers) == len(indexes):
         pairs = list(zip(ledgers, indexes, strict=True))

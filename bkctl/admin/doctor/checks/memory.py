@@ -63,7 +63,7 @@ def _caches(exam: Examination) -> Iterator[Finding]:
 
 
 def shard_bytes(cache_bytes: int) -> int:
-    """Size of one shard of a block cache."""
+    """Compute the size of one shard of a block cache."""
     bits = max(0, (cache_bytes // _SHARD_BYTES_MIN).bit_length() - 1)
     return cache_bytes // min(_SHARDS_MAX, 1 << bits)
 

@@ -12,7 +12,7 @@ CHECK = "metadata"
 
 
 def check_metadata(exam: Examination) -> Iterator[Finding]:
-    """Whether the store answers, has a cluster, and whether the registration fits what runs here."""
+    """Check whether the store answers, has a cluster, and whether the registration fits what runs here."""
     cluster = exam.cluster
     if cluster is None:
         return

@@ -40,7 +40,7 @@ def quarantined(exam: Examination, directory: str) -> Iterator[Finding]:
 
 
 def cut_off(exam: Examination, directory: str) -> Iterator[Finding]:
-    """Repairs, and undos of repairs, that were killed."""
+    """Report repairs, and undos of repairs, that were killed."""
     for repair in unfinished_repairs(exam.filesystem, [directory]):
         is_undo = repair.record.state is RepairState.UNDOING
         what = "an undo of a repair that was cut off: no bookie starts here"

@@ -163,7 +163,7 @@ class _SpaceCheck:
         return index
 
     def _expected(self) -> Container[int]:
-        """Ledgers whose metadata have this bookie in an ensemble."""
+        """Find the ledgers whose metadata have this bookie in an ensemble."""
         bookie = self._space.bookie
         if bookie is None:
             return ()
@@ -216,7 +216,7 @@ class _SpaceCheck:
             yield about_ledger(kind, self._space.dir, ledger, f"{lost}: {where}: {answer}")
 
     def _odd_rows(self, rows: Rows, known: IndexedLedgers, strange: StrangeLedgers) -> Iterator[Finding]:
-        """Locations of negative entry ids, which no log reader takes for entries."""
+        """Judge locations of negative entry ids, which no log reader takes for entries."""
         if not len(rows):
             return
         at, is_known = known.find(rows.ledgers)
@@ -280,7 +280,7 @@ class _SpaceCheck:
         return Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
 
     def _unindexed(self, compared: Comparison, known: IndexedLedgers) -> Iterator[_Judged]:
-        """Entries of known ledgers without a row."""
+        """Judge entries of known ledgers without a row."""
         rows = compared.unindexed
         _, is_known = known.find(rows.ledgers)
         if not is_known.any():
@@ -354,6 +354,6 @@ class _PendingReplay:
 
 
 def _lines(rows: Rows, *columns: np.ndarray) -> Iterator[tuple[int, ...]]:
-    """Rows and further columns as tuples of Python's integers."""
+    """Return rows and further columns as tuples of Python's integers."""
     listed = [column.tolist() for column in (rows.ledgers, rows.entries, rows.locations, *columns)]
     return zip(*listed, strict=True)

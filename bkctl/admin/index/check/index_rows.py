@@ -31,7 +31,7 @@ class IndexRows:
         self._unsorted = False
 
     def blocks(self, rows_max: int) -> Iterator[Rows]:
-        """Rows in blocks of some ``rows_max``. Raises CorruptionError, StorageError."""
+        """Yield rows in blocks of some ``rows_max``. Raises CorruptionError, StorageError."""
         streams = [self._stream(index) for index in self._indexes]
         pending: list[Rows] = []
         count = 0
@@ -45,7 +45,7 @@ class IndexRows:
             yield self._joined(pending)
 
     def _unsorted_last(self, rows: Rows) -> bool:
-        """Whether ``rows`` is a row that does not decode: it belongs among those before it."""
+        """Tell whether ``rows`` is a row that does not decode: it belongs among those before it."""
         return len(rows) == 1 and int(rows.locations[0]) == UNDECODABLE
 
     def _joined(self, pending: list[Rows]) -> Rows:
@@ -82,12 +82,12 @@ class IndexRows:
                 yield Rows(one[:1], one[1:2], one[2:])
 
     def take_findings(self) -> list[Finding]:
-        """Damage of the rows read so far."""
+        """Take the damage of the rows read so far."""
         taken, self._findings = self._findings, []
         return taken
 
     def take_odd(self) -> Rows:
-        """Rows with negative entry ids among those read so far."""
+        """Take the rows with negative entry ids among those read so far."""
         taken, self._odd = concatenated(self._odd), []
         return taken
 

@@ -35,7 +35,7 @@ class IndexedLedgers:
     limbo: set[int] = field(default_factory=set)
 
     def find(self, ledgers: Column) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Position of each ledger in ``ids``, and whether it is there."""
+        """Find the position of each ledger in ``ids``, and whether it is there."""
         if not len(self.ids):
             return np.zeros(len(ledgers), np.intp), np.zeros(len(ledgers), np.bool_)
         at = np.minimum(np.searchsorted(self.ids, ledgers), len(self.ids) - 1)
@@ -188,7 +188,7 @@ def _idx_damage(damage: IndexDamage, offset: int, directory: str) -> Finding:
 
 
 def _ids(key: bytes, *, locations: bool) -> tuple[int | None, int | None]:
-    """Ledger and entry of a key, as far as it decodes."""
+    """Decode the ledger and the entry of a key, as far as it decodes."""
     try:
         if locations:
             return location.decode_key(key)

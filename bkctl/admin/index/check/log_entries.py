@@ -71,7 +71,10 @@ def rows_of(item: LogEntries) -> Rows:
 
 
 def _contradicted(item: LogEntries) -> Iterator[Finding]:
-    """Entries whose bytes do not match their digest. One with another ledger's id is told as damage."""
+    """Report entries whose bytes do not match their digest.
+
+    An entry with another ledger's id is told as damage.
+    """
     batch, check = item.entries.batch, item.entries.check
     for index in sorted(check.failing - check.strangers.keys()):
         yield Finding(

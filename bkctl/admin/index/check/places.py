@@ -45,7 +45,7 @@ class LogPlaces:
             self._logs.setdefault(log.log_id, []).append(log)
 
     def fault(self, ledger: int, entry: int, packed: int) -> Fault | None:
-        """None when the entry stands at the location after all. Raises StorageError.
+        """Find what is wrong at a location; None when the entry stands there after all. Raises StorageError.
 
         Ids that cannot be chance are another entry's: a record that looks whole with another one, or the
         end of the data, behind it.
@@ -131,7 +131,7 @@ def _in_words(damage: Damage) -> str:
 
 
 def _is_followed(file: SteadyFile, end: int) -> bool:
-    """Whether a record, a ledgers map, filler or nothing comes at ``end``."""
+    """Tell whether a record, a ledgers map, filler or nothing comes at ``end``."""
     head = file.peek(end, _HEAD.size)
     if len(head) < _HEAD.size or not any(head) or head[:1] == b"\xf0":
         return True

@@ -41,7 +41,7 @@ class StrangeLedgers:
         self._negative: dict[int, int] = {}
 
     def add_negative(self, ledger: int, count: int) -> None:
-        """Locations with negative entry ids, which come at any time."""
+        """Count locations with negative entry ids, which come at any time."""
         self._negative[ledger] = self._negative.get(ledger, 0) + count
 
     def add(self, compared: Comparison, strange: Flags) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ class StrangeLedgers:
                 yield finding
 
     def end(self) -> Iterator[Finding]:
-        """Ledgers that have nothing but negative entry ids."""
+        """Report ledgers that have nothing but negative entry ids."""
         yield from self.close()
         for ledger, count in sorted(self._negative.items()):
             yield self._leaked(ledger, count)

@@ -20,7 +20,7 @@ _MARKS = ("lastMark", "lastId")
 
 
 def last_written_ms(journals: Iterable[JournalFile], *ledger_dirs: str) -> float:
-    """When a journal, an entry log or a mark was written last. Raises StorageError."""
+    """Find when a journal, an entry log or a mark was written last. Raises StorageError."""
     paths = [journal.path for journal in journals]
     try:
         for directory in ledger_dirs:

@@ -71,7 +71,7 @@ def take_census(
 
 
 def _kept_elsewhere(ledgers: set[int], known: KnownLedgers) -> set[int]:
-    """Ledgers that exist and that a live store places on other bookies only."""
+    """Find ledgers that exist and that a live store places on other bookies only."""
     if not known.tells_all:
         return set()
     return {ledger for ledger, kept in known.keeps_each(sorted(ledgers)).items() if kept is False}

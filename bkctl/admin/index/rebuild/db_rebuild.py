@@ -164,7 +164,7 @@ class DbRebuild:
             return read_journals(self._fs, self._journals)
 
     def _set_limbo(self, plan: LedgerPlan, old: OldRows, found: LogSet | None, located: OldLocations) -> None:
-        """Limbo for what damage of the logs, or a log that is not there any more, may have taken."""
+        """Set limbo for what damage of the logs, or a log that is not there any more, may have taken."""
         if found is None:
             return
         self._lost = sorted(found.lost(list(plan.rows)))

@@ -257,7 +257,7 @@ class IdxRebuild:
     def _still_fits(
         self, logs: str, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]
     ) -> bool:
-        """Whether files that wait for their swap, or are in place, are those that would be made now."""
+        """Tell whether files that wait for their swap, or are in place, are those that would be made now."""
         if logs != found.fingerprint():
             return False
         moved = set(headers)
@@ -271,7 +271,7 @@ class IdxRebuild:
         return all(old.headers.get(ledger) is not None for ledger in moved)
 
     def _are_sound(self, slots: int, found: LogSet) -> bool:
-        """Whether the files in place, which an earlier run has proved, have not been damaged since."""
+        """Tell whether the files in place, which an earlier run has proved, have not been damaged since."""
         try:
             verify_idx_files(self._indexes, found.logs, slots, self._options.rows_max, nobody)
         except CorruptionError:
@@ -308,7 +308,7 @@ class IdxRebuild:
 
 
 def _files(tree: IdxTree, path: str) -> list[tuple[int, str]]:
-    """Ledger and path of every file; the files that stand at a wrong place raise CorruptionError."""
+    """List the ledger and the path of every file; files that stand at a wrong place raise CorruptionError."""
     found = []
     for row in tree.ledger_rows():
         if isinstance(row, IndexDamage):
@@ -331,7 +331,7 @@ def _header(path: str) -> FileInfoHeader | None:
 
 
 def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:
-    """Version and unknown state bits of the old file are kept; a new file has version 1."""
+    """Make a header: version and unknown state bits of the old file are kept; a new file has version 1."""
     if old is None:
         return FileInfoHeader(1, data.master_key, FENCED if data.fenced else 0, data.explicit_lac)
     return replace(old, state=old.state | (FENCED if data.fenced else 0))

@@ -32,7 +32,7 @@ class JournalFacts:
 
 
 def read_journals(fs: FileSystem, journals: Sequence[JournalFile]) -> JournalFacts:
-    """All journals, oldest first within their directory. Raises StorageError."""
+    """Read all journals, oldest first within their directory. Raises StorageError."""
     facts = JournalFacts()
     for journal in sorted(journals, key=lambda found: (found.directory, found.journal_id)):
         try:

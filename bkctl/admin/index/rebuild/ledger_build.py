@@ -18,7 +18,7 @@ _BATCH_ROWS = 10_000
 
 
 def planned_rows(plan: LedgerPlan) -> Iterator[Row]:
-    """Keys and values in key order: ledgers, then the flags, whose key is negative."""
+    """Yield keys and values in key order: ledgers, then the flags, whose key is negative."""
     for ledger in sorted(plan.rows):
         yield encode_ledger_key(ledger), encode_ledger_data(plan.rows[ledger])
     if plan.flags is not None:

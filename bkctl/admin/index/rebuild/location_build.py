@@ -119,7 +119,7 @@ def read_ledgers(path: str) -> Column:
 
 
 def encoded(rows: Rows) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values as the database holds them."""
+    """Encode keys and values as the database holds them."""
     keys = np.empty((len(rows), 2), ">i8")
     keys[:, 0] = rows.ledgers
     keys[:, 1] = rows.entries

@@ -254,7 +254,7 @@ class _Parts:
 
 
 def _by_ledger(columns: RecordColumns) -> _Parts:
-    """Entries mostly stand in runs of one ledger, so the runs are what is sorted."""
+    """Group entries by ledger: they mostly stand in runs of one ledger, so the runs are what is sorted."""
     ids = columns.ledgers
     firsts = np.concatenate(([0], np.flatnonzero(ids[1:] != ids[:-1]) + 1))
     present, which_run = np.unique(ids[firsts], return_inverse=True)
@@ -264,7 +264,7 @@ def _by_ledger(columns: RecordColumns) -> _Parts:
 
 
 def _batch_of(records: list[bytes]) -> EntryBatch:
-    """Whole records, size words included, as a batch of their own."""
+    """Make a batch of its own of whole records, size words included."""
     buffer = b"".join(records)
     starts = list(accumulate((len(record) for record in records[:-1]), initial=0)) if records else []
     sizes = [len(record) - 4 for record in records]

@@ -137,7 +137,7 @@ class LogSet:
         return _LOG_BYTES * len(self.logs) + _LEDGER_BYTES * len(self._ledgers.column())
 
     def lost(self, everything: Sequence[int]) -> set[int]:
-        """Ledgers that may have lost entries; ``everything`` where a log cannot tell."""
+        """Collect ledgers that may have lost entries; ``everything`` where a log cannot tell."""
         lost: set[int] = set()
         for manifest in self.damaged:
             lost.update(everything if manifest.lost is None else manifest.lost)

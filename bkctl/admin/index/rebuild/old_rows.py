@@ -23,12 +23,12 @@ class OldRows:
     flags: bytes | None = None
 
     def trusts(self, ledger: int) -> bool:
-        """Whether the ledger's old row says all there is to know."""
+        """Tell whether the ledger's old row says all there is to know."""
         return self.problem is None and ledger in self.rows
 
 
 def read_old_rows(directory: str) -> OldRows:
-    """Rows of a ``ledgers`` database as far as they can be read. Raises StorageError when the disk fails."""
+    """Read the rows of a ``ledgers`` database as far as possible. Raises StorageError when the disk fails."""
     old = OldRows()
     try:
         index = LedgerIndex(store := open_read_only(directory))

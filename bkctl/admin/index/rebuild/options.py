@@ -23,7 +23,7 @@ ROWS_MIN = 1 << 15
 
 
 def nothing() -> None:
-    """Nobody to look for."""
+    """Do nothing: there is nobody to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ class RebuildOptions:
         return self.rows_beside(0)
 
     def rows_beside(self, held_bytes: int) -> int:
-        """Rows that one process may hold at once beside ``held_bytes`` that this one holds otherwise."""
+        """Count the rows that one process may hold at once.
+
+        This process holds ``held_bytes`` besides.
+        """
         held_bytes += DIGESTER_BYTES * len(self.digesters)
         share = (self.memory_bytes - held_bytes) // self.jobs - PROCESS_BYTES
         return max(ROWS_MIN, share // ROW_BYTES_AT_PEAK)

@@ -142,7 +142,7 @@ def _locked(placement: Placement, dry_run: bool) -> Iterator[Callable[[], None]]
 
 
 def old_indexes(placement: Placement) -> list[str]:
-    """Backups that earlier rebuilds kept, half removed ones as well. Raises StorageError."""
+    """List backups that earlier rebuilds kept, half removed ones as well. Raises StorageError."""
     names = [name for kind in KINDS for name in kind.indexes]
     current = sorted({directory.index_dir for directory in placement.directories})
     return [

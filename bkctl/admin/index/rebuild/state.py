@@ -108,7 +108,7 @@ class WorkDirectory:
             drop_whole(self.path)
 
     def exists(self, *names: str) -> bool:
-        """Whether there is such a path in it."""
+        """Tell whether there is such a path in the work directory."""
         return os.path.lexists(self.at(*names))
 
     def manifest_path(self, log_id: int) -> str:
@@ -181,7 +181,7 @@ def _tuples(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """Size and time of change (ns), by which a log is known again; None when it is gone."""
+    """Return size and time of change (ns), by which a log is known again; None when it is gone."""
     try:
         facts = os.stat(path)
     except FileNotFoundError:

@@ -186,7 +186,10 @@ def _identity(database: str) -> str | None:
 
 
 def _sync_tree(directory: str) -> None:
-    """Every file of a database, then the names. RocksDB has synced what counts; this is cheap certainty."""
+    """Sync every file of a database, then the names.
+
+    RocksDB has synced what counts; this is cheap certainty.
+    """
     try:
         paths = [entry.path for entry in os.scandir(directory)]
     except OSError as error:
@@ -197,7 +200,7 @@ def _sync_tree(directory: str) -> None:
 
 
 def backups(current: str, name: str) -> list[str]:
-    """Backups that rebuilds of ours left of ``name`` (``locations``, ``ledgers``, ``idx``)."""
+    """List the backups that rebuilds of ours left of ``name`` (``locations``, ``ledgers``, ``idx``)."""
     prefix = f"{name}{BACKUP}"
     try:
         names = sorted(os.listdir(current))

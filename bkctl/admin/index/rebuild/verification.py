@@ -127,7 +127,7 @@ def _ranges(size_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def holds_rows(database: str, rows: int) -> bool:
-    """Whether a database that was proved before can still be read, and has as many rows.
+    """Tell whether a database that was proved before can still be read, and has as many rows.
 
     Raises StorageError when the disk fails.
     """
@@ -201,7 +201,7 @@ def _located(run: Run, low: int, high: int) -> RunSlice | None:
 def _check_range(
     file: SteadyFile, slices: Sequence[RunSlice], low: int, high: int, rows_max: int, advance: Advance
 ) -> int:
-    """Rows with locations in ``[low, high)``, halved until they fit into memory."""
+    """Check rows with locations in ``[low, high)``, halved until they fit into memory."""
     count = sum(part.stop - part.first for part in slices)
     if count > rows_max and high - low > 1:
         middle = (low + min(high, (low & ~OFFSET_MAX) + file.size_bytes + 1)) // 2

@@ -116,7 +116,7 @@ def _position(rows: Rows, key: tuple[int, int]) -> int:
 
 
 def side_by_side(left: Iterator[Rows], right: Iterator[Rows]) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of two ordered streams cut at the same keys; a key's rows are never in two of the pairs."""
+    """Cut the rows of two ordered streams at the same keys; a key's rows are never in two of the pairs."""
     streams = (_Stream(left), _Stream(right))
     while True:
         for stream in streams:

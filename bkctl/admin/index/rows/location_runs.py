@@ -80,13 +80,13 @@ Partition = tuple[RunSlice, ...]
 
 
 def no_rows() -> Rows:
-    """Nothing."""
+    """Return an empty set of rows."""
     empty = np.empty(0, np.int64)
     return Rows(empty, empty, empty)
 
 
 def concatenated(parts: Sequence[Rows]) -> Rows:
-    """All rows of ``parts`` in their order."""
+    """Concatenate all rows of ``parts`` in their order."""
     if not parts:
         return no_rows()
     if len(parts) == 1:
@@ -99,7 +99,10 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
 
 
 def sorted_rows(rows: Rows) -> Rows:
-    """In order of ledger and entry; of rows with one key only the last in ``rows``. Ids are 0 or more."""
+    """Sort rows by ledger and entry; of rows with one key only the last in ``rows`` stays.
+
+    Ids are 0 or more.
+    """
     ordered = ordered_rows(rows)
     if len(rows) < 2:
         return ordered
@@ -109,7 +112,7 @@ def sorted_rows(rows: Rows) -> Rows:
 
 
 def ordered_rows(rows: Rows) -> Rows:
-    """In order of ledger and entry; rows with one key all stay, in their order. Ids are 0 or more."""
+    """Sort rows by ledger and entry; rows with one key all stay, in their order. Ids are 0 or more."""
     if len(rows) < 2:
         return rows
     ledger_min = int(rows.ledgers.min())
@@ -145,7 +148,7 @@ def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
 
 
 def is_whole(run: Run) -> bool:
-    """Whether the file still is what was written."""
+    """Tell whether the file still is what was written."""
     checksum = 0
     try:
         with open(run.path, "rb") as file:
@@ -159,7 +162,7 @@ def is_whole(run: Run) -> bool:
 
 
 def read_slice(part: RunSlice) -> Rows:
-    """Rows of a run. Raises StorageError when the file cannot be read or is shorter than it was."""
+    """Read rows of a run. Raises StorageError when the file cannot be read or is shorter than it was."""
     count = part.stop - part.first
     columns = []
     try:
@@ -217,7 +220,7 @@ class RunSearch:
         self._run = run
 
     def key(self, index: int) -> tuple[int, int]:
-        """Ledger and entry of a row. Raises StorageError."""
+        """Read the ledger and the entry of a row. Raises StorageError."""
         with self._opened() as file:
             return int(self._read(file, 0, index, 1)[0]), int(self._read(file, 1, index, 1)[0])
 
@@ -230,7 +233,7 @@ class RunSearch:
             return self._position(file, 1, entry, low, high)
 
     def location(self, index: int) -> int:
-        """Location of a row. Raises StorageError."""
+        """Read the location of a row. Raises StorageError."""
         with self._opened() as file:
             return int(self._read(file, 2, index, 1)[0])
 
@@ -277,7 +280,7 @@ def partitions(
 
 
 def _cut(parts: Partition, keys: list[RunSearch], rows_max: int) -> Iterator[Partition]:
-    """Halves until they are small enough; both lists stay in step."""
+    """Cut a partition into halves until they are small enough; both lists stay in step."""
     if sum(part.stop - part.first for part in parts) <= rows_max:
         yield parts
         return

@@ -33,12 +33,12 @@ _BLOCK_ROW_BYTES = 600
 
 
 def block_rows(memory_bytes: int) -> int:
-    """Rows in a block when ``memory_bytes`` may be used."""
+    """Count the rows in a block when ``memory_bytes`` may be used."""
     return min(BLOCK_ROWS_MAX, max(BLOCK_ROWS_MIN, memory_bytes // _BLOCK_ROW_BYTES))
 
 
 def in_order(rows: Rows) -> Rows:
-    """By ledger, entry, location; rows that are equal stay in their order."""
+    """Sort rows by ledger, entry, location; rows that are equal stay in their order."""
     return rows.select(np.lexsort((rows.locations, rows.entries, rows.ledgers)))
 
 
@@ -82,7 +82,7 @@ class RowSorter:
         return in_order(rows)
 
     def blocks(self) -> Iterator[Rows]:
-        """All rows in order. Raises StorageError."""
+        """Yield all rows in order. Raises StorageError."""
         if not self._runs:
             rows = self._take()
             for first in range(0, len(rows), self._block_rows):
