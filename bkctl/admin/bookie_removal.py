@@ -39,7 +39,7 @@ _ROOM_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RemovalSettings:
-    """How bookies are taken out. ``targets`` None: whoever the placement policy chooses."""
+    """The way in which bookies are taken out. ``targets`` None: whoever the placement policy chooses."""
 
     client: ClientSettings = field(default_factory=ClientSettings)
     move: MoveSettings = field(default_factory=MoveSettings)

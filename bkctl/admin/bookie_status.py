@@ -1,4 +1,4 @@
-"""How a running bookie is, by its HTTP admin; works on Java bookies too."""
+"""Tell how a running bookie is, by its HTTP admin; this works on Java bookies too."""
 
 from __future__ import annotations
 

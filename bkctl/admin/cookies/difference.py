@@ -1,4 +1,4 @@
-"""How two cookies differ, field by field, and what that means. Pure."""
+"""Compare two cookies, field by field, and tell what a difference means. Pure."""
 
 from __future__ import annotations
 

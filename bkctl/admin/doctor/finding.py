@@ -9,7 +9,7 @@ from bkctl.admin.next_step import NextStep
 
 
 class Severity(enum.Enum):
-    """How much a finding matters.
+    """The weight of a finding.
 
     ``ERROR``: data is lost or in danger, or the bookie does not start. ``WARNING``: somebody should act
     before that happens. ``UNCHECKED``: nothing wrong was found in what could not be checked. ``NOTE``:

@@ -1,4 +1,4 @@
-"""Which directories make the bookie that is examined.
+"""Find which directories make the bookie that is examined.
 
 With a configuration that is what it says. Without one the directories are taken together by their cookies:
 one that is where its cookie says belongs to that bookie, with the other directories that the cookie names;

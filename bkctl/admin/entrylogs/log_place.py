@@ -55,7 +55,7 @@ class LogPlace:
 
     @property
     def every_dir(self) -> tuple[str, ...]:
-        """Both directories, the log's first."""
+        """Both directories of the place, that of the log first."""
         return tuple(dict.fromkeys((self.current_dir, self.index_dir)))
 
 

@@ -41,7 +41,7 @@ class CurveRow:
 
     @property
     def reclaimed_bytes(self) -> int:
-        """Both ways together."""
+        """The bytes of garbage and of compaction together."""
         return self.garbage_bytes + self.freed_bytes
 
 

@@ -36,7 +36,7 @@ Serves = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class IndexDatabases:
-    """How the databases ``ledgers`` and ``locations`` are opened: to look, and to write."""
+    """The way to open the databases ``ledgers`` and ``locations``: to look, and to write."""
 
     read: Callable[[str], KeyValueReader]
     write: Callable[[str], KeyValueStore]

@@ -1,4 +1,4 @@
-"""Which ledgers there are, and what proves that one is gone: one value for rebuild, repair, check and gc.
+"""Tell which ledgers exist, and what proves that one is gone: one value for rebuild, repair, check and gc.
 
 A ledger may be known from the cluster's metadata, from the old ledger rows, from old locations, from the
 entry logs and from the journals. That all but one of these are silent about a ledger proves nothing, with one
@@ -69,7 +69,7 @@ class Cluster(Protocol):
 
     @property
     def time_ms(self) -> int | None:
-        """When it was so; None when that is not known."""
+        """The time at which things were as it tells; None when that is not known."""
 
     def unproved(self, instance_id: str | None) -> str | None:
         """Return why its silence about a ledger proves nothing to a bookie of this instance, None if it does.

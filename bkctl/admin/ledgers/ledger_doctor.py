@@ -1,4 +1,4 @@
-"""Why a ledger does not open, and what to do about it; nothing is written and nothing fenced.
+"""Find why a ledger does not open, and what to do about it; nothing is written and nothing fenced.
 
 ========================= ================================================================================
 verdict                   meaning

@@ -28,7 +28,7 @@ _LOG_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """How a step ended; ``was_done`` in an earlier run. ``advice`` is what to do before the next run."""
+    """The end of a step; ``was_done`` in an earlier run. ``advice`` is what to do before the next run."""
 
     step: Step
     exit_code: int

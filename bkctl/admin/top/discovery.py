@@ -1,4 +1,4 @@
-"""Which bookies to watch, and where each is asked: at the HTTP endpoints that it registered."""
+"""Find which bookies to watch, and where each is asked: at the HTTP endpoints that it registered."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad this is."""
+        """The severity of the finding."""
         return Severity.NOTE if self.kind in _NOTES else Severity.DAMAGE
 
 

@@ -25,7 +25,7 @@ _HEAD = struct.Struct(">iqq")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a location is wrong: ``DANGLING_LOCATION`` or ``FOREIGN_ENTRY``, and the evidence."""
+    """The reason why a location is wrong: ``DANGLING_LOCATION`` or ``FOREIGN_ENTRY``, and the evidence."""
 
     kind: Kind
     detail: str

@@ -1,4 +1,4 @@
-"""Whose directories are rebuilt, and when their bookie wrote last."""
+"""Find whose directories are rebuilt, and when their bookie wrote last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ledgers the new index has: every one that any source has, unless it is proven to be gone.
+"""Decide which ledgers the new index has: every one of any source, unless it is proven to be gone.
 
 Where the old ledger rows are readable they are all kept. A ledger that has no row is added when it has
 locations in the old index or entries in the logs: its row may have been lost, and if it was deleted the

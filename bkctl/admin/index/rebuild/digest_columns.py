@@ -1,4 +1,4 @@
-"""How the entries of known ledgers are checked, in a file that all processes map.
+"""Keep how the entries of known ledgers are checked, in a file that all processes map.
 
 Every log is read by some process with what the metadata say of a million ledgers: handed over with each task,
 that would be written and read again for each log.

@@ -1,4 +1,4 @@
-"""Which entry logs a rebuild reads: those of one space of log ids."""
+"""Find which entry logs a rebuild reads: those of one space of log ids."""
 
 from __future__ import annotations
 

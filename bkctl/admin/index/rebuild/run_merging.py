@@ -1,4 +1,4 @@
-"""Many runs made few, in groups.
+"""Merge many runs into few, in groups.
 
 Every log leaves a run, and nearly every range of keys has rows in nearly every run where ledgers are written
 side by side: a hundred thousand logs would be opened again for each of a thousand ranges. So runs are first

@@ -1,4 +1,4 @@
-"""Which entries one source knows and the entry logs have not, counted for each ledger."""
+"""Count for each ledger which entries one source knows and the entry logs have not."""
 
 from __future__ import annotations
 
