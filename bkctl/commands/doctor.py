@@ -173,7 +173,7 @@ def doctor_command(
 
 
 def _default_metadata(data: str) -> str | None:
-    """The embedded metadata of a bookie without a configuration, when it has made some."""
+    """Return the embedded metadata of a bookie without a configuration, when it has made some."""
     from bkctl.config.loader import METADATA_FILE
 
     path = os.path.abspath(os.path.join(data, METADATA_FILE))
@@ -239,7 +239,7 @@ class _Report:
                 yield _row(bookie, finding)
 
     def close(self, *, notes: bool) -> None:
-        """The last line on stderr, and the exit code."""
+        """Write the last line on stderr, and end with the exit code."""
         errors, warnings, hidden = self.counts["error"], self.counts["warning"], self.counts["note"]
         from bkctl.reporting import counted
 
@@ -281,7 +281,7 @@ def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
 
 
 def _block(row: dict[str, Any]) -> str:
-    """A finding for people: in a table's cell the next command could not be copied."""
+    """Return a finding as text for people: in a table's cell the next command could not be copied."""
     where = row["path"] or row["dir"] or row["bookie"]
     at = "" if row["offset"] is None else f", offset {row['offset']}"
     lines = [
@@ -301,7 +301,7 @@ def _block(row: dict[str, Any]) -> str:
 def _everything(
     paths: list[str], url: str | None, options: _Options, report: _Report
 ) -> Iterator[tuple[str | None, Finding]]:
-    """Findings with the bookie that they are about: files first, then the live bookie."""
+    """Yield findings with the bookie that they are about: files first, then the live bookie."""
     from bkctl.admin.doctor.checks.directories import vanished_directory
     from bkctl.admin.doctor.doctor import (
         applicable,
@@ -347,7 +347,7 @@ def _read_configuration(options: _Options) -> ReadConfiguration | None:
 
 
 def _identity(read: ReadConfiguration, options: _Options) -> tuple[ConfiguredBookie | None, Finding | None]:
-    """Who the configuration says the bookie is, or why that cannot be said."""
+    """Return the bookie that the configuration names, or why that cannot be said."""
     from bkctl.admin.doctor.checks.configuration import identity_finding
     from bkctl.server.life.configured_bookie import configured_bookie
 
@@ -423,7 +423,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
 
 
 def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Options) -> ClusterFacts | None:
-    """What the metadata store says; None when there is none to ask, or no check wants to know."""
+    """Ask the metadata store for its facts; None when there is none to ask, or no check wants to know."""
     if not options.names & {"metadata", "cookies"} or not options.has_store:
         return None
     if identity is not None:

@@ -57,7 +57,7 @@ class GroupBy(StrEnum):
 
 @dataclass(slots=True)
 class _Sum:
-    """What one group takes."""
+    """The sum of what one group takes."""
 
     keys: dict[str, Any]
     bytes: int = 0

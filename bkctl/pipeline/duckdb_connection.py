@@ -13,7 +13,7 @@ _MEMORY_BYTES_MIN = 64 << 20
 
 
 def connected(threads: int, memory_bytes: int, spill_dir: str) -> duckdb.DuckDBPyConnection:
-    """A database of its own in memory. What exceeds ``memory_bytes`` is written to ``spill_dir``, which
+    """Open a database of its own in memory. What exceeds ``memory_bytes`` is written to ``spill_dir``, which
     DuckDB makes when it needs it, in a directory that is there by then, and takes away at the end."""
     return duckdb.connect(
         config={
@@ -27,7 +27,7 @@ def connected(threads: int, memory_bytes: int, spill_dir: str) -> duckdb.DuckDBP
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raises StorageError for what DuckDB cannot hold, read or write; anything else is a bug of ours."""
+    """Raise StorageError for what DuckDB cannot hold, read or write; anything else is a bug of ours."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -38,5 +38,5 @@ def failures() -> Iterator[None]:
 
 
 def literal_glob(path: str) -> str:
-    """A path in which nothing is a pattern to DuckDB."""
+    """Return a path in which nothing is a pattern to DuckDB."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)

@@ -1,4 +1,4 @@
-"""What runs a job's SQL and reads tables for it: DuckDB in this process, or Spark."""
+"""Engines that run a job's SQL and read tables for it: DuckDB in this process, or Spark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Queries(Protocol):
         """Run a query into Parquet files in ``folder``, which is there and empty."""
 
     def rows(self, query: str) -> list[Row]:
-        """The rows of a query that gives few."""
+        """Return the rows of a query that gives few."""
 
     def close(self) -> None:
         """Forget all names and give back what was held."""

@@ -44,7 +44,7 @@ class SplitTask:
 
 
 def plan(work: Extraction, memory_bytes: int) -> list[SplitTask]:
-    """The tasks of an extraction, as reading the table plans them."""
+    """Return the tasks of an extraction, as reading the table plans them."""
     if work.is_empty:
         return []
     splits = table_named(work.input.source).plan(work.paths, work.options)
@@ -74,7 +74,7 @@ def read_split(task: SplitTask, advance: Advance) -> int:
 
 
 def _told(batches: Iterator[pa.RecordBatch], advance: Advance) -> Iterator[pa.RecordBatch]:
-    """The batches; at each one the process that hands out tasks gets to do so."""
+    """Yield the batches; at each one the process that hands out tasks gets to do so."""
     for batch in batches:
         advance(0)
         yield batch
@@ -103,7 +103,7 @@ def _write(work: Extraction, batches: Iterator[pa.RecordBatch], number: int, mem
 
 
 def _kept(batches: Iterator[pa.RecordBatch], failure: list[BkctlError]) -> Iterator[pa.RecordBatch]:
-    """The batches; an error of ours is kept, because what runs the query would hand on its text only."""
+    """Yield the batches; keep an error of ours, because what runs the query would hand on its text only."""
     try:
         yield from batches
     except BkctlError as error:

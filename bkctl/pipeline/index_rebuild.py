@@ -45,7 +45,7 @@ REBUILT = pa.schema(
 
 
 def placements(filesystem: FileSystem, paths: Sequence[str]) -> list[Placement]:
-    """The bookies in ``paths`` and which index serves which of their logs.
+    """Find the bookies in ``paths`` and which index serves which of their logs.
 
     Raises UsageError when there is none, NotFoundError, StorageError.
     """
@@ -56,7 +56,7 @@ def placements(filesystem: FileSystem, paths: Sequence[str]) -> list[Placement]:
 
 
 def with_metadata(filesystem: FileSystem, options: RebuildOptions, metadata: str | None) -> RebuildOptions:
-    """The options with what a metadata dump tells. Raises UsageError for a URI, CorruptionError."""
+    """Add what a metadata dump tells to the options. Raises UsageError for a URI, CorruptionError."""
     if metadata is None:
         return options
     if is_uri(metadata):

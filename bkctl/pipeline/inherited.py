@@ -1,4 +1,4 @@
-"""What a run over table sets takes over from the runs that wrote them, and from when they were."""
+"""Find what a run over table sets takes over from the runs that wrote them, and from when they were."""
 
 from __future__ import annotations
 

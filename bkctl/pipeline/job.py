@@ -1,4 +1,4 @@
-"""What a job of the pipeline is: tables in, one SQL text, tables out, and what of these is a finding.
+"""The parts of a pipeline job: tables in, one SQL text, tables out, and what of these is a finding.
 
 The text stands in ``jobs/NAME.sql`` and is a sequence of named queries, each under a line of its own::
 
@@ -108,7 +108,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a run may be told; in SQL the columns of the one-row view ``parameters``.
+    """The parameters that a run may be told; in SQL the columns of the one-row view ``parameters``.
 
     ``two_snapshots``: metadata was read before and after the files, so what neither has is proved gone.
     ``bookies_gone`` count as holding nothing (view ``gone_bookies``); with ``complete`` so does every bookie
@@ -137,7 +137,7 @@ class Parameters:
         return name is None or bool(getattr(self, name))
 
     def views(self) -> dict[str, str]:
-        """The views ``parameters`` and ``gone_bookies`` as queries."""
+        """Return the views ``parameters`` and ``gone_bookies`` as queries."""
         scalars = [
             f"{_literal(getattr(self, item.name))} AS {item.name}"
             for item in fields(self)
@@ -151,7 +151,7 @@ class Parameters:
 
 
 def option_of(parameter: str) -> str:
-    """The option of ``pipeline run`` that gives a parameter, with underscores."""
+    """Return the option of ``pipeline run`` that gives a parameter, with underscores."""
     return parameter.removesuffix("_bytes")
 
 
@@ -197,22 +197,22 @@ class Job:
     plots: tuple[Plot, ...] = field(default=())
 
     def statements(self) -> Iterator[Statement]:
-        """The queries of the text in their order."""
+        """Yield the queries of the text in their order."""
         parts = _HEADING.split(self.sql)
         for kind, name, query in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             yield Statement(_KINDS[kind], name, query.strip())
 
     def notes_for(self, *, two_snapshots: bool) -> tuple[str, ...]:
-        """The notes on a run."""
+        """Return the notes on a run."""
         return self.notes if two_snapshots else (*self.notes, *self.one_snapshot_notes)
 
     def result(self, name: str) -> ResultTable:
-        """A result by its name."""
+        """Return a result by its name."""
         return next(result for result in self.results if result.name == name)
 
 
 def result_query(result: ResultTable, query: str) -> str:
-    """A query with its columns in the declared order and types, whichever engine runs it."""
+    """Return a query with its columns in the declared order and types, whichever engine runs it."""
     columns = ", ".join(
         f"CAST(q.{column.name} AS {column.type}) AS {column.name}" for column in result.columns
     )

@@ -89,7 +89,7 @@ class LocalEngine:
 
 
 def _glob(folder: str) -> str:
-    """The pattern of the files in a folder; a file is its own."""
+    """Return the pattern of the files in a folder; a file is its own pattern."""
     path = literal_glob(local_path(folder))
     return path if folder.endswith(".parquet") else f"{path}/*.parquet"
 

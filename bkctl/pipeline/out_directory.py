@@ -24,7 +24,7 @@ _WORK_NAME = ".work"
 
 
 def work_directory(path: str) -> str:
-    """Where a run's unfinished files are; there while it is claimed."""
+    """Return the directory of a run's unfinished files; it is there while the output directory is claimed."""
     return os.path.join(path, _WORK_NAME)
 
 

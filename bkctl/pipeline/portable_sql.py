@@ -23,11 +23,11 @@ class ScalarFunction:
     expression: str
 
     def for_duckdb(self) -> str:
-        """The statement that defines it in DuckDB."""
+        """Return the statement that defines the function in DuckDB."""
         return f"CREATE OR REPLACE TEMP MACRO {self.name}({', '.join(self.parameters)}) AS {self.expression}"
 
     def for_spark(self) -> str:
-        """The statement that defines it in Spark."""
+        """Return the statement that defines the function in Spark."""
         parameters = ", ".join(f"{name} BIGINT" for name in self.parameters)
         return (
             f"CREATE OR REPLACE TEMPORARY FUNCTION {self.name}({parameters}) RETURNS BIGINT "

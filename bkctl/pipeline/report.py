@@ -45,7 +45,7 @@ def write_report(outcome: Outcome, job: Job, path: str) -> None:
 
 
 def page(outcome: Outcome, job: Job) -> str:
-    """The page's HTML."""
+    """Return the HTML of the page."""
     title = f"{job.name}: {outcome.verdict}"
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -141,7 +141,10 @@ def _cell(column: Column, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value for people; ids are looked for in other tools' output, so they have no thousands' marks."""
+    """Return a value as text for people.
+
+    Ids are looked for in other tools' output, so they have no thousands' marks.
+    """
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else str(for_people(value))
@@ -158,7 +161,7 @@ def _guards(outcome: Outcome) -> list[str]:
 
 
 def _options(outcome: Outcome, job: Job) -> list[tuple[str, Any]]:
-    """The options that the job heeds and their values; the time is no option."""
+    """Return the options that the job heeds and their values; the time is no option."""
     return [
         (option_of(name), getattr(outcome.parameters, name)) for name in job.parameters if name != "now_ms"
     ]

@@ -1,4 +1,4 @@
-"""What a run came to: counts, tables, what is to be told with them, and ``summary.json``."""
+"""The outcome of a run: counts, tables, what is to be told with them, and ``summary.json``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WrittenTable:
 
     @classmethod
     def of(cls, name: str, role: str, folder: str) -> WrittenTable:
-        """The table in a folder, counted by its files' footers.
+        """Return the table in a folder, counted by its files' footers.
 
         Raises StorageError, CorruptionError for a file that is no Parquet file.
         """
@@ -63,7 +63,7 @@ def _size_of(path: str) -> int:
 
 
 def parquet_files(folder: str) -> list[str]:
-    """The Parquet files that are directly in a folder; a file that is named itself. Folders may be URLs."""
+    """List the Parquet files directly in a folder, or a file that is named itself. Folders may be URLs."""
     if folder.partition("?")[0].endswith(".parquet"):
         return [folder]
     if is_url(folder):
@@ -135,16 +135,16 @@ class Outcome:
         return row
 
     def table(self, name: str) -> WrittenTable:
-        """A table by its name."""
+        """Return a table by its name."""
         return next(table for table in self.tables if table.name == name)
 
     def found_of(self, job: Job) -> tuple[str, ...]:
-        """The counts that are findings, without those of what could not be judged."""
+        """Return the counts that are findings, without those of what could not be judged."""
         return tuple(name for name in self.found if name in job.found)
 
 
 def judged(outcome: Outcome, job: Job, unknown: Sequence[str] = ()) -> Outcome:
-    """The outcome with its verdict by the job's rule; ``found`` names the counts that decided it, and what
+    """Add the verdict by the job's rule to the outcome; ``found`` names the counts that decided it, and what
     else was ``unknown``."""
     found = tuple(name for name in job.found if outcome.counts.get(name))
     unexamined = (*(name for name in job.unexamined if outcome.counts.get(name)), *unknown)
@@ -203,12 +203,12 @@ def write_whole(path: str, text: str) -> None:
 
 
 def for_people(value: Any) -> Any:
-    """A value of a result as people read it: a share or a ratio with four digits, all else as it is."""
+    """Return a value as people read it: a share or a ratio with four digits, all else as it is."""
     return round(value, 4) if isinstance(value, float) else value
 
 
 def first_rows(outcome: Outcome, result: ResultTable, order: str, limit: int) -> list[dict[str, Any]]:
-    """The first rows of a result in an order (SQL)."""
+    """Return the first rows of a result in an order (SQL)."""
     import duckdb
 
     from bkctl.pipeline.duckdb_connection import literal_glob

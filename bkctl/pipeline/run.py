@@ -65,8 +65,9 @@ _SPARK_FROM_BYTES = 50 << 30
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run on what. ``metadata`` is a URI, a dump, or a directory with tables ``ledgers`` and
-    ``fragments``;
+    """The request for a run: what to run on what.
+
+    ``metadata`` is a URI, a dump, or a directory with tables ``ledgers`` and ``fragments``;
     ``metadata_after`` is a second one, of after the files.
 
     ``options`` say how tables are read: a bookie's name, digests, a password, damage. ``out`` is a directory
@@ -85,7 +86,7 @@ class Request:
 
     @property
     def digest_metadata(self) -> str | None:
-        """Where digests can be learnt from: tables do not hold ledgers' passwords."""
+        """Return where digests can be learnt from: tables do not hold ledgers' passwords."""
         return None if self.metadata is None or os.path.isdir(self.metadata) else self.metadata
 
     @property
@@ -217,7 +218,7 @@ class _Run:
             self._guard(why)
 
     def _leave_out_indexes(self) -> None:
-        """What cannot be opened ends no run over a fleet: it is left out, and that is told."""
+        """Leave out the indexes that cannot be opened, and tell of it: they end no run over a fleet."""
         options = self._request.options
         self._unread_indexes = unread_indexes(self._filesystem, self._surveyed, options.bookie)
         for path, reason in sorted(self._unread_indexes.items()):
@@ -345,7 +346,7 @@ class _Run:
     # ---------------------------------------------------------------------------------------------- queries
 
     def run_statements(self) -> None:
-        """The job's queries in their order; between them is read what waited for one."""
+        """Run the job's queries in their order; between them, read what waited for one."""
         statements = list(self._request.job.statements())
         for kind, group in groupby(statements, lambda statement: statement.kind == "expand"):
             if kind:
@@ -394,7 +395,7 @@ class _Run:
     # ---------------------------------------------------------------------------------------------- outcome
 
     def outcome(self, started_s: float) -> Outcome:
-        """What came of it."""
+        """Return the outcome of the run."""
         gone = logs_gone(self._filesystem, self._surveyed)
         if gone:
             self._guard(
@@ -441,5 +442,5 @@ def _is_of_index(item: Input) -> bool:
 
 
 def worth_spark(bytes_total: int) -> bool:
-    """What ``--engine auto`` asks: for fewer bytes of logs, starting Spark takes longer than it gains."""
+    """Answer ``--engine auto``: for fewer bytes of logs, starting Spark takes longer than it gains."""
     return bytes_total > _SPARK_FROM_BYTES

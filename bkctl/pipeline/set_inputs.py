@@ -122,7 +122,7 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def _taken_apart(source: str, columns: Sequence[str]) -> str:
-    """The query that makes runs of stripes; the first and the last may be cut short."""
+    """Return the query that makes runs of stripes; the first and the last may be cut short."""
     texts = []
     for name in columns:
         if name == "first":

@@ -1,4 +1,4 @@
-"""What the paths of a run hold, before anything of it is read.
+"""Survey what the paths of a run hold, before anything of it is read.
 
 A path is a directory of bookies (or a file of one), a directory of tables that an earlier run wrote, which
 has a ``summary.json``, or a store of sets: a URL, or a directory that has a ``bkctl-sets.json``.

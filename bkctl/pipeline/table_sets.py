@@ -234,7 +234,7 @@ def refuse_undo_file(metadata: str) -> None:
 
 
 def _end_of(path: str) -> bytes:
-    """The last bytes of a file, where a dump has its end marker."""
+    """Return the last bytes of a file, where a dump has its end marker."""
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)

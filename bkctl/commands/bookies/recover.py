@@ -107,7 +107,7 @@ def recover_command(
 
 
 class _Counts:
-    """What the rows add up to."""
+    """The counts that the rows add up to."""
 
     def __init__(self) -> None:
         self.moved = self.left = self.blocked = self.accepted = self.entries = self.bytes = 0
@@ -135,7 +135,7 @@ class _Counts:
         return 1 if self.accepted else 0
 
     def sentence(self, *, dry_run: bool) -> str:
-        """The sum, for people."""
+        """Return the sum, for people."""
         did = "would move" if dry_run else "moved"
         text = f"{did} {self.moved} ledgers, {self.entries} entries of {self.bytes} bytes"
         return text + (f"; {self.left} stay, {self.blocked} of them blocked" if self.left else "")

@@ -71,7 +71,7 @@ LEDGER_SCHEMA: Schema = (
 
 
 def ledger_row(one: MovedLedger) -> dict[str, Any]:
-    """A ledger as JSON shows it."""
+    """Return a ledger as JSON shows it."""
     return {
         "ledger": one.ledger,
         "outcome": one.outcome.value,

@@ -192,7 +192,7 @@ def _apply(
 
 
 def _locked(changes: list[CookieChange], *, force: bool) -> AbstractContextManager[object]:
-    """The lock of the directories, and of the bookie's other ones."""
+    """Return the lock of the directories, and of the bookie's other ones."""
     from bkctl.admin.cookies.changes import folders_to_lock
     from bkctl.directories.holders import DirectoryLock
 
@@ -201,7 +201,7 @@ def _locked(changes: list[CookieChange], *, force: bool) -> AbstractContextManag
 
 
 def _cookie_bytes(path: str) -> bytes:
-    """The content of a file that is a cookie; no ``--force`` makes one of anything else."""
+    """Read the content of a file that is a cookie; no ``--force`` makes one of anything else."""
     from bkctl.codec.cookie import decode_cookie
     from bkctl.scan.directory import read_small
 

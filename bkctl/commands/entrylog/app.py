@@ -155,7 +155,7 @@ def _one_log(filesystem: PosixFileSystem, targets: list[str], log: int | None) -
 
 
 def _absolute(advance: Any) -> Any:
-    """Turns positions into steps."""
+    """Turn positions into steps."""
     done = 0
 
     def at(position: int) -> None:

@@ -1,1 +1,1 @@
-"""What all commands stand on: the nouns, options, targets, confirmation, progress and output."""
+"""The base of all commands: the nouns, options, targets, confirmation, progress and output."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationOptions:
-    """Where the configuration of a bookie stands, and what the command line sets in it."""
+    """The place of a bookie's configuration, and what the command line sets in it."""
 
     conf: Annotated[
         str | None,
@@ -96,7 +96,7 @@ def bookie_config(
     *,
     tell: Callable[[Notice], None] | None = None,
 ) -> BookieConfig:
-    """The configuration that the options give; what is to be said about it goes to ``tell``, or stderr.
+    """Load the configuration that the options give; what is to be said about it goes to ``tell``, or stderr.
 
     Raises UsageError, NotFoundError for a file that is not there.
     """

@@ -77,7 +77,7 @@ ZK_DIGEST, ZK_SASL_USER, ZK_SASL_PASSWORD = "BKCTL_ZK_DIGEST", "BKCTL_ZK_SASL_US
 
 
 def open_cluster(options: ConfigurationOptions) -> MetadataStore:
-    """The metadata store that the options, the environment or ``./bkctl-data`` name.
+    """Open the metadata store that the options, the environment or ``./bkctl-data`` name.
 
     Raises UsageError when none of them does, so that a wrong directory never looks like an empty cluster.
     """
@@ -167,7 +167,7 @@ def open_client(
     tls: TlsOptions,
     choice: Callable[[MetadataStore], BookieChoice] | None = None,
 ) -> Iterator[BookKeeperSync]:
-    """A client of the cluster of :func:`open_cluster`, with the settings of :func:`client_settings`."""
+    """Open a client of the cluster of :func:`open_cluster`, with the settings of :func:`client_settings`."""
     from bkctl.client.sync import BookKeeperSync
 
     settings = client_settings(options, tls)
@@ -179,7 +179,7 @@ def open_client(
 
 
 def cluster_values(options: ConfigurationOptions) -> GivenValues:
-    """What ``-X`` and the file say, for settings that are no client's. Raises UsageError."""
+    """Return what ``-X`` and the file say, for settings that are no client's. Raises UsageError."""
     return _values(options.conf, given_keys(options.override), {})
 
 
@@ -192,7 +192,7 @@ def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[st
 
 
 def _zookeeper_user() -> Credentials | None:
-    """A user of SASL for ZooKeeper, from the environment."""
+    """Return a user of SASL for ZooKeeper, from the environment."""
     from bkctl.metadata.settings import Credentials
 
     user, password = os.environ.get(ZK_SASL_USER), os.environ.get(ZK_SASL_PASSWORD)

@@ -54,7 +54,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of one cluster. Secrets are names of files."""
+    """The facts that are known of one cluster. Secrets are names of files."""
 
     metadata: str | None = None
     url: str | None = None

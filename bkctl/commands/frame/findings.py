@@ -59,7 +59,7 @@ def missing_row(missing: MissingEntries) -> dict[str, Any]:
 
 
 def damage_row(damage: Damage) -> dict[str, Any]:
-    """A damaged range as JSON shows it."""
+    """Return a damaged range as JSON shows it."""
     return {
         "offset": damage.offset,
         "bytes": damage.size_bytes,
@@ -71,7 +71,7 @@ def damage_row(damage: Damage) -> dict[str, Any]:
 
 
 def verdict_row(verdict: FileVerdict, step: NextStep | None) -> dict[str, Any]:
-    """A verdict and its next step as JSON shows them."""
+    """Return a verdict and its next step as JSON shows them."""
     return {
         "path": verdict.path,
         "verdict": verdict.verdict.value,
@@ -112,7 +112,7 @@ def missing_line(missing: MissingEntries) -> str:
 
 
 def tell(damage: Damage) -> None:
-    """A damage on stderr."""
+    """Tell a damage on stderr."""
     sys.stderr.write(f"bkctl: {damage_line(damage)}\n")
 
 
@@ -163,7 +163,7 @@ def write_verdicts(
 
 
 def _tell_step(verdict: FileVerdict, step: NextStep | None) -> None:
-    """The next step of a damaged file on stderr."""
+    """Tell the next step of a damaged file on stderr."""
     if step is not None and verdict.verdict is Verdict.DAMAGED:
         sys.stderr.write(f"bkctl: {verdict.path}: {step.instead}; next: {step.line}\n")
 

@@ -1,4 +1,4 @@
-"""Who is asked which ledgers exist: a metadata store, a dump of it, or nobody."""
+"""Choose who is asked which ledgers exist: a metadata store, a dump of it, or nobody."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TrustDumpOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class KnownClusterOptions:
-    """Where it is written which ledgers exist: in a dump, or in a metadata store."""
+    """The options that say where it is written which ledgers exist: in a dump, or in a metadata store."""
 
     ledger_metadata: OldDumpOption = None
     trust_dump: TrustDumpOption = False

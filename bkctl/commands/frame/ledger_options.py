@@ -36,7 +36,7 @@ class NewDigest(StrEnum):
 
 
 def parse_ledger_id(text: str) -> int:
-    """A ledger id, 0 to 2^63 - 1. Raises ValueError."""
+    """Parse a ledger id, 0 to 2^63 - 1. Raises ValueError."""
     if not text.isascii() or not text.isdecimal() or int(text[:20]) > _ID_MAX:
         raise ValueError(f"{text!r} is not a ledger id (expected 0 to {_ID_MAX}).")
     return int(text)
@@ -160,7 +160,7 @@ def _wanted_pair(text: str) -> tuple[str, bytes | None]:
 
 
 def custom_pairs(texts: list[str] | None) -> tuple[tuple[str, bytes], ...]:
-    """Custom metadata of a new ledger, from ``NAME=VALUE``."""
+    """Parse the custom metadata of a new ledger, from ``NAME=VALUE``."""
     pairs: dict[str, bytes] = {}
     for text in texts or ():
         name, value = _wanted_pair(text)

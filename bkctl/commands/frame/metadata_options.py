@@ -1,4 +1,4 @@
-"""Where the ledgers' metadata are: ``--metadata FILE|URI``, a dump of a metadata store or the store."""
+"""The source of the ledgers' metadata: ``--metadata FILE|URI``, a dump of a metadata store or the store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_dump(metadata: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadataOptions:
-    """Where a command over files learns digest types and passwords: a dump, a metadata store, or both.
+    """The source of digest types and passwords for a command over files: a dump, a metadata store, or both.
 
     The environment is not asked: such a command reaches for a cluster only when its line says so.
     """

@@ -228,7 +228,7 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
 
 
 def top_level_help() -> str:
-    """What ``bkctl --help`` prints, without the final newline."""
+    """Return what ``bkctl --help`` prints, without the final newline."""
     nouns = [(noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()]
     parts = [
         "Usage: bkctl [OPTIONS] COMMAND [ARGS]...",
@@ -242,7 +242,7 @@ def top_level_help() -> str:
 
 
 def version_line() -> str:
-    """What ``bkctl --version`` prints."""
+    """Return what ``bkctl --version`` prints."""
     return f"bkctl {__version__}"
 
 

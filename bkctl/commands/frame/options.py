@@ -26,7 +26,10 @@ PASSWORD_VARIABLE = "BKCTL_LEDGER_PASSWORD"  # noqa: S105 - the variable's name,
 
 
 def noun_app(summary: str) -> typer.Typer:
-    """The typer app of a noun: plain help, no tracebacks of its own. Its module exposes it as ``app``."""
+    """Make the typer app of a noun: plain help, no tracebacks of its own.
+
+    The noun's module exposes the app as ``app``.
+    """
     return typer.Typer(
         help=summary,
         add_completion=False,
@@ -51,7 +54,7 @@ OutputOption = Annotated[
 
 
 def schema_option(schema: Schema) -> Any:
-    """``--schema``: print the keys of this command's rows and do nothing else."""
+    """Make the option ``--schema``, which prints the keys of this command's rows and does nothing else."""
 
     def show(ctx: typer.Context, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
@@ -159,7 +162,7 @@ def _password_of(path: str) -> bytes:
 
 
 def file_content(path: str, option: str) -> bytes:
-    """What the file of an option holds. Raises NotFoundError and StorageError, which name both."""
+    """Read what the file of an option holds. Raises NotFoundError and StorageError, which name both."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

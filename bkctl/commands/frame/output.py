@@ -74,7 +74,7 @@ _SCHEMA_KEYS: Schema = (
 
 
 def chosen_format(wanted: Format | None, *, one: bool = False) -> Format:
-    """The format in effect: what ``-o`` said, or what suits where stdout goes."""
+    """Return the format in effect: what ``-o`` said, or what suits where stdout goes."""
     if wanted is not None:
         return Format.TABLE if wanted is Format.WIDE else wanted
     if sys.stdout.isatty():
@@ -157,7 +157,7 @@ def write_lines(lines: Iterable[bytes | str]) -> None:
 
 
 def row_line(row: Row) -> str:
-    """A row as a line of NDJSON, for :func:`write_lines`."""
+    """Return a row as a line of NDJSON, for :func:`write_lines`."""
     return _COMPACT(row) + "\n"
 
 
@@ -168,7 +168,7 @@ def write_schema(schema: Schema, wanted: Format | None = None) -> None:
 
 
 def as_row(value: object) -> Row:
-    """A dataclass as a dictionary of its fields, one level deep; a mapping as it is."""
+    """Return a dataclass as a dictionary of its fields, one level deep; a mapping as it is."""
     if isinstance(value, Mapping):
         return value
     return {name: getattr(value, name) for name in _field_names(type(value))}
@@ -186,7 +186,7 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """What json does not know by itself: dataclasses, enums and paths inside a row."""
+    """Convert a value that json does not know by itself: dataclasses, enums and paths inside a row."""
     if dataclasses.is_dataclass(value):
         return as_row(value)
     if isinstance(value, enum.Enum):
@@ -225,7 +225,10 @@ def _write_array(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
 
 
 def _write_csv(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
-    """The header holds the first row's keys, so optional ones show only where they were asked for."""
+    """Write the rows as CSV.
+
+    The header holds the first row's keys, so optional ones show only where they were asked for.
+    """
     import csv
 
     out = csv.writer(stream, lineterminator="\n")
@@ -266,7 +269,10 @@ def _exact(value: Any) -> str:
 
 
 def _write_fields(row: Row, stream: TextIO) -> None:
-    """A row key by key, each item of a list on its line; a long one is not folded: it may be a command."""
+    """Write a row key by key, each item of a list on its line.
+
+    A long line is not folded: it may be a command.
+    """
     headings = {name: heading(name, value) for name, value in row.items()}
     width = max(map(len, headings.values()), default=0)
     colours = wants_colour(stream.isatty())
@@ -314,7 +320,10 @@ def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row)
 
 
 def _console(stream: TextIO, names: list[str], cells: list[list[str]]) -> Console:
-    """A terminal has its width and colour; a file gets every column as wide as it needs and no colour."""
+    """Make the console of a stream.
+
+    A terminal has its width and colour; a file gets every column as wide as it needs and no colour.
+    """
     from rich.console import Console
 
     if stream.isatty():

@@ -252,4 +252,4 @@ def _root(
         ),
     ] = None,
 ) -> None:
-    """Declares the global options; their work is done in RootGroup and in the callbacks."""
+    """Declare the global options; their work is done in RootGroup and in the callbacks."""

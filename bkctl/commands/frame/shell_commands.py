@@ -1,6 +1,6 @@
-"""What each command of ``bookkeeper shell`` is called here, for those who type its name.
+"""Name each command of ``bookkeeper shell`` as it is called here, for those who type its name.
 
-The same as docs/coming-from-bookkeeper-shell.md says, which a test compares.
+The names are the same as docs/coming-from-bookkeeper-shell.md says, which a test compares.
 """
 
 from __future__ import annotations

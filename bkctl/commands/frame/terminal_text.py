@@ -29,7 +29,7 @@ _MESSAGES, _ERRORS = ("bkctl: ", "("), "bkctl: error: "
 
 
 class EscapingStream:
-    """A text stream whose text reaches the terminal escaped; all else is the stream's below it.
+    """A stream of text that reaches the terminal escaped; all else is the stream's below it.
 
     Line ends and tabs pass: what is written is a program's own lines with other people's text in them.
     """

@@ -1,4 +1,4 @@
-"""What a shell offers behind an option or as an argument: names of jobs, checks, error codes, ids.
+"""Offer a shell values behind an option or as an argument: names of jobs, checks, error codes, ids.
 
 Ids come from the metadata store that the line, the environment or the context names. A TAB must not hang and
 must not print: whatever goes wrong, nothing is offered.

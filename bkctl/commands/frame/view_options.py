@@ -1,4 +1,4 @@
-"""What of its rows a command shows: ``--columns``, ``--sort``, ``--limit``, ``--no-headers``.
+"""Choose what of its rows a command shows: ``--columns``, ``--sort``, ``--limit``, ``--no-headers``.
 
 Every command that lists rows takes these options. They change what is written, never what is examined: a
 command that checks files checks all of them, and its exit code is that of all rows.

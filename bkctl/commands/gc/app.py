@@ -375,7 +375,7 @@ def _scratch_directory(path: str | None) -> str | None:
 
 
 def _in_words(works: Iterable[Work]) -> str:
-    """What is about to happen, for the question."""
+    """Describe what is about to happen, for the question."""
     from bkctl.admin.gc.plan import REMOVE
 
     steps = [step for work in works for step in work.steps if step.fits]
@@ -397,7 +397,7 @@ def _exit_code(rows: Iterable[RunRow]) -> int:
 
 
 class _Told:
-    """What is worth an exit code, told on stderr as it comes."""
+    """The findings that are worth an exit code, told on stderr as they come."""
 
     def __init__(self) -> None:
         self.exit_code = 0
@@ -420,7 +420,10 @@ class _Told:
             yield each
 
     def reserve(self, found: Survey) -> None:
-        """What keeps the metadata from proving that ledgers are gone; a finding when the store went back."""
+        """Tell what keeps the metadata from proving that ledgers are gone.
+
+        It is a finding when the store went back.
+        """
         reservation = found.known.reservation
         if reservation is not None:
             sys.stderr.write(f"bkctl: {found.space.dir}: {reservation}\n")
@@ -432,7 +435,7 @@ class _Told:
 
 
 def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) -> None:
-    """Raises UsageError when options of the offline form, or paths, stand beside --url."""
+    """Raise UsageError when options of the offline form, or paths, stand beside --url."""
     from_line = [
         name
         for name in context.params
@@ -456,7 +459,7 @@ def _spaces(paths: list[str] | None) -> list[IndexSpace]:
 
 @contextmanager
 def _cluster(context: typer.Context, options: KnownClusterOptions) -> Iterator[Cluster]:
-    """Who is asked which ledgers exist; it is said when nobody is."""
+    """Open the cluster that is asked which ledgers exist; it is said when nobody is asked."""
     from bkctl.admin.ledgers.known_ledgers import NoCluster
 
     with known_cluster(context, options) as cluster:

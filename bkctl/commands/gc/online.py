@@ -87,7 +87,10 @@ def run(url: str, major: bool, minor: bool, confirmed: bool, *, yes: bool, outpu
 
 
 def _rows(found: DirectoryGc) -> list[dict[str, object]]:
-    """What a pass did to ledgers and logs; of a Java bookie that it ran, and how its compactions stand."""
+    """Return what a pass did to ledgers and logs.
+
+    Of a Java bookie, the rows say that it ran a pass, and how its compactions stand.
+    """
     rows = []
     if found.directory is None:
         detail = (

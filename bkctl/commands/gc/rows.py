@@ -102,7 +102,7 @@ def explain_keys(table: bool) -> Schema:
 
 
 def explained(row: LogRow, table: bool) -> dict[str, object]:
-    """A log as a row of output."""
+    """Return a log as a row of output."""
     shown: dict[str, object] = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     del shown["alarming"]
     ledgers = row.live_ledgers
@@ -120,7 +120,10 @@ def explained(row: LogRow, table: bool) -> dict[str, object]:
 def write_plan(
     rooms: Iterable[tuple[Candidates, int, bool]], threshold: float | None, output: Format | None
 ) -> None:
-    """The curve of each (candidates, free bytes, whether these are few), or the steps at a threshold."""
+    """Write the curve of each room's candidates, or the steps at a threshold.
+
+    A room is (candidates, free bytes, whether these are few).
+    """
     if threshold is None:
         curve = (row for each, _, _ in rooms for row in each.curve())
         rows = ({**dataclasses.asdict(row), "reclaimed_bytes": row.reclaimed_bytes} for row in curve)

@@ -1,4 +1,4 @@
-"""What the verbs of ``bkctl index`` that open databases share."""
+"""Find and lock the directories for the verbs of ``bkctl index`` that open databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def index_dirs(paths: list[str]) -> list[str]:
 
 
 def locked(dirs: list[str]) -> DirectoryLock:
-    """A lock on the directories to be entered; says what else there is to know about them."""
+    """Return a lock on the directories to be entered; say what else there is to know about them."""
     from bkctl.directories.holders import DirectoryLock
 
     lock = DirectoryLock(*dirs)

@@ -126,7 +126,7 @@ def _check(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the options say of one run."""
+    """The settings of one run, as the options say them."""
 
     client: BookKeeperSync
     concurrency: int

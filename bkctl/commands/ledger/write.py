@@ -89,7 +89,7 @@ def write_command(
 
 
 def _line_batches(stream: BufferedIOBase, line_bytes_max: int) -> Iterator[list[bytes]]:
-    """The lines that are there, without their newlines: a slow input does not wait for more.
+    """Yield the lines that are there, without their newlines: a slow input does not wait for more.
 
     Raises UsageError as soon as a line is too long, which is then not read to its end.
     """

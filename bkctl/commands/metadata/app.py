@@ -170,7 +170,7 @@ def _shown(store: MetadataStore, path: str, *, secrets: bool) -> dict[str, Any]:
 
 
 def _decoded(root: str, node: DumpedNode) -> tuple[str, Any]:
-    """What a node is, by its place, and its value."""
+    """Return what a node is, by its place, and its value."""
     from bkctl.codec.ledger_metadata import decode_ledger_metadata
     from bkctl.codec.ledger_path import split_ledger_path
     from bkctl.commands.metadata.underreplication_rows import decoded_underreplication

@@ -1,4 +1,4 @@
-"""What autorecovery has written down, as ``bkctl metadata show`` shows it."""
+"""The rows of what autorecovery has written down, as ``bkctl metadata show`` shows it."""
 
 from __future__ import annotations
 

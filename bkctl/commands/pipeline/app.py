@@ -347,7 +347,7 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | Non
 
 
 def _refuse(name: str, unheeded: list[str]) -> None:
-    """Raises UsageError when options were given that a job does not heed."""
+    """Raise UsageError when options were given that a job does not heed."""
     from bkctl.pipeline.job import option_of
 
     if unheeded:
@@ -391,7 +391,7 @@ def _as_row(outcome: Outcome) -> dict[str, Any]:
 
 
 def _show(job: Job, outcome: Outcome, output: Format | None) -> None:
-    """The outcome; on a terminal with its counts in words and the first rows of what was found."""
+    """Show the outcome; on a terminal with its counts in words and the first rows of what was found."""
     row = _as_row(outcome)
     if chosen_format(output, one=True) is not Format.TABLE:
         write_one(row, RUN_SCHEMA, output)

@@ -1,4 +1,4 @@
-"""Where a job of the pipeline runs, as its command line says."""
+"""Choose where a job of the pipeline runs, as its command line says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What a run leaves beside its tables."""
+    """The reports that a run leaves beside its tables."""
 
     report: Annotated[
         str | None,
@@ -102,7 +102,7 @@ class SetOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a command line says that does not belong to one job."""
+    """The choices of a command line that do not belong to one job."""
 
     paths: tuple[str, ...]
     out: str
@@ -175,7 +175,7 @@ def _properties(path: str) -> dict[str, str]:
 
 @contextmanager
 def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
-    """The engine that the options, or the size of the data, choose. A Spark session ends with it."""
+    """Open the engine that the options, or the size of the data, choose. A Spark session ends with it."""
     if chosen.on_spark(surveyed.bytes):
         from bkctl.spark.engine import open_spark_engine
 

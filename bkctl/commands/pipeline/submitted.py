@@ -1,4 +1,4 @@
-"""What ``spark-submit`` starts: the command line of ``bkctl``, in the driver that Spark made.
+"""Run the command line of ``bkctl`` in the driver that Spark made; ``spark-submit`` starts this module.
 
 ``bkctl pipeline spark-submit`` prints the whole command.
 """

@@ -34,7 +34,7 @@ JOBS: dict[str, Job] = {
 
 
 def job_named(name: str) -> Job:
-    """The job of a name. Raises UsageError that says which there are."""
+    """Return the job of a name. Raises UsageError that says which there are."""
     found = JOBS.get(name)
     if found is None:
         names = [*JOBS, REBUILD_NAME]

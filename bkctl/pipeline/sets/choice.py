@@ -33,7 +33,7 @@ class SetWish:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What cannot be judged because of the sets: the word of the verdict, and a sentence."""
+    """A question that cannot be judged because of the sets: the word of the verdict, and a sentence."""
 
     unknown: str
     why: str
@@ -50,7 +50,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What metadata says of the cluster; None of what it does not say."""
+    """The cluster as far as metadata tells of it; a field is None when metadata does not say it."""
 
     instance_id: str | None = None
     bookies: frozenset[str] | None = None
@@ -91,7 +91,7 @@ def choose_sets(stores: Iterable[SetStore], wish: SetWish, now_ms: int, cluster:
 
 
 def _candidates(store: SetStore, bookie: str, wish: SetWish) -> list[CompleteSet | BrokenSet]:
-    """The newest sets of a bookie, as far as they had been made then."""
+    """List the newest sets of a bookie, as far as they had been made then."""
     found: list[CompleteSet | BrokenSet] = []
     complete = 0
     for one in store.sets_of(bookie):

@@ -66,9 +66,11 @@ _PROCESSES_FROM_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class CollectRequest:
-    """What to collect and where to. ``full`` reads every log, whether it changed or not; ``resume`` goes on
-    with the newest set of the bookie that has no manifest. ``blocks`` is a table ``blocks_to_compare``, whose
-    entries are written one by one."""
+    """The request for a collection: what to collect and where to put it.
+
+    ``full`` reads every log, whether it changed or not; ``resume`` goes on with the newest set of the bookie
+    that has no manifest. ``blocks`` is a table ``blocks_to_compare``, whose entries are written one by one.
+    """
 
     paths: tuple[str, ...]
     options: TableOptions = field(default_factory=lambda: TableOptions(damage="rows"))
@@ -181,7 +183,7 @@ class _Collection:
         return newest
 
     def _usable(self, base: CompleteSet | None) -> CompleteSet | None:
-        """A set from whose rows others can be made: of the same version, with digests known as now."""
+        """Return a set from whose rows others can be made: of the same version, with digests known as now."""
         if base is None or base.manifest.version != __version__:
             return None
         return base if base.manifest.digest_known == self._digest_known() else None

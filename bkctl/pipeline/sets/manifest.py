@@ -63,7 +63,7 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a set is of, and what it holds.
+    """The manifest of a set: what the set is of, and what it holds.
 
     ``not_read`` gives for a table why a part of it is lacking. ``verdict`` is ``clean``, ``found`` (damage)
     or ``unexamined`` (something could not be read). ``last_marks`` are those of the journal directories.

@@ -45,7 +45,7 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs:
-    """What came of a task: the logs' states and the files that it wrote, by table."""
+    """The result of a reading task: the logs' states and the files that it wrote, by table."""
 
     files: tuple[SetFile, ...]
     parts: Mapping[str, PartFile] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What of a bookie is read anew for every set: journals, indexes, and the entries in which they disagree."""
+"""Read anew for every set a bookie's journals, indexes, and the entries in which they disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where sets are published, and which of them are complete.
+"""Find where sets are published, and which of them are complete.
 
 ::
 

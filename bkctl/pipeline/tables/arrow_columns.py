@@ -29,7 +29,7 @@ def constant(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array
 
 
 def header_field(rows: LogRows, position: int) -> pa.Array:
-    """An i64 of the entries' headers, null where the body is too short for a header."""
+    """Return an i64 of the entries' headers, null where the body is too short for a header."""
     whole = rows.sizes >= HEADER_BYTES
     if whole.all():
         return pa.array(gather_i64(rows.buffer, rows.starts + _SIZE_BYTES + position))
@@ -114,7 +114,7 @@ def batch_of(
     made: Mapping[str, pa.Array],
     constants: Mapping[str, str | int | None],
 ) -> pa.RecordBatch:
-    """A batch of ``count`` rows with the columns ``names`` of a table's ``schema``, also of none of them.
+    """Make a batch of ``count`` rows with the columns ``names`` of a table's ``schema``, also with none.
 
     ``made`` has columns, ``constants`` the one value that all rows have; between them every name.
     """
@@ -129,7 +129,7 @@ def batch_of(
 
 
 def joined(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches: up to ``rows_max`` rows, and about ``bytes_max`` bytes."""
+    """Join rows into larger batches: up to ``rows_max`` rows, and about ``bytes_max`` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

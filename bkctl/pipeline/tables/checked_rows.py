@@ -59,7 +59,7 @@ class CheckedRows:
                 self._results[at + index] = UNKNOWN if index in check.excused else 0
 
     def taken(self) -> LogRows:
-        """What was collected, which is forgotten."""
+        """Return what was collected, and forget it."""
         rows = LogRows(
             self._buffer,
             self._base,

@@ -47,7 +47,7 @@ class ChecksTable:
 
 
 def check_rows(file: SplitFile, read: Iterable[LogRows], options: TableOptions) -> Iterator[_Row]:
-    """The rows of one log, or of a piece of one, whose windows are ``read``."""
+    """Yield the rows of one log, or of a piece of one, whose windows are ``read``."""
     sums: _Sums = {}
     for rows in read:
         bad = rows.results == 0

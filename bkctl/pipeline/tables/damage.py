@@ -100,7 +100,7 @@ def _journal_splits(filesystem: FileSystem, paths: Sequence[str], options: Table
 def damage_rows(
     file: SplitFile, split: Split, options: TableOptions, *, known_unclean: bool = False
 ) -> Iterator[tuple[object, ...]]:
-    """The rows of one file. ``known_unclean``: it is a log that was read already, and not clean."""
+    """Yield the rows of one file. ``known_unclean``: it is a log that was read already, and not clean."""
     filesystem = PosixFileSystem()
     found: Iterator[_Found]
     if split.kind == ENTRY_LOG:
@@ -122,7 +122,7 @@ def damage_rows(
 
 
 def unread_row(file: SplitFile, kind: str, error: BkctlError) -> tuple[object, ...]:
-    """The row of a file that cannot be read, or not to its end."""
+    """Return the row of a file that cannot be read, or not to its end."""
     number = None if kind == INDEX else file.id
     return file.bookie, file.dir, file.path, kind, number, 0, file.bytes, str(error)
 
@@ -163,7 +163,7 @@ class LogJudge:
         self.totals: dict[int, int] = {}
 
     def windows(self, reader: LogReader) -> Iterator[LogRows]:
-        """The reader's windows; ``clean`` is False from the first damage on."""
+        """Yield the reader's windows; ``clean`` is False from the first damage on."""
         for item in reader.items():
             if isinstance(item, Damage):
                 self.clean = False

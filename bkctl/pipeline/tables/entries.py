@@ -46,14 +46,14 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[LogR
 
 
 def digests_as_needed(columns: Sequence[str], options: TableOptions) -> TableOptions:
-    """The options, without digests when neither a column nor the choice of rows needs them."""
+    """Return the options, without digests when neither a column nor the choice of rows needs them."""
     if _DIGEST_COLUMNS.isdisjoint(columns) and not options.only_bad and options.damage != "skip":
         return replace(options, digest="off")
     return options
 
 
 def entry_batch(file: SplitFile, rows: LogRows, columns: Sequence[str]) -> pa.RecordBatch:
-    """A window's rows with ``columns``."""
+    """Return a window's rows as a batch with ``columns``."""
     made = {name: ENTRY_MAKERS[name](rows) for name in columns if name in ENTRY_MAKERS}
     made["offset"] = pa.array(rows.starts + (rows.base + 4))
     constants = {"bookie": file.bookie, "dir": file.dir, "log_id": file.id}

@@ -31,18 +31,21 @@ from bkctl.vfs import PosixFileSystem
 
 
 def plan_indexes(paths: Sequence[str], options: TableOptions) -> list[Split]:
-    """A task for each directory with an index."""
+    """Plan a task for each directory with an index."""
     return [Split((file,)) for file in index_directories(PosixFileSystem(), paths, options)]
 
 
 def index_corruption(damage: IndexDamage) -> CorruptionError:
-    """A damaged row as the error that ends a strict reading."""
+    """Turn a damaged row into the error that ends a strict reading."""
     what = f"row {damage.key_hex}: {damage.reason}" if damage.key_hex else damage.reason
     return CorruptionError(what, offset=damage.offset or 0, path=damage.path)
 
 
 def location_columns(file: SplitFile, options: TableOptions) -> Iterator[LocationColumns | IndexDamage]:
-    """The wanted locations of a directory. Raises CorruptionError at damage when strict, StorageError."""
+    """Yield the wanted locations of a directory.
+
+    Raises CorruptionError at damage when strict, StorageError.
+    """
     index = open_index(PosixFileSystem(), file.path)
     if index is None:
         raise NotFoundError(f"{file.path}: the index that was here is gone")

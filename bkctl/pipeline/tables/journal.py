@@ -117,7 +117,7 @@ def _batches(
 def _entry_batches(
     journal: _Journal, collected: CheckedRows, names: list[str], options: TableOptions
 ) -> Iterator[pa.RecordBatch]:
-    """What was collected, if anything of it is wanted."""
+    """Yield the entries that were collected, if anything of them is wanted."""
     if not len(collected):
         return
     rows = wanted_rows(collected.taken(), options)
@@ -138,7 +138,7 @@ def _entry_batch(journal: _Journal, rows: LogRows, names: list[str]) -> pa.Recor
 def _marked_batches(
     journal: _Journal, collected: list[JournalMarked], names: list[str], options: TableOptions
 ) -> Iterator[pa.RecordBatch]:
-    """What was collected of records that are no entries, if anything of it is wanted."""
+    """Yield the collected records that are no entries, if anything of them is wanted."""
     wanted = [item.record for item in collected if options.wants_ledger(item.record.ledger)]
     collected.clear()
     if wanted and not options.entries and not options.only_bad:
@@ -146,7 +146,7 @@ def _marked_batches(
 
 
 def _marked_batch(journal: _Journal, wanted: list[MarkedRecord], names: list[str]) -> pa.RecordBatch:
-    """Records that are no entries: they have a ledger, and nothing of an entry."""
+    """Make a batch of records that are no entries: they have a ledger, and nothing of an entry."""
     offsets = np.array([record.offset for record in wanted], np.int64)
     made = {
         "offset": pa.array(offsets),

@@ -35,7 +35,7 @@ def is_uri(metadata: str) -> bool:
 
 
 def metadata_of(options: TableOptions, paths: Iterable[str]) -> str:
-    """Where ledger metadata is: option ``metadata``, else the only path. Raises UsageError."""
+    """Return where ledger metadata is: option ``metadata``, else the only path. Raises UsageError."""
     if options.metadata is not None:
         return options.metadata
     listed = list(paths)
@@ -108,7 +108,7 @@ def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests
 
 
 def digester_of(kind: DigestType, password: bytes | None) -> Digester:
-    """A digester; that of a MAC ledger without a password has no key and can check nothing."""
+    """Return a digester; that of a MAC ledger without a password has no key and can check nothing."""
     if kind is DigestType.MAC and password is None:
         return Digester(kind)
     return Digester.of(kind, password or b"")

@@ -65,7 +65,7 @@ class MetadataTable:
 
 
 def ledger_rows(item: DescribedLedger) -> Iterator[_Row]:
-    """The one row of a ledger."""
+    """Yield the one row of a ledger."""
     found = item.metadata
     yield (
         item.ledger,

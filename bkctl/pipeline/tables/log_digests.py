@@ -53,7 +53,7 @@ class LedgerParts:
         return np.full(count, values[0], np.int8) if self.which is None else values[self.which]
 
     def indices(self, numbers: list[int]) -> NDArray[np.intp] | None:
-        """The entries of the ledgers at ``numbers``, None when that is all of them."""
+        """Return the entries of the ledgers at ``numbers``, None when that is all of them."""
         if self.which is None or len(numbers) == len(self.ledgers):
             return None
         wanted = np.zeros(len(self.ledgers), np.bool_)
@@ -151,7 +151,7 @@ class LogDigests:
 
 
 def columns_batch(columns: RecordColumns, chosen: NDArray[np.intp]) -> EntryBatch:
-    """Some entries of a window as the batch that the scanner's classes take."""
+    """Return some entries of a window as the batch that the scanner's classes take."""
     return EntryBatch(
         columns.buffer,
         columns.base,

@@ -58,7 +58,7 @@ def follow(filesystem: FileSystem, log: SplitFile, start: int, bytes_max: int | 
 
 
 def _step(file: SteadyFile, dialect: EntryLogDialect, position: int, bound: int) -> int:
-    """The end of the whole records in the window at ``position``; ``position`` when there is none."""
+    """Return the end of the whole records in the window at ``position``; ``position`` when there is none."""
     found, stop = walk_columns(file.read_at(position, _WINDOW_BYTES))
     if stop:
         return position + stop if position + stop <= bound else _within(found.starts, position, stop, bound)
@@ -74,7 +74,7 @@ def _step(file: SteadyFile, dialect: EntryLogDialect, position: int, bound: int)
 
 
 def _within(starts: bytes, position: int, stop: int, bound: int) -> int:
-    """The end of the record in which ``bound`` lies: a batch takes at least one record."""
+    """Return the end of the record in which ``bound`` lies: a batch takes at least one record."""
     import numpy as np
 
     ends = np.append(np.frombuffer(starts, np.int64)[1:], stop) + position

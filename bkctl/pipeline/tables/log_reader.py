@@ -41,7 +41,7 @@ _RESUME_BYTES = 8 << 20
 
 
 def book_of(known: KnownDigests, options: TableOptions) -> DigestBook:
-    """A fresh digest book."""
+    """Return a fresh digest book."""
     forced = None
     if options.digest not in ("auto", "off"):
         forced = digester_of(DigestType(options.digest), options.password)
@@ -119,7 +119,7 @@ class LogReader:
         return None
 
     def _cut(self, columns: RecordColumns) -> RecordColumns:
-        """The entries in front of where this piece of a log ends."""
+        """Return the entries in front of where this piece of a log ends."""
         if self._stop >= self.file.size_bytes or not len(columns):
             return columns
         beyond = int(np.searchsorted(columns.starts, self._stop - columns.base))
@@ -238,7 +238,7 @@ class LogReader:
 
 
 def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[LogRows]:
-    """The wanted entries of one log of a split, window by window.
+    """Yield the wanted entries of one log of a split, window by window.
 
     None of a log that a running bookie removed since it was listed, unless the options (of a stream, its
     own) say that this is to fail. Raises NotFoundError then, CorruptionError as :meth:`LogReader.items`,
@@ -255,7 +255,7 @@ def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[Log
 
 
 def corruption(damage: Damage) -> CorruptionError:
-    """A damage as the error that ends a strict reading."""
+    """Turn a damage into the error that ends a strict reading."""
     return CorruptionError(
         damage.reason, offset=damage.offset, expected=damage.expected, found=damage.found, path=damage.path
     )

@@ -31,7 +31,7 @@ class LogRows:
         return len(self.starts)
 
     def select(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> LogRows:
-        """The rows at ``which``, a mask or indices."""
+        """Return the rows at ``which``, a mask or indices."""
         return LogRows(
             self.buffer,
             self.base,
@@ -45,7 +45,7 @@ class LogRows:
 
 
 def wanted_rows(rows: LogRows, options: TableOptions) -> LogRows:
-    """The rows that the options want, without those that ``skip`` leaves out."""
+    """Return the rows that the options want, without those that ``skip`` leaves out."""
     if options.ledgers or options.entries:
         rows = rows.select(within(rows.ledgers, options.ledgers) & within(rows.entries, options.entries))
     if options.damage == "skip":

@@ -58,7 +58,10 @@ def plan_logs(
 
 
 def _mapped(filesystem: FileSystem, file: SplitFile) -> set[int] | None:
-    """The ledgers of a log by its map; None when it has none, or cannot be read, which its reader tells."""
+    """Return the ledgers of a log by its map.
+
+    None when the log has no map, or cannot be read, which its reader tells.
+    """
     with suppress(NotFoundError, StorageError):
         log = SteadyFile(filesystem.open(file.path))
         try:
@@ -79,7 +82,7 @@ def _is_skewed(file: SplitFile, files: int, total_bytes: int, options: TableOpti
 
 
 def _cut(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[SplitFile]:
-    """The file, or pieces of it that begin at records which carry their own proof."""
+    """Yield the file, or pieces of it that begin at records which carry their own proof."""
     if file.bytes <= options.large_log_bytes:
         yield file
         return

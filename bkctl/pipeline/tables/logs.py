@@ -96,7 +96,7 @@ class LogLedgers:
     schema = LOG_LEDGERS
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        """The newest log of a directory has no map while it is written: it is planned as one to be walked."""
+        """Plan the newest log of a directory as one to be walked: it has no map while it is written."""
         files = _planned(paths, options)
         newest = {file.dir: file for file in sorted(files, key=lambda file: file.id)}
         walked = [file for file in files if file is newest[file.dir]]

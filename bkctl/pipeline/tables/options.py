@@ -1,4 +1,4 @@
-"""What a reader of tables may be told: which rows, how to check digests, what to do about damage."""
+"""The options of a reader of tables: which rows, how to check digests, what to do about damage."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TableOptions:
         entries: tuple[Range, ...] | None = None,
         log_ids: frozenset[int] | None = None,
     ) -> TableOptions | None:
-        """The options with further conditions, all of which have to hold; None when nothing can be left."""
+        """Add further conditions to the options, all of which have to hold; None when nothing can be left."""
         both_ledgers = self.ledgers if ledgers is None else intersection(self.ledgers, ledgers)
         both_entries = self.entries if entries is None else intersection(self.entries, entries)
         logs = self.log_ids if log_ids is None else (self.log_ids & log_ids if self.log_ids else log_ids)
@@ -108,7 +108,7 @@ def bounds(ranges: tuple[Range, ...]) -> tuple[list[int], list[int]]:
 
 
 def intersection(one: tuple[Range, ...], other: tuple[Range, ...]) -> tuple[Range, ...]:
-    """What lies in ranges of both; in ``one`` no range at all means everything."""
+    """Return what lies in ranges of both; in ``one`` no range at all means everything."""
     if not one:
         return other
     found = [(max(a[0], b[0]), min(a[1], b[1])) for a in one for b in other]
@@ -155,7 +155,7 @@ def parse_size(name: str, text: str) -> int:
 
 
 def parse_flag(name: str, text: str) -> bool:
-    """``true`` or ``false``. Raises UsageError."""
+    """Parse ``true`` or ``false``. Raises UsageError."""
     _one_of(name, text.lower(), ("true", "false"))
     return text.lower() == "true"
 
@@ -169,7 +169,7 @@ def _bytes_of(name: str, text: str) -> bytes:
 
 
 def _parse_paths(name: str, text: str) -> frozenset[str]:
-    """A JSON list of paths. Raises UsageError."""
+    """Parse a JSON list of paths. Raises UsageError."""
     try:
         paths = json.loads(text)
     except ValueError:

@@ -21,8 +21,10 @@ from bkctl.vfs import FileSystem
 
 
 def cookie_of(filesystem: FileSystem, directory: str) -> Cookie | None:
-    """The cookie of a ``current`` directory; None without one that can be read: the directory then belongs
-    to no known bookie, which jobs count."""
+    """Read the cookie of a ``current`` directory.
+
+    None without one that can be read: the directory then belongs to no known bookie, which jobs count.
+    """
     try:
         return decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME)))
     except (NotFoundError, StorageError, CorruptionError):
@@ -38,7 +40,7 @@ class Bookies:
         self._found: dict[str, str | None] = {}
 
     def of(self, directory: str) -> str | None:
-        """The bookie of a ``current`` directory, None when nothing names it."""
+        """Return the bookie of a ``current`` directory, None when nothing names it."""
         if self._name is not None:
             return self._name
         if directory not in self._found:
@@ -48,7 +50,7 @@ class Bookies:
 
 
 def log_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
-    """The entry logs that ``paths`` stand for and the options want. Raises as ``targets.entry_logs``."""
+    """List the entry logs that ``paths`` stand for and the options want. Raises as ``targets.entry_logs``."""
     bookies = Bookies(filesystem, options.bookie)
     return [
         SplitFile(log.path, log.directory, bookies.of(log.directory), log.log_id, log.size_bytes)
@@ -66,7 +68,7 @@ def _logs(filesystem: FileSystem, paths: Iterable[str]) -> list[LogFile]:
 
 
 def journal_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
-    """The journals that ``paths`` stand for; none for no path. Raises as ``targets.journals``."""
+    """List the journals that ``paths`` stand for; none for no path. Raises as ``targets.journals``."""
     if not paths:
         return []
     bookies = Bookies(filesystem, options.bookie)
@@ -83,7 +85,7 @@ def journal_files(filesystem: FileSystem, paths: Sequence[str], options: TableOp
 
 
 def index_directories(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
-    """The directories with an index; ``path`` is where it is, ``dir`` the directory of its logs.
+    """List the directories with an index; ``path`` is where it is, ``dir`` the directory of its logs.
 
     Raises NotFoundError when none of the paths has an index, so that a wrong path is no empty table; without
     a path there is nothing to read.
@@ -120,7 +122,7 @@ def _ledger_directories(
 
 
 def bookie_folders(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
-    """The folders of the bookies that have ledger directories in ``paths``, each once."""
+    """List the folders of the bookies that have ledger directories in ``paths``, each once."""
     folders = [
         _bookie_folder(path, directory.path)
         for path in paths
@@ -131,6 +133,6 @@ def bookie_folders(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
 
 
 def _bookie_folder(top: str, current: str) -> str:
-    """The folder that holds a bookie's directories, not above ``top``."""
+    """Return the folder that holds a bookie's directories, not above ``top``."""
     inside = relpath(current, top)
     return dirname(dirname(normpath(current))) or "." if "/" in inside else top

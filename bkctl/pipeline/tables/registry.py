@@ -35,7 +35,7 @@ TABLES: dict[str, Table] = {
 
 
 def table_named(name: str) -> Table:
-    """The table of a name. Raises UsageError."""
+    """Return the table of a name. Raises UsageError."""
     found = TABLES.get(name)
     if found is None:
         raise UsageError(f"no table {name!r} (known: {', '.join(sorted(TABLES))})")

@@ -25,7 +25,7 @@ _LAC_MIN = np.iinfo(np.int64).min
 
 
 def location_hash(ledgers: Column, entries: Column, locations: Column) -> Column:
-    """A 44-bit mix of each row; locations are packed (``codec.location``)."""
+    """Return a 44-bit mix of each row; locations are packed (``codec.location``)."""
     with np.errstate(over="ignore"):
         value = locations.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         value ^= entries.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -64,22 +64,24 @@ class Runs:
         bad: Column,
         hashes: Column,
     ) -> Runs:
-        """A run of one for each entry; ``framed`` are bytes with the size word."""
+        """Make a run of one for each entry; ``framed`` are bytes with the size word."""
         low = lacs if has_lac is None else np.where(has_lac, lacs, _LAC_MAX)
         high = lacs if has_lac is None else np.where(has_lac, lacs, _LAC_MIN)
         return cls(ledgers, entries, entries, np.ones_like(entries), framed, low, high, bad, hashes)
 
     def columns(self) -> list[Column]:
-        """The columns, in the order of the fields."""
+        """Return the columns, in the order of the fields."""
         return [getattr(self, item.name) for item in fields(self)]
 
     def select(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Runs:
-        """Some of the runs."""
+        """Return some of the runs."""
         return Runs(*(column[which] for column in self.columns()))
 
     def merged(self) -> tuple[Runs, NDArray[np.bool_]]:
-        """Runs of a ledger that follow each other joined, in order of ledgers; and which are the last of
-        their ledger."""
+        """Join the runs of a ledger that follow each other, in order of ledgers.
+
+        Also returned is which runs are the last of their ledger.
+        """
         if not len(self):
             return self, np.zeros(0, np.bool_)
         runs = self
@@ -106,7 +108,7 @@ class Runs:
 
 
 def hash_sums(hashes: Column, starts: NDArray[np.intp]) -> Column:
-    """Sums modulo 2^44 of the stretches that begin at ``starts``.
+    """Return the sums modulo 2^44 of the stretches that begin at ``starts``.
 
     2^64 is a multiple of it, so that an overflow does not matter.
     """
@@ -115,7 +117,7 @@ def hash_sums(hashes: Column, starts: NDArray[np.intp]) -> Column:
 
 
 def concatenated(parts: list[Runs]) -> Runs:
-    """Runs behind each other."""
+    """Put runs behind each other."""
     if len(parts) == 1:
         return parts[0]
     return Runs(
@@ -146,7 +148,7 @@ class RunJoiner:
         return joined.select(~last)
 
     def end(self) -> Runs | None:
-        """What is left."""
+        """Return the runs that are left."""
         if not self._waiting:
             return None
         joined, _ = concatenated(self._waiting).merged()

@@ -58,7 +58,7 @@ def _runs(file: SplitFile, split: Split, options: TableOptions) -> Iterator[Runs
 
 
 def single_runs(log_id: int, rows: LogRows) -> Runs:
-    """A window's entries as runs of one, joined as far as they follow each other."""
+    """Return a window's entries as runs of one, joined as far as they follow each other."""
     whole = rows.sizes >= HEADER_BYTES
     lacs = np.zeros(len(rows), np.int64)
     if whole.all():
@@ -78,7 +78,7 @@ def single_runs(log_id: int, rows: LogRows) -> Runs:
 
 
 def run_batch(file: SplitFile, runs: Runs, columns: Sequence[str], *, checked: bool) -> pa.RecordBatch:
-    """Runs with ``columns``."""
+    """Return the runs as a batch with ``columns``."""
     no_lac = runs.min_lac > runs.max_lac
     made = {
         "ledger": pa.array(runs.ledgers),

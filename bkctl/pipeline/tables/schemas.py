@@ -179,10 +179,10 @@ VERIFICATION = pa.schema(
 
 
 def default_columns(schema: pa.Schema) -> list[str]:
-    """The columns that are read unless others are asked for."""
+    """Return the columns that are read unless others are asked for."""
     return [name for name in schema.names if name not in ON_DEMAND]
 
 
 def chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """The schema of ``columns``, in their order."""
+    """Return the schema of ``columns``, in their order."""
     return pa.schema([schema.field(name) for name in columns])

@@ -1,4 +1,4 @@
-"""What one task reads: some files, or pieces of large ones."""
+"""The split that one task reads: some files, or pieces of large ones."""
 
 from __future__ import annotations
 

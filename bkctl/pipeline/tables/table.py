@@ -1,4 +1,4 @@
-"""What a table is."""
+"""The protocol of a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table(Protocol):
         """All its columns, those included that are only read when asked for."""
 
     def plan(self, paths: Sequence[str], options: TableOptions) -> list[Split]:
-        """What to read, as tasks that can be pickled. Nothing but names and heads of files is read.
+        """Plan what to read, as tasks that can be pickled. Nothing but names and heads of files is read.
 
         Raises NotFoundError and UsageError for paths that hold nothing of the kind, StorageError.
         """

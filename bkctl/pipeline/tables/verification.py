@@ -51,7 +51,7 @@ class Verification:
 
 
 def _row_maker(part: str, schema: pa.Schema) -> Callable[[_Row], _Row]:
-    """What makes a row of this table of one of a part's table."""
+    """Return the function that makes a row of this table from one of a part's table."""
     places = [schema.names.index(name) if name in schema.names else None for name in VERIFICATION.names]
 
     def made(row: _Row) -> _Row:
