@@ -27,7 +27,7 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
-KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
+KILLS = int(os.environ.get("BKCTL_SOAK") or 1)
 #: So slow that a kill finds it between two ledgers.
 SLOW_BYTES_PER_S = 20_000
 

@@ -340,7 +340,8 @@ def test_sixty_four_connections_write_and_read_at_once(ours: Ours, wire: str) ->
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_bookie_that_stops_is_replaced_while_the_client_writes(ours: Ours, wire: str) -> None:
-    count, size = 30_000, 500
+    # So many that the bookie stops in the middle, however quickly they are added.
+    count, size = 60_000, 500
     client = ours.java.client(ours.uri, wire=wire)
     ledger = client.create(3, 2, 2)
     expect_all(ledger, 1)

@@ -49,7 +49,8 @@ def engine(spark: SparkSession, tmp_path: Path) -> Iterator[SparkEngine]:
 
 def inputs() -> dict[str, Input]:
     """Every table that a job reads, once, but for the two readings of metadata."""
-    found = {item.name: item for job in JOBS.values() for item in job.inputs if item.name != "bookies"}
+    of_jobs = [item for job in JOBS.values() for item in job.inputs if not item.published_only]
+    found = {item.name: item for item in of_jobs if item.name != "bookies"}
     return {name: item for name, item in found.items() if not name.endswith("_after")}
 
 

@@ -74,7 +74,8 @@ def test_one_call_that_fails_costs_the_others_nothing(caplog: pytest.LogCaptureF
 def test_an_unexpected_error_of_a_checkpoint_stops_the_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
     with EngineRig(replace(small_settings(), entry_log=EntryLogSettings(flush_interval_ms=20))) as rig:
         rig.start()
-        monkeypatch.setattr(rig.bookie.storages[0].entry_logger, "append", raising(MemoryError("once")))
+        for append in ("append", "append_batch"):
+            monkeypatch.setattr(rig.bookie.storages[0].entry_logger, append, raising(MemoryError("once")))
         rig.add(1, 0)
         rig.wait_failure()
         assert "MemoryError('once')" in str(rig.bookie.failure)
