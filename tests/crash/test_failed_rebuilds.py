@@ -30,7 +30,7 @@ from tests.support.truthful_bookie import TruthfulBookie, started
 
 DIRECTORIES = 2
 #: Of all steps every so-manieth is one that fails.
-STRIDE = 61
+STRIDE = 97
 SYSTEM_CALLS = (
     "open",
     "fsync",
