@@ -23,7 +23,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.types import DigestType, LedgerState
-from tests.support.java_bookkeeper import Jars, JavaDriver, require_jars
+from tests.support.java_bookkeeper import JavaDriver, require_jars
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.interop
@@ -46,14 +46,6 @@ KINDS = {
 }
 
 
-class _MetadataJars(Jars):
-    """The same jars, with the program of ``UseMetadata.java`` in place of the driver's."""
-
-    def driver_command(self, *arguments: str) -> list[str]:
-        *command, _ = super().driver_command()
-        return [*command, "org.apache.bookkeeper.bookie.UseMetadata", *arguments]
-
-
 class JavaMetadata:
     """A JVM with both of BookKeeper's metadata drivers, on one cluster at a time."""
 
@@ -74,8 +66,7 @@ class JavaMetadata:
 
 @pytest.fixture(scope="module")
 def java_metadata() -> Iterator[JavaMetadata]:
-    jars = require_jars()
-    with JavaDriver(_MetadataJars(jars.java, jars.classpath)) as driver:
+    with JavaDriver(require_jars(), "org.apache.bookkeeper.bookie.UseMetadata") as driver:
         yield JavaMetadata(driver)
 
 

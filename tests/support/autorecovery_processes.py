@@ -14,14 +14,6 @@ from tests.support.java_bookkeeper import require_jars
 from tests.support.java_cluster import OURS, SESSION_TIMEOUT_MS, THEIRS
 
 _MAIN = "org.apache.bookkeeper.replication.AutoRecoveryMain"
-_OPTIONS = (
-    "-Xmx256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "-Dorg.apache.logging.log4j.level=INFO",
-)
 _LAST_WORDS = 3000
 
 #: Our auditor without a worker: the metadata URI, its name and the session's timeout are told.
@@ -58,7 +50,7 @@ class AuditorProcess:
             }
             path = folder / "autorecovery.conf"
             path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-            command = [jars.java, *_OPTIONS, "-cp", jars.classpath, _MAIN, "-c", str(path)]
+            command = jars.quick_command(_MAIN, "-c", str(path), log_level="INFO")
         else:
             assert kind == OURS
             command = [sys.executable, "-c", _OUR_AUDITOR, metadata_uri, name, str(SESSION_TIMEOUT_MS)]

@@ -30,13 +30,6 @@ STORAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "interleaved": (_INTERLEAVED, ()),
     "perledger": (_SORTED, ("entryLogPerLedgerEnabled=true",)),
 }
-_OPTIONS = (
-    "-Xmx512m",
-    "-XX:MaxDirectMemorySize=512m",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "-Dorg.apache.logging.log4j.level=ERROR",
-)
 # Requests that wait for answers, and their answers, must fit into the pipes, or both sides wait for ever.
 _READS_AT_ONCE = 400
 _EXIT_SECONDS = 20
@@ -64,7 +57,7 @@ class JavaBookies:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         main = "org.apache.bookkeeper.bookie.RebuildIndex"
         self._process = subprocess.Popen(
-            [jars.java, *_OPTIONS, "-cp", jars.classpath, main, "bookies"],
+            jars.quick_command(main, "bookies", log_level="ERROR", memory_mb=512),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

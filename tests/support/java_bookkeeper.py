@@ -33,11 +33,14 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
+
+from tests.support.java_start import NETTY, start_options
 
 VERSION = "4.17.3"
 JARS_ENV = "BKCTL_JARS"
@@ -48,7 +51,7 @@ _SAMPLES = _INTEROP_DIR.parent / "data" / "samples"
 _POM = _INTEROP_DIR / "pom.xml"
 _SOURCES = _INTEROP_DIR / "java"
 _SHELL_LOGGING = _SOURCES / "log4j2-shell.xml"
-_DRIVER_CLASS = "org.apache.bookkeeper.bookie.Driver"
+DRIVER_CLASS = "org.apache.bookkeeper.bookie.Driver"
 _SHELL_CLASS = "org.apache.bookkeeper.bookie.BookieShell"
 _STAMP = "pom.sha256"
 
@@ -58,13 +61,7 @@ _REQUEST_SECONDS = 60
 _EXIT_SECONDS = 20
 
 # netty takes its limit on direct memory from the same option: absurd sizes fail, as they do in a bookie.
-# The other two are those of the release's start script; without them netty falls back to slower buffers.
-_JVM_OPTIONS = (
-    "-Xmx512m",
-    "-XX:MaxDirectMemorySize=512m",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-)
+_JVM_OPTIONS = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m", *NETTY)
 
 Row = dict[str, Any]
 
@@ -87,10 +84,17 @@ class Jars:
     java: str
     classpath: str
 
+    def quick_command(self, *words: str, log_level: str = "OFF", memory_mb: int = 256) -> list[str]:
+        """The command line of a JVM that starts soon: options, a main class and its arguments."""
+        memory = (f"-Xmx{memory_mb}m", f"-XX:MaxDirectMemorySize={memory_mb}m")
+        options = (*memory, *NETTY, f"-Dorg.apache.logging.log4j.level={log_level}")
+        start = start_options(Path(self.java), self.classpath, cache_root())
+        return [self.java, *start, *options, "-cp", self.classpath, *words]
+
     def driver_command(self, *arguments: str) -> list[str]:
-        """The command line of a JVM that answers one request (with arguments) or many (without)."""
+        """The command line of a JVM that answers one request (with arguments), as fast as Java can."""
         quiet = "-Dorg.apache.logging.log4j.level=OFF"
-        return [self.java, *_JVM_OPTIONS, quiet, "-cp", self.classpath, _DRIVER_CLASS, *arguments]
+        return [self.java, *_JVM_OPTIONS, quiet, "-cp", self.classpath, DRIVER_CLASS, *arguments]
 
     def shell_command(self, conf: Path, *arguments: str) -> list[str]:
         """The command line of ``bookkeeper shell`` with its released format of output."""
@@ -133,12 +137,12 @@ def _find_jars() -> Jars:
         with _locked(jars.parent, f"{jars.name}.lock"):
             if not _are_current(jars, trusted=bool(given)):
                 _resolve(jars)
-    classes = cache_root() / f"driver-{_sources_digest(javac)}"
-    if not classes.is_dir():
-        with _locked(classes.parent, "driver.lock"):
-            if not classes.is_dir():
-                _compile(javac, jars, classes)
-    return Jars(java, os.pathsep.join((str(classes), str(jars / "*"))))
+    driver = cache_root() / f"driver-{_sources_digest(javac)}.jar"
+    if not driver.is_file():
+        with _locked(driver.parent, "driver.lock"):
+            if not driver.is_file():
+                _compile(javac, jars, driver)
+    return Jars(java, os.pathsep.join((str(driver), str(jars / "*"))))
 
 
 def require_jars() -> Jars:
@@ -214,13 +218,17 @@ def _resolve(jars: Path) -> None:
         _put_in_place(fresh, jars, Path(scratch))
 
 
-def _compile(javac: str, jars: Path, classes: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=classes.parent, prefix=".compiling-") as scratch:
-        fresh = Path(scratch) / "classes"
+def _compile(javac: str, jars: Path, driver: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=driver.parent, prefix=".compiling-") as scratch:
+        classes = Path(scratch) / "classes"
         sources = [str(source) for source in sorted(_SOURCES.glob("*.java"))]
-        command = [javac, "-nowarn", "-encoding", "UTF-8", "-cp", str(jars / "*"), "-d", str(fresh), *sources]
-        _run("javac", command, _COMPILE_SECONDS, cwd=Path(scratch))
-        _put_in_place(fresh, classes, Path(scratch))
+        options = ["-nowarn", "-encoding", "UTF-8", "-cp", str(jars / "*"), "-d", str(classes)]
+        _run("javac", [javac, *options, *sources], _COMPILE_SECONDS, cwd=Path(scratch))
+        fresh = Path(scratch) / driver.name
+        with zipfile.ZipFile(fresh, "w") as packed:
+            for path in sorted(classes.rglob("*.class")):
+                packed.write(path, path.relative_to(classes))
+        fresh.rename(driver)
 
 
 def _put_in_place(fresh: Path, target: Path, scratch: Path) -> None:
@@ -250,11 +258,12 @@ class JavaDriver:
     create small files: hand them a copy (:func:`copy_directory`).
     """
 
-    def __init__(self, jars: Jars) -> None:
+    def __init__(self, jars: Jars, program: str = DRIVER_CLASS) -> None:
+        """``program`` is the main class."""
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
-            jars.driver_command(),
+            jars.quick_command(program, memory_mb=512),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

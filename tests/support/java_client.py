@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
 
-from tests.support.java_bookkeeper import Jars, JavaDriver, JavaError, require_jars
+from tests.support.java_bookkeeper import JavaDriver, JavaError, require_jars
 
 PASSWORD = b"pw"
 
@@ -97,19 +97,11 @@ def entries_of(ledger: int, entries: Iterable[int], size: int) -> list[ReadEntry
     return [entry_of(ledger, entry, size) for entry in entries]
 
 
-class _ClientJars(Jars):
-    """The same jars, with the program of ``LedgerClient.java`` in place of the driver's."""
-
-    def driver_command(self, *arguments: str) -> list[str]:
-        return [*super().driver_command()[:-1], "org.apache.bookkeeper.client.LedgerClient", *arguments]
-
-
 class JavaLedgerClient:
     """The JVM; a context manager. Clients in it end with it."""
 
     def __init__(self) -> None:
-        jars = require_jars()
-        self._driver = JavaDriver(_ClientJars(jars.java, jars.classpath))
+        self._driver = JavaDriver(require_jars(), "org.apache.bookkeeper.client.LedgerClient")
         self._names = map(str, itertools.count())
 
     def __enter__(self) -> JavaLedgerClient:

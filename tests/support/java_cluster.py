@@ -32,15 +32,6 @@ from tests.support.zookeeper import ZooKeeperServer
 OURS, THEIRS = "ours", "theirs"
 
 _MAIN = "org.apache.bookkeeper.server.Main"
-_OPTIONS = (
-    "-Xmx256m",
-    "-XX:MaxDirectMemorySize=256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "-Dorg.apache.logging.log4j.level=WARN",
-)
 _START_SECONDS = 60
 _STOP_SECONDS = 30
 _LAST_WORDS = 3000
@@ -155,8 +146,8 @@ class BookieProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write_conf(**conf)
         if kind == THEIRS:
-            jars = require_jars()
-            command = [jars.java, *_OPTIONS, "-cp", jars.classpath, _MAIN, "--conf", str(self.conf_path)]
+            words = (_MAIN, "--conf", str(self.conf_path))
+            command = require_jars().quick_command(*words, log_level="WARN")
         else:
             command = [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(self.conf_path)]
         with (self.folder / "bookie.log").open("ab") as log:

@@ -27,10 +27,6 @@ from tests.support.java_bookkeeper import Jars, require_jars
 
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _OPTIONS = (
-    "-Xmx128m",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Dorg.apache.logging.log4j.level=ERROR",
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.forceSync=no",  # sessions must not end because the tests' disk is busy
 )
@@ -82,7 +78,8 @@ class ZooKeeperServer:
             "admin.enableServer": "false",
         }
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [self._jars.java, *_OPTIONS, "-cp", self._jars.classpath, _MAIN, str(conf)]
+        words = (*_OPTIONS, _MAIN, str(conf))
+        command = self._jars.quick_command(*words, log_level="ERROR", memory_mb=128)
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         until = time.monotonic() + _START_SECONDS

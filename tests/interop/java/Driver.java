@@ -75,7 +75,7 @@ public final class Driver {
         System.exit(0);  // some of BookKeeper's threads are not daemons
     }
 
-    private static void answer(String[] request, BufferedWriter answers) throws IOException {
+    static void answer(String[] request, BufferedWriter answers) throws IOException {
         try {
             Command command = COMMANDS.get(request[0]);
             if (command == null) {
