@@ -31,6 +31,9 @@ SECTIONS = {
 #: Bytes to the terminal for one sample, of a screen that shows a bookie at work.
 REFRESH_BYTES_MAX = 4_000
 CORE_SHARE_MAX = 0.10
+#: Adds a second: enough for every figure to move. The scenes last as long as this module's tests.
+RATE = 200
+CLUSTER_RATE = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +43,7 @@ def tmux() -> None:
 
 @pytest.fixture(scope="module")
 def bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with loaded_bookie(tmp_path_factory.mktemp("bookie")) as scene:
+    with loaded_bookie(tmp_path_factory.mktemp("bookie"), RATE) as scene:
         yield scene
 
 
@@ -175,7 +178,7 @@ def test_a_recording_is_made_and_played(bookie: Scene, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with cluster_of_three(tmp_path_factory.mktemp("cluster")) as scene:
+    with cluster_of_three(tmp_path_factory.mktemp("cluster"), CLUSTER_RATE) as scene:
         yield scene
 
 
@@ -225,7 +228,7 @@ def test_a_java_bookie(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     size: tuple[int, int],
 ) -> None:
-    with java_bookie(tmp_path, zookeeper_server) as scene, scene.top(size) as terminal:
+    with java_bookie(tmp_path, zookeeper_server, RATE) as scene, scene.top(size) as terminal:
         text = terminal.until(works, 60)
         nothing_is_cut_off(terminal)
         assert "Java bookie  rw" in terminal.rows[0]
