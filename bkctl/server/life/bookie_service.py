@@ -17,6 +17,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
@@ -33,9 +34,7 @@ from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationMode
-from bkctl.replication.service import AutoRecovery
 from bkctl.server.life import mode_file, own_directories
-from bkctl.server.life.autorecovery import AutoRecoveryDaemon
 from bkctl.server.life.engine_settings import bookie_settings, server_settings
 from bkctl.server.life.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.life.live_ledgers import LiveLedgers
@@ -46,6 +45,10 @@ from bkctl.server.prometheus.statistics_switch import turn_off
 from bkctl.server.wire.bookie_server import BookieServer, bind
 from bkctl.server.wire.tls import server_context
 from bkctl.vfs import PosixFileSystem
+
+if TYPE_CHECKING:
+    from bkctl.replication.service import AutoRecovery
+    from bkctl.server.life.autorecovery import AutoRecoveryDaemon
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +142,9 @@ class BookieService:
         await asyncio.to_thread(self._register, port, http_port, tls is not None)
         self.ready = True
         if config.autorecovery:
+            # The client and the replication behind it are a quarter of a start, and most bookies run neither.
+            from bkctl.server.life.autorecovery import AutoRecoveryDaemon
+
             self._autorecovery = AutoRecoveryDaemon(config, self.bookie_id)
             self._stack.push_async_callback(self._autorecovery.stop)
             self._autorecovery.start()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from bkctl.client.bookie_choice import PolicyChoice
 from bkctl.metrics.scrape import Scrape
 from bkctl.replication.auditor_status import AuditorStatus
-from bkctl.replication.service import AutoRecovery
 from bkctl.replication.worker_status import WorkerStatus
+
+if TYPE_CHECKING:
+    from bkctl.replication.service import AutoRecovery
 
 #: In front of the names within a bookie; alone they have nothing there.
 IN_A_BOOKIE = "replication_"
