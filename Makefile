@@ -13,7 +13,7 @@ WORKERS ?= auto
 ARGS ?=
 # What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
 # seeds of the simulations: of the client and of replication (sim), or of replication alone (SOAK=replication,
-# which takes a quarter of an hour of one processor). SOAK=drain kills drains beside Java's bookies. SOAK=repair
+# which takes two hours of one processor, most of it for real auditors). SOAK=drain kills drains beside Java's bookies. SOAK=repair
 # damages and repairs models and real bookies of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds). SOAK=fuzz
 # fuzzes for so many minutes of processor time, and goes on where the logs of earlier runs end.
 SOAK ?= property crash bookie sim
@@ -71,7 +71,8 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	  sim) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
 	  replication) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) \
-	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py $(ARGS);; \
+	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py \
+	    tests/sim/test_auditor_simulation.py $(ARGS);; \
 	  drain) run BKCTL_SOAK=$(SOAK_DRAIN_KILLS) $(PY) -m pytest --timeout=0 -o faulthandler_timeout=0 -rP \
 	    tests/interop/test_drain_beside_java.py $(ARGS);; \
 	  repair) run BKCTL_REPAIR_SEEDS=$(SOAK_EXAMPLES) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \

@@ -97,6 +97,8 @@ class Auditor:
         self._office: Office | None = None
         self._lost: LostBookies | None = None
         self._running: set[str] = set()
+        #: Time stamps of checks that lie in the future, and when they were seen first, by our clock.
+        self._ahead: dict[str, tuple[int, float]] = {}
         self._checking = asyncio.Lock()  # one check of all ledgers at a time
         self._checks = [check for check in self._known_checks(client, adheres, random) if check.interval_s]
 
@@ -312,8 +314,14 @@ class Auditor:
         completed_ms = await office.in_thread(partial(self._store.underreplication.checked_at, check.kind))
         if completed_ms is None:
             return 0.0
-        # A time stamp of the future is that of a clock which was wrong.
-        since_s = max(0.0, (self._clock.time_ms() - completed_ms) / 1000)
+        since_s = (self._clock.time_ms() - completed_ms) / 1000
+        if since_s < 0:
+            # That of a clock which was wrong, or ours is: nobody shall wait until it is so late.
+            seen_ms, seen_s = self._ahead.get(check.name, (completed_ms, self._clock.monotonic()))
+            if seen_ms != completed_ms:
+                seen_s = self._clock.monotonic()
+            self._ahead[check.name] = (completed_ms, seen_s)
+            since_s = self._clock.monotonic() - seen_s
         return max(0.0, check.interval_s - since_s)
 
     # --- bookkeeping ----------------------------------------------------------------------------------------

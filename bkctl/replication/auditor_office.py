@@ -61,8 +61,8 @@ class Office:
         self.clock = clock
         self.wait = wait
         self.enabled = asyncio.Event()
-        #: Bookies that are gone, but not for long enough to be taken for lost.
-        self.gone: frozenset[str] = frozenset()
+        #: Bookies that are not taken for lost: they are up as far as is known, or gone for a short time.
+        self.spared: frozenset[str] = frozenset()
         #: Whether an audit of bookies is waited for, which other checks must not forestall.
         self.is_audit_pending = False
         self._election = election

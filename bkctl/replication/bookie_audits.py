@@ -45,6 +45,7 @@ class BookieAudits:
         self._audit: asyncio.Task[None] | None = None
         #: When all bookies are audited without a reason; at first at once.
         self._check_at_s: float | None = office.clock.monotonic()
+        self._tell_the_others()
 
     async def run(self) -> None:
         """Watch until cancelled. Raises NotElectedError."""
@@ -108,10 +109,11 @@ class BookieAudits:
 
     def _tell_the_others(self) -> None:
         self._office.is_audit_pending = self._lost.is_pending
-        self._office.gone = self._lost.gone
+        self._office.spared = self._lost.spared
 
     async def _audit_bookies(self) -> None:
         gone = self._lost.begin_audit()
+        self._tell_the_others()
         if gone:
             _LOG.warning("bookies are lost, their ledgers are marked: %s", ", ".join(sorted(gone)))
         try:

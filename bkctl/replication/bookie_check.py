@@ -1,8 +1,9 @@
 """Marking the ledgers of lost bookies.
 
-Every ledger's metadata are read; the ledgers of bookies that are not up are marked with these. Nothing but
-one group of ledgers is held: who is lost is known before, as those that are named and were not up when the
-check began. Somebody who comes up meanwhile is not lost, and somebody who goes meanwhile is the next check's.
+Every ledger's metadata are read; the ledgers of bookies that are lost are marked with these. Nothing but one
+group of ledgers is held: who is lost is known before, as those that are named, are not up, and are not spared
+by the auditor's watch over bookies. Somebody who comes up meanwhile is not lost, and somebody who goes
+meanwhile, though the watch has not seen it yet, is the next check's.
 
 Source: ``org.apache.bookkeeper.replication.AuditorBookieCheckTask``, ``BookieLedgerIndexer``.
 """
@@ -28,12 +29,12 @@ class BookieCheck:
 
 
 async def check_bookies(office: Office) -> BookieCheck:
-    """Mark the ledgers of all bookies that are not up.
+    """Mark the ledgers of all bookies that are lost.
 
     Raises NotElectedError and the store's errors; what was marked by then stays.
     """
     began_s = office.clock.monotonic()
-    up = await office.up()
+    up = set(office.spared)
     lost: set[str] = set()
     ledgers = under_replicated = total_bytes = 0
     async for group in office.ledgers():
@@ -42,7 +43,7 @@ async def check_bookies(office: Office) -> BookieCheck:
         if not missing:
             continue
         await office.until_enabled()
-        up |= await office.up()
+        up |= await office.up() | office.spared
         found = [(ledger, tuple(sorted(bookies - up)), size) for ledger, bookies, size in missing]
         found = [one for one in found if one[1]]
         await office.mark([(ledger, bookies) for ledger, bookies, _ in found])

@@ -4,10 +4,10 @@ Of each index of each fragment some entries are read and their digests checked; 
 without a good copy are marked with their bookies, open ledgers as far as they are confirmed.
 
 A bookie that did not answer, or went since the check began, may be starting again: its ledgers are looked at
-once more at the end, and only who is still not there is marked then, bookies excepted that are not away for
-long enough to be taken for lost. A bookie that never answers costs the check a few timeouts, not one for
-each ledger. What is to be marked is compared with the metadata once more, as ledgers are deleted and
-repaired while the check runs.
+once more at the end, and only who is still not there is marked then. Bookies that are away, but not for long
+enough to be taken for lost, are left to the audit of bookies. A bookie that never answers costs the check a
+few timeouts, not one for each ledger. What is to be marked is compared with the metadata once more, as
+ledgers are deleted and repaired while the check runs.
 
 Source: ``org.apache.bookkeeper.replication.AuditorCheckAllLedgersTask``.
 """
@@ -85,7 +85,8 @@ class LedgerCheck:
         self._up: frozenset[str] = frozenset()
         self._looked_up_s = 0.0
         self._silent: Counter[str] = Counter()
-        self._doubtful: list[int] = []
+        #: The ledgers that are looked at once more, and the bookies for which that is.
+        self._doubtful: dict[int, frozenset[str]] = {}
         self._is_last_look = False
         self._marked = 0
         self._unusable = 0
@@ -126,12 +127,17 @@ class LedgerCheck:
         self._note_silence(metadata, bad)
         if not bad:
             return
-        has_room = len(self._doubtful) < DOUBTFUL_MAX
-        if not self._is_last_look and has_room and any(self._is_doubtful(one) for one in bad):
-            self._doubtful.append(stored.ledger)
-            bad = [one for one in bad if not self._is_doubtful(one)]
+        doubtful = frozenset(one.bookie for one in bad if self._is_doubtful(one))
+        if self._is_last_look:
+            # Who is in doubt for the first time may be starting again just now; the next check sees.
+            doubtful -= self._doubtful[stored.ledger]
+        elif doubtful and len(self._doubtful) < DOUBTFUL_MAX:
+            self._doubtful[stored.ledger] = doubtful
+        else:
+            doubtful = frozenset()
+        bad = [one for one in bad if not (one.bookie in doubtful and self._is_doubtful(one))]
         back = {one.bookie for one in bad if one.defect is Defect.NOT_REGISTERED} & self._asked_up()
-        await self._mark(stored, {one.bookie for one in bad} - back)
+        await self._mark(stored, bad, back)
 
     async def _bad(self, stored: StoredLedger) -> list[BadIndex]:
         """Return the indices without a good copy. Raises UsageError where no client could read them."""
@@ -156,8 +162,10 @@ class LedgerCheck:
 
     def _asked_up(self) -> frozenset[str]:
         """Return the bookies that are up and not known not to answer."""
-        silent = {bookie for bookie, times in self._silent.items() if times >= _SILENT_LEDGERS}
-        return self._up - silent
+        return self._up - self._mute()
+
+    def _mute(self) -> set[str]:
+        return {bookie for bookie, times in self._silent.items() if times >= _SILENT_LEDGERS}
 
     async def _lac(self, access: LedgerAccess, metadata: LedgerMetadata) -> int:
         """Return how far a ledger is confirmed; not at all where too few bookies tell it."""
@@ -181,9 +189,15 @@ class LedgerCheck:
             return one.bookie in self._up_at_the_start
         return one.defect is Defect.UNKNOWN
 
-    async def _mark(self, stored: StoredLedger, bookies: set[str]) -> None:
+    async def _mark(self, stored: StoredLedger, bad: list[BadIndex], back: set[str]) -> None:
+        """Mark a ledger for the bad indices, without bookies that are ``back`` or not taken for lost."""
         office = self._office
-        bookies -= office.gone
+        bookies = {one.bookie for one in bad} - back
+        mute = self._mute() | {one.bookie for one in bad if one.defect is Defect.UNKNOWN}
+        # A mute one that is registered no more has gone meanwhile, seen or not.
+        up = await self._who_is_up() if bookies & mute & office.spared else frozenset()
+        away = {one.bookie for one in bad if one.defect is Defect.NOT_REGISTERED} - mute
+        bookies -= office.spared & (away | (mute - up))
         if not bookies:
             return
         now = await office.in_thread(partial(find_ledger, office.store.ledgers, stored.ledger))

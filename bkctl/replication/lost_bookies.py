@@ -27,6 +27,9 @@ class LostBookies:
         self._known = set(known)
         self._gone: set[str] = set()
         self._in_audit: set[str] = set()
+        #: Bookies of an audit that did not come to its end, which is made again.
+        self._again: set[str] = set()
+        self._is_wanted_again = False
         self._due_s: float | None = None
         self._is_asked = False
         self._delay_s = delay_s
@@ -36,12 +39,17 @@ class LostBookies:
     @property
     def gone(self) -> frozenset[str]:
         """Bookies that are gone and were not audited yet."""
-        return frozenset(self._gone)
+        return frozenset(self._gone | self._again)
 
     @property
     def known(self) -> frozenset[str]:
         """Bookies that should be up, those that are gone included."""
-        return frozenset(self._known | self._gone | self._in_audit)
+        return frozenset(self._known | self._gone | self._in_audit | self._again)
+
+    @property
+    def spared(self) -> frozenset[str]:
+        """Bookies that are not taken for lost: those up at the last look, and those that went shortly ago."""
+        return frozenset(self._known | self._gone)
 
     @property
     def due_s(self) -> float | None:
@@ -51,12 +59,13 @@ class LostBookies:
     @property
     def is_pending(self) -> bool:
         """Whether an audit is asked for or waited for."""
-        return self._is_asked or self._due_s is not None
+        return self._is_asked or self._is_wanted_again or self._due_s is not None
 
     def bookies_are(self, up: Collection[str], now_s: float) -> bool:
         """Take in which bookies are up, writable or read-only."""
         self._gone -= set(up)
         self._in_audit -= set(up)
+        self._again -= set(up)
         self._known |= set(up)
         if not self._gone and not self._is_asked:
             self._cancel()
@@ -90,15 +99,19 @@ class LostBookies:
         if self._due_s is not None and now_s >= self._due_s:
             self._due_s = None
             self._is_asked = True
-        return self._is_asked
+        return self._is_asked or self._is_wanted_again
 
     def begin_audit(self) -> frozenset[str]:
-        """Return the bookies that are gone as an audit begins.
+        """Return the bookies that are taken for lost as an audit begins.
 
-        What is asked for from now on is another audit, and bookies that go have a delay of their own.
+        What is asked for from now on is another audit, and bookies that go have a delay of their own. So have
+        those that went while an audit ran which is now made again, or one that is made from time to time.
         """
-        self._is_asked = False
-        self._in_audit, self._gone = self._gone, set()
+        self._in_audit, self._again = self._again, set()
+        if self._is_asked:
+            self._in_audit |= self._gone
+            self._gone = set()
+        self._is_asked = self._is_wanted_again = False
         return frozenset(self._in_audit)
 
     def audited(self) -> None:
@@ -107,16 +120,16 @@ class LostBookies:
 
     def audit_failed(self) -> None:
         """Take in that the audit did not come to its end: it is still wanted."""
-        self._gone |= self._in_audit
+        self._again |= self._in_audit
         self._in_audit = set()
-        self._is_asked = True
+        self._is_wanted_again = True
 
     def begin_anew(self) -> None:
         """Forget who is gone since when, as after a time in which nobody was to look."""
         self._cancel()
         self._known = set(self.known)
-        self._gone, self._in_audit = set(), set()
-        self._is_asked = False
+        self._gone, self._in_audit, self._again = set(), set(), set()
+        self._is_asked = self._is_wanted_again = False
 
     def _ask(self) -> bool:
         self._cancel()

@@ -224,6 +224,8 @@ class ReplicationScenario(Scenario):
         )
         self.deletes = random.random() < 0.08
         self.workers: list[SimWorker] = []
+        #: How long after the storm nothing but replication happens, before the last recovery.
+        self.rest_s = HEAL_S / 2
 
     # --- the run --------------------------------------------------------------------------------------------
 
@@ -233,10 +235,10 @@ class ReplicationScenario(Scenario):
         self._plan_losses()
         self.world.run(STORM_S)
         self._calm_down()
-        self.world.run(STORM_S + HEAL_S / 2)
+        self.world.run(STORM_S + self.rest_s)
         if not self.store.deleted:
             self._last_recovery()
-        self.world.run(STORM_S + 2 * HEAL_S)
+        self._heal()
         if self.store.deleted:
             require(self.marks.mark_of(LEDGER) is None, "the mark of a ledger that is deleted stays")
             return
@@ -245,6 +247,10 @@ class ReplicationScenario(Scenario):
             return
         self._check_the_end()
         self._check_that_it_converged()
+
+    def _heal(self) -> None:
+        """Let time pass until all must be whole."""
+        self.world.run(STORM_S + 2 * HEAL_S)
 
     def _plan_losses(self) -> None:
         world, random = self.world, self.random

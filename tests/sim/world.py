@@ -63,10 +63,11 @@ class Faults:
     metadata_spread_s: float = 0.3
     lose_metadata_answer: float = 0.0
     lose_metadata_request: float = 0.0
+    are_none: bool = False
 
     @classmethod
     def none(cls) -> Faults:
-        return cls(spread_s=0.05, metadata_spread_s=0.05)
+        return cls(spread_s=0.05, metadata_spread_s=0.05, are_none=True)
 
 
 class Actor:

@@ -13,6 +13,7 @@ from bkctl.metadata.api import NoClusterError
 from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Counter, Measure
+from bkctl.replication.lost_bookies import LostBookies
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import AuditedCluster, RunningAuditor, audited_cluster, ledger_metadata
 from tests.support.manual_time import eventually
@@ -260,6 +261,25 @@ def test_who_goes_while_another_ones_ledgers_are_marked_has_its_delay_from_then_
             await running.time.pass_by(1)
             await running.audited(3)
             assert cluster.marks() == {1: (A, B)}
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_unseen_while_ledgers_are_read_is_not_marked_by_this_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B, C), DELAYED) as (cluster, running):
+            cluster.store.ledgers.create_ledger(1, ledger_metadata((A, B)))
+            cluster.go(A)
+            await eventually(lambda: running.auditor.status().gone == {A})
+            with monkeypatch.context() as patch:
+                # The watch over bookies has not heard of B when the audit of A begins.
+                patch.setattr(LostBookies, "bookies_are", lambda *_: False)
+                cluster.go(B)
+                await running.time.pass_by(DELAY_S)
+                await running.audited(2)
+            assert cluster.marks() == {1: (A,)}
 
     asyncio.run(scenario())
 

@@ -13,6 +13,7 @@ from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import StoredLedger
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Counter, Gauge, Measure
+from bkctl.replication.lost_bookies import LostBookies
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import AuditedCluster, RunningAuditor, audited_cluster, ledger_metadata
 from tests.support.fake_bookies import FakeBookies
@@ -36,10 +37,9 @@ def play(scenario: Scenario, settings: AuditorSettings = SETTINGS) -> None:
     async def run() -> None:
         bookies = FakeBookies()
         async with audited_cluster((A, B, C), settings, client=bookies) as (cluster, running):
-            measure = (
-                Measure.LEDGER_CHECK_TIME if settings.ledger_check_interval_s else Measure.REPLICAS_CHECK_TIME
-            )
-            await eventually(lambda: checks(running, measure) == 1)
+            # It is counted first, and recorded then: with a clock that was moved by then the next is far.
+            kind = CheckKind.ALL_LEDGERS if settings.ledger_check_interval_s else CheckKind.REPLICAS
+            await eventually(lambda: cluster.store.underreplication.checked_at(kind) is not None)
             await scenario(cluster, running, bookies)
 
     asyncio.run(run())
@@ -164,6 +164,39 @@ def test_a_bookie_that_goes_during_the_check_is_left_to_its_delay() -> None:
     play(scenario)
 
 
+def test_a_bookie_that_went_unseen_before_the_check_is_left_to_its_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
+        create(cluster, bookies, 1, (A, B))
+        create(cluster, bookies, 2, (B, D))  # nobody has ever seen it
+        with monkeypatch.context() as patch:
+            # The watch over bookies hears late of what the check reads.
+            patch.setattr(LostBookies, "bookies_are", lambda *_: False)
+            cluster.go(A)
+            await next_check(running)
+            assert cluster.marks() == {2: (D,)}
+        await running.time.pass_by(1)
+
+    play(scenario)
+
+
+def test_who_does_not_answer_the_second_look_alone_is_not_marked() -> None:
+    async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
+        create(cluster, bookies, 1, (A, B))
+        bookies.silent.add(A)
+        await running.time.pass_by(INTERVAL_S)
+        await running.time.until_somebody_waits(SETTINGS.doubt_s)
+        # As in a rolling restart: one is back, and the next one starts again.
+        bookies.silent.remove(A)
+        bookies.silent.add(B)
+        await running.time.pass_by(SETTINGS.doubt_s)
+        await eventually(lambda: checks(running) == 2)
+        assert cluster.marks() == {}
+
+    play(scenario)
+
+
 def test_while_a_lost_bookie_is_waited_for_no_check_begins() -> None:
     async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
         create(cluster, bookies, 1, (A, B))
@@ -262,6 +295,28 @@ def test_a_time_stamp_that_is_set_back_asks_for_a_check() -> None:
     play(scenario)
 
 
+def test_a_time_stamp_of_the_future_does_not_end_the_checks() -> None:
+    """That of an auditor whose clock was a year ahead."""
+
+    async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
+        create(cluster, bookies, 1, (A, B))
+        bookies.lose(A, 1, [0])
+        underreplication = cluster.store.underreplication
+        ahead_ms = running.time.time_ms() + 365 * 86_400_000
+        await eventually(lambda: underreplication.checked_at(CheckKind.ALL_LEDGERS) is not None)
+        underreplication.set_checked_at(CheckKind.ALL_LEDGERS, ahead_ms)
+        # It looks at the time stamp every minute, and waits for an interval since it has seen this one.
+        for _ in range(300):
+            await running.time.pass_by(60)
+            await asyncio.sleep(0.01)
+            if cluster.marks():
+                break
+        assert cluster.marks() == {1: (A,)}
+        await eventually(lambda: underreplication.checked_at(CheckKind.ALL_LEDGERS) != ahead_ms)
+
+    play(scenario)
+
+
 def test_metadata_that_no_client_can_use_end_nothing() -> None:
     async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
         unusable = replace(ledger_metadata((A, B)), ensemble_size=3, write_quorum=3)
@@ -312,7 +367,8 @@ def test_ledgers_are_counted_by_the_entry_that_is_worst_off() -> None:
             gauges[Gauge.BELOW_WRITE_QUORUM],
         ) == (1, 1, 2)
         assert cluster.marks() == {}
-        assert cluster.store.underreplication.checked_at(CheckKind.REPLICAS) == running.time.time_ms()
+        recorded = cluster.store.underreplication
+        await eventually(lambda: recorded.checked_at(CheckKind.REPLICAS) == running.time.time_ms())
 
     play(scenario, REPLICAS)
 

@@ -98,6 +98,47 @@ def test_one_that_goes_during_an_audit_has_a_delay_of_its_own() -> None:
     assert (machine.gone, machine.due_s) == ({B}, 161)
 
 
+def test_one_that_goes_during_an_audit_which_fails_has_its_delay_all_the_same() -> None:
+    machine = lost()
+    machine.bookies_are({B, C}, 100)
+    assert machine.time_is(130)
+    assert machine.begin_audit() == {A}
+    machine.bookies_are({C}, 131)
+    machine.audit_failed()
+    assert machine.time_is(132)
+    assert machine.is_pending
+    assert machine.begin_audit() == {A}
+    machine.audited()
+    assert (machine.gone, machine.due_s) == ({B}, 161)
+    assert not machine.time_is(160)
+    assert machine.time_is(161)
+    assert machine.begin_audit() == {B}
+
+
+def test_one_that_goes_during_an_audit_of_nobody_which_fails_has_its_delay() -> None:
+    machine = lost()
+    assert machine.begin_audit() == frozenset()
+    machine.bookies_are({B, C}, 100)
+    machine.audit_failed()
+    assert machine.time_is(101)
+    assert machine.begin_audit() == frozenset()
+    assert machine.due_s == 130
+
+
+def test_who_is_up_or_gone_for_a_short_time_is_spared() -> None:
+    machine = lost()
+    assert machine.spared == ALL
+    machine.bookies_are({B, C}, 100)
+    assert machine.spared == ALL
+    machine.time_is(130)
+    machine.begin_audit()
+    assert machine.spared == {B, C}
+    machine.audited()
+    assert machine.spared == {B, C}
+    machine.bookies_are(ALL, 140)
+    assert machine.spared == ALL
+
+
 def test_one_that_is_back_before_its_audit_fails_is_not_gone() -> None:
     machine = lost(0)
     machine.bookies_are({B, C}, 100)
