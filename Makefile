@@ -13,9 +13,10 @@ WORKERS ?= auto
 ARGS ?=
 # What `make soak` runs, examples of each property test, kills of each storage's rebuild, and of the bookie,
 # seeds of the simulations: of the client and of replication (sim), or of replication alone (SOAK=replication,
-# which takes two hours of one processor, most of it for real auditors). SOAK=drain kills drains beside Java's bookies. SOAK=repair
-# damages and repairs models and real bookies of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds). SOAK=fuzz
-# fuzzes for so many minutes of processor time, and goes on where the logs of earlier runs end.
+# which takes an hour and a half of one processor, most of it for real auditors). SOAK=drain kills drains beside
+# Java's bookies, and autorecovery on Java's and on ours. SOAK=repair damages and repairs models and real bookies
+# of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds). SOAK=fuzz fuzzes for so many minutes of processor time,
+# and goes on where the logs of earlier runs end.
 SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
 SOAK_KILLS ?= 50
@@ -74,7 +75,8 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py \
 	    tests/sim/test_auditor_simulation.py $(ARGS);; \
 	  drain) run BKCTL_SOAK=$(SOAK_DRAIN_KILLS) $(PY) -m pytest --timeout=0 -o faulthandler_timeout=0 -rP \
-	    tests/interop/test_drain_beside_java.py $(ARGS);; \
+	    tests/interop/test_drain_beside_java.py tests/interop/test_autorecovery_killed_with_java.py \
+	    tests/system/test_autorecovery_killed.py $(ARGS);; \
 	  repair) run BKCTL_REPAIR_SEEDS=$(SOAK_EXAMPLES) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/unit/replication/test_in_place_repair.py $(ARGS); \
 	    run BKCTL_REPAIR_ROUNDS=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \

@@ -1,11 +1,16 @@
-"""Auditors as processes that can be stopped and killed: Java's ``AutoRecoveryMain``, and ours."""
+"""Auditors as processes that can be stopped and killed: Java's ``AutoRecoveryMain``, and ours.
+
+``bkctl autorecovery start``, our auditor with our worker, is :func:`our_autorecovery`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +32,37 @@ uri, name, timeout_ms = sys.argv[1:]
 store = open_metadata_store(uri, MetadataSettings(session_timeout_ms=int(timeout_ms)))
 asyncio.run(Auditor(store, name).run())
 """
+
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
+_OUR_KEYS = {
+    "bookieId": "recoverer:3181",
+    "httpServerEnabled": "false",
+    "auditorPeriodicCheckInterval": "0",
+    "lostBookieRecoveryDelay": "0",
+    "openLedgerRereplicationGracePeriod": "1000",
+    "zkTimeout": str(SESSION_TIMEOUT_MS),
+}
+
+
+@contextlib.contextmanager
+def our_autorecovery(folder: Path, metadata_uri: str, bytes_per_s: int) -> Iterator[subprocess.Popen[bytes]]:
+    """``bkctl autorecovery start``, which copies no more than so many bytes a second; SIGKILL at the end.
+
+    What it says is added to ``autorecovery.log`` in the folder.
+    """
+    command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-o", "ndjson"]
+    command += ["--metadata-uri", metadata_uri]
+    for key, value in (_OUR_KEYS | {"replicationRateByBytes": str(bytes_per_s)}).items():
+        command += ["-X", f"{key}={value}"]
+    with (folder / "autorecovery.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=_ENVIRONMENT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 class AuditorProcess:

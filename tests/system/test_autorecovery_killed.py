@@ -21,6 +21,7 @@ from bkctl.metadata.api import Underreplication
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster
+from tests.support.autorecovery_processes import our_autorecovery
 from tests.support.replicas import assert_whole, replicas_of
 from tests.support.waiting import WAIT_S
 
@@ -32,23 +33,8 @@ ENTRIES = 24
 ENTRY = bytes(range(256)) * 16
 #: So slow that there is something to do until it has been killed so often.
 BYTES_PER_S = LEDGERS * ENTRIES * len(ENTRY) // (2 * KILLS + 2)
-KEYS = {
-    "bookieId": "recoverer:3181",
-    "httpServerEnabled": "false",
-    "auditorPeriodicCheckInterval": "0",
-    "lostBookieRecoveryDelay": "0",
-    "zkTimeout": "2000",
-}
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def started(folder: Path, uri: str, rate: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-o", "ndjson", "--metadata-uri", uri]
-    for key, value in (KEYS | {"replicationRateByBytes": str(rate)}).items():
-        command += ["-X", f"{key}={value}"]
-    with (folder / "autorecovery.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=ENVIRONMENT)
 
 
 class Written:
@@ -104,16 +90,12 @@ async def lose_a_bookie_and_kill(cluster: LocalCluster, folder: Path) -> str:
             assert before < whole, "the bookie had nothing"
             for number in range(KILLS + 1):
                 last = number == KILLS
-                process = started(folder, uri, 1 << 30 if last else BYTES_PER_S)
-                try:
+                with our_autorecovery(folder, uri, 1 << 30 if last else BYTES_PER_S) as process:
                     if last:
                         await until(lambda: not held(known), process, folder)
                     else:
                         await until(known.locks, process, folder)
                         await asyncio.sleep(0.7)
-                finally:
-                    process.kill()
-                    process.wait()
                 assert await written.count() >= before
             for ledger, payloads in written.payloads.items():
                 stored = await assert_whole(client, ledger, payloads)
