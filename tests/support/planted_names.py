@@ -66,6 +66,7 @@ gc run {{R}} {_CONF} --threshold 0.99 --delete-ledgers --confirm-deletions --yes
 gc run {{R}} {_CONF} --threshold 0.99 --delete-ledgers --confirm-deletions --yes --scratch {{R}}/scratch
 bookie start {_CONF} {_START}
 bookie init {_CONF} -X journalDirectories={{R}}/j2 -X ledgerDirectories={{R}}/l2 -X bookieId=new
+bookie check-conf {_CONF} --all
 bookie rebuild {_CONF} --yes
 bookie format {_CONF} --yes
 cluster init {_CONF} --metadata embedded://{{R}}/out/new.db

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import time
@@ -142,19 +143,23 @@ def test_another_id_than_the_cookies_is_refused_with_the_way_out(tmp_path: Path)
     assert f"bookieId={name}" in message
 
 
-def test_a_taken_http_port_is_a_warning_unless_http_was_asked_for(tmp_path: Path) -> None:
+def test_a_taken_http_port_is_an_error_unless_http_is_optional(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        with BookieCommand(tmp_path, httpServerPort=port) as bookie:
-            assert bookie.row["http_port"] is None
+        keys = {"httpServerPort": port, "prometheusStatsHttpPort": port, "bkctlHttpServerOptional": "true"}
+        with BookieCommand(tmp_path, **keys) as bookie:
+            assert (bookie.row["http_port"], bookie.row["metrics_port"]) == (None, None)
             bookie.end(signal.SIGTERM)
-        (warning,) = [line["message"] for line in bookie.log if line["level"] == "warning"]
-        assert f"127.0.0.1:{port}" in warning
-        code, message = refused_start(tmp_path, httpServerPort=port, httpServerEnabled="true")
+        admin, metrics = [line["message"] for line in bookie.log if line["level"] == "warning"]
+        assert f"127.0.0.1:{port}" in admin
+        assert f"0.0.0.0:{port}" in metrics
+        code, message = refused_start(tmp_path, httpServerPort=port)
         assert code == 7
         assert f"HTTP: cannot listen on 127.0.0.1:{port}" in message
+        assert f"(pid {os.getpid()})" in message
+        assert "bkctlHttpServerOptional=true" in message
     # Nothing of the refused start is left: not the port, not the locks, not the registration.
     with BookieCommand(tmp_path, httpServerPort=port, httpServerEnabled="true") as again:
         assert again.row["http_port"] == int(port)

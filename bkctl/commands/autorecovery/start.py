@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bkctl.commands.frame.bookie_options import ConfigurationOptions, bookie_config, log_notice
+from bkctl.commands.frame.log_output import LogFormatOption, logging_to_stderr
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_one
@@ -33,10 +34,7 @@ def register(app: typer.Typer) -> None:
 def start_command(
     *,
     configuration: ConfigurationOptions,
-    log_format: Annotated[
-        str | None,
-        typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
-    ] = None,
+    log_format: LogFormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """[online] [writes] Put lost replicas of a cluster back, until a signal: in the foreground.
@@ -53,17 +51,13 @@ def start_command(
       bkctl autorecovery start --metadata zk://localhost:2181/ledgers -X replicationRateByBytes=50000000
     """
     from bkctl.server.life.autorecovery_process import serve_autorecovery
-    from bkctl.server.life.log_lines import log_to_stderr
-
-    if log_format not in (None, "text", "json"):
-        raise typer.BadParameter("expected text or json", param_hint="--log-format")
-    json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
-    log_to_stderr(json_lines=json_lines, verbose=False)
 
     def started(start: AutoRecoveryStart) -> None:
         write_one(dataclasses.asdict(start), START_SCHEMA, output)
         sys.stdout.flush()
 
-    ended_by = serve_autorecovery(bookie_config(configuration, tell=log_notice), started=started)
+    with logging_to_stderr(log_format):
+        config = bookie_config(configuration, tell=log_notice)
+        ended_by = serve_autorecovery(config, started=started)
     if ended_by is signal.SIGINT:
         raise typer.Exit(130)

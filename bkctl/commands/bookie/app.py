@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.bookie import gc, rebuild
+from bkctl.commands.bookie import check_conf, gc, rebuild
 from bkctl.commands.frame.bookie_options import (
     ConfigurationOptions,
     MemoryOption,
@@ -19,6 +17,7 @@ from bkctl.commands.frame.bookie_options import (
     running_bookie_url,
 )
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.log_output import LogFormatOption, logging_to_stderr
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
@@ -34,6 +33,9 @@ START_SCHEMA: Schema = (
     Key("bookie", "string", "id under which the bookie is registered"),
     Key("port", "int", "port that clients connect to"),
     Key("http_port", "int or null", "port of the HTTP admin, null without one"),
+    Key(
+        "metrics_port", "int or null", "port of the metrics alone (prometheusStatsHttpPort), null without one"
+    ),
     Key("new", "bool", "whether the bookie was made by this start"),
     Key("unclean", "bool", "whether the last run ended without a flush"),
     Key("journals", "int", "journals that were replayed"),
@@ -88,10 +90,7 @@ def start_command(
             "entries is put in limbo.",
         ),
     ] = False,
-    log_format: Annotated[
-        str | None,
-        typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
-    ] = None,
+    log_format: LogFormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """[online] [writes] Start a bookie here, in the foreground.
@@ -113,38 +112,16 @@ def start_command(
       bkctl bookie start -X bookiePort=3182 --metadata zk://localhost:2181/ledgers
     """
     from bkctl.server.life.foreground import serve
-    from bkctl.server.life.log_lines import log_to_stderr
-
-    if log_format not in (None, "text", "json"):
-        raise typer.BadParameter("expected text or json", param_hint="--log-format")
-    json_lines = log_format == "json" or (log_format is None and not sys.stderr.isatty())
-    log_to_stderr(json_lines=json_lines, verbose=False)
 
     def started(report: StartReport) -> None:
         write_one(_started_row(report), START_SCHEMA, output)
         sys.stdout.flush()
 
-    with _ends_in_the_log() if json_lines else nullcontext():
+    with logging_to_stderr(log_format):
         config = bookie_config(configuration, memory, tell=log_notice)
         ended_by = serve(config, accept_loss=accept_loss, started=started)
     if ended_by is signal.SIGINT:
         raise typer.Exit(130)
-
-
-@contextmanager
-def _ends_in_the_log() -> Iterator[None]:
-    """Log the error that ends the command as a line of the log, and say nothing else of it on stderr.
-
-    Whoever reads the log by machine can read nothing but lines of JSON, and each error once.
-    """
-    from bkctl.server.life.log_lines import log_end_by_error
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except Exception as error:
-        raise typer.Exit(log_end_by_error(error)) from None
 
 
 def _started_row(report: StartReport) -> dict[str, object]:
@@ -153,6 +130,7 @@ def _started_row(report: StartReport) -> dict[str, object]:
         "bookie": report.bookie,
         "port": report.port,
         "http_port": report.http_port,
+        "metrics_port": report.metrics_port,
         "new": report.new,
         "unclean": report.unclean,
         "journals": recovery.journals,
@@ -246,5 +224,6 @@ def status_command(
     write_one(ask_status(url), STATUS_SCHEMA, output)
 
 
+check_conf.register(app)
 gc.register(app)
 rebuild.register(app)

@@ -20,6 +20,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
 from bkctl.commands.frame.contexts import in_context, take_context
+from bkctl.commands.frame.log_output import only_json_lines
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
 from bkctl.commands.frame.old_names import hide_old_names
 from bkctl.commands.frame.quiet import quietly
@@ -181,7 +182,8 @@ def run(arguments: list[str]) -> int:
     # Errors and logs repeat what files, metadata and other programs say.
     sys.stderr = escaping(own)
     try:
-        typer.main.get_command(app)(arguments)
+        with only_json_lines(arguments):
+            typer.main.get_command(app)(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
     finally:

@@ -27,7 +27,7 @@ class HttpSettings:
         "httpServerEnabled",
         Kind.BOOL,
         True,
-        "Serve the HTTP admin. When it is only on by default and its port is taken, the bookie does without.",
+        "Serve the HTTP admin.",
         java_default="false",
     )
     port: int = _HTTP.setting(
@@ -54,7 +54,15 @@ class HttpSettings:
         "from another machine, nor through a proxy on this one.",
         java_default="no such key",
     )
-    #: Asked for, not just on by default: then a port that is taken stops the start.
+    optional: bool = _HTTP.setting(
+        "bkctlHttpServerOptional",
+        Kind.BOOL,
+        False,
+        "Start without the HTTP admin, or without the port of the metrics, where the port is taken. "
+        "Otherwise the bookie does not start: probes and scrapers would ask whoever has the port.",
+        java_default="no such key",
+    )
+    #: Asked for, not just on by default: autorecovery beside a bookie of the same file else goes without.
     required: bool = field(default=False, compare=False)
 
 
@@ -80,8 +88,26 @@ class StatisticsSettings:
     enabled: bool = _STAT.setting(
         "enableStatistics", Kind.BOOL, True, "Measure, and serve metrics under /metrics."
     )
-    _STAT.ignored("prometheusStatsHttpAddress", Kind.STRING, _EVERYWHERE, _REPORTER)
-    _STAT.ignored("prometheusStatsHttpPort", Kind.INT, 8000, _REPORTER)
+    metrics_port: int | None = _STAT.setting(
+        "prometheusStatsHttpPort",
+        Kind.INT,
+        None,
+        "Port on which the metrics alone are served (/metrics), for scrapers that know it; 0 lets the system "
+        "choose. As in Java it stays closed where httpServerEnabled=true is set: the HTTP admin serves them.",
+        default_text="none: /metrics of the HTTP admin",
+        java_default="8000",
+        lower=0,
+        upper=65535,
+    )
+    metrics_host: str = _STAT.setting(
+        "prometheusStatsHttpAddress",
+        Kind.STRING,
+        _EVERYWHERE,
+        "Address on which prometheusStatsHttpPort listens.",
+    )
+    metrics_http: bool = _STAT.setting(
+        "prometheusStatsHttpEnable", Kind.BOOL, True, "Whether prometheusStatsHttpPort is opened at all."
+    )
     rollover_s: int = _STAT.setting(
         "prometheusStatsLatencyRolloverSeconds",
         Kind.INT,

@@ -112,7 +112,7 @@ async def _start_http(
     try:
         port = await admin.start(config.http.host, config.http.port)
     except StorageError as error:
-        if config.http.required:
+        if config.http.required and not config.http.optional:
             raise
         _log.warning("%s; going on without it", error)
         return None

@@ -36,6 +36,7 @@ from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationMode
 from bkctl.server.life import mode_file, own_directories
 from bkctl.server.life.engine_settings import bookie_settings, server_settings
+from bkctl.server.life.http_ports import start_admin, start_metrics
 from bkctl.server.life.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.life.live_ledgers import LiveLedgers
 from bkctl.server.life.mode_registrar import ModeRegistrar
@@ -67,6 +68,8 @@ class StartReport:
     unclean: bool
     new: bool
     recovery: ReplayReport
+    #: Port of the metrics alone.
+    metrics_port: int | None = None
 
 
 class BookieService:
@@ -136,7 +139,8 @@ class BookieService:
             turn_off(self.bookie, self.server)
         await self.server.start(bound)
         self._stack.push_async_callback(self.server.stop)
-        http_port = await self._start_http()
+        http_port = await start_admin(self, self._stack)
+        metrics_port = await start_metrics(self, self._stack)
         if self.failure is not None:
             raise self.failure
         await asyncio.to_thread(self._register, port, http_port, tls is not None)
@@ -150,7 +154,14 @@ class BookieService:
             self._autorecovery.start()
         shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
         return StartReport(
-            self.bookie_id, shown_host, port, http_port, unclean, decision.is_new_bookie, recovery
+            self.bookie_id,
+            shown_host,
+            port,
+            http_port,
+            unclean,
+            decision.is_new_bookie,
+            recovery,
+            metrics_port,
         )
 
     @property
@@ -250,22 +261,6 @@ class BookieService:
         if disks.force_read_only or by_hand:
             self._sticky_read_only = True
             bookie.set_read_only(True)
-
-    async def _start_http(self) -> int | None:
-        if not self.config.http.enabled:
-            return None
-        from bkctl.server.http.admin import HttpAdmin
-
-        admin = HttpAdmin(self)
-        try:
-            port = await admin.start(self.config.http.host, self.config.http.port)
-        except StorageError as error:
-            if self.config.http.required:
-                raise
-            _log.warning("%s; going on without it", error)
-            return None
-        self._stack.push_async_callback(admin.stop)
-        return port
 
     def _register(self, port: int, http_port: int | None, tls: bool) -> None:
         assert self._metadata is not None

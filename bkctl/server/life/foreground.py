@@ -180,6 +180,7 @@ def _log_serving(report: StartReport, loop: str) -> None:
             "bookie": report.bookie,
             "port": report.port,
             "http_port": report.http_port,
+            "metrics_port": report.metrics_port,
             "loop": loop,
             "replayed_entries": recovery.entries,
             "replayed_journals": recovery.journals,

@@ -7,7 +7,7 @@ exception. The lines of a bookie's life carry ``event`` besides, with fields of 
 event              fields
 ================== ==============================================================================
 starting           ``pid``, ``version``
-serving            ``bookie``, ``port``, ``http_port``, ``loop``, ``replayed_entries``,
+serving            ``bookie``, ``port``, ``http_port``, ``metrics_port``, ``loop``, ``replayed_entries``,
                    ``replayed_journals``, ``seconds``, ``unclean``
 ended_by_error     ``error``, ``exit_code``: of the process, whether it had served or not
 mode_changed       ``read_only``
@@ -37,6 +37,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bkctl.errors import BkctlError
+from bkctl.server.life.foreign_lines import stream_of_log
 
 _log = logging.getLogger(__name__)
 
@@ -51,19 +52,45 @@ KINDS_MAX = 256
 
 
 class JsonLines(logging.Formatter):
-    """``{"time": ..., "level": ..., "logger": ..., "message": ...}`` and the fields of the event."""
+    """``{"time": ..., "level": ..., "logger": ..., "message": ...}`` and the fields of the event.
+
+    Every record makes one line of JSON in ASCII, also where its values do not fit its message or are no
+    JSON.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         line |= {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        try:
+            return json.dumps(line, default=str, allow_nan=False)
+        except (TypeError, ValueError):  # a key that is no text, a number that JSON has not, a circle
+            return json.dumps({name: _plain(value) for name, value in line.items()})
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message; where its values do not fit it, both as they are."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - whatever an argument's own text raises
+        return f"{record.msg} {_shown(record.args)} ({type(error).__name__} in the values of this message)"
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | str) else _shown(value)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - as above
+        return f"<{type(value).__name__}>"
 
 
 class RepeatLimit(logging.Filter):
@@ -111,7 +138,7 @@ def _held_back(record: logging.LogRecord, count: int) -> logging.LogRecord:
 
 def log_to_stderr(*, json_lines: bool, verbose: bool) -> None:
     """Send everything to standard error from now on; ``verbose`` shows what only debugging needs."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream_of_log())
     if json_lines:
         handler.setFormatter(JsonLines())
     else:

@@ -124,3 +124,21 @@ def test_the_end_by_a_bug_has_its_trace(caplog: pytest.LogCaptureFixture) -> Non
     line = json.loads(JsonLines().format(record))
     assert (line["event"], line["exit_code"], line["error"]) == ("ended_by_error", 7, str(raised.value))
     assert f"ZeroDivisionError: {raised.value}" in line["trace"]
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_values_that_do_not_fit_their_message_make_a_line_too(written: Written) -> None:
+    written.log("%d entries", "many")
+    written.log("%s", Unspeakable())
+    written.log("fine", ratio=float("nan"), keys={("a", 1): 2}, what=Unspeakable())
+    written.log("caf\xe9 \u2028 \udc80 \x85")
+    first, second, third, fourth = written.lines
+    assert "%d entries ('many',)" in first["message"]
+    assert "RuntimeError" in second["message"]
+    assert (third["message"], third["ratio"], third["what"]) == ("fine", "nan", "<Unspeakable>")
+    assert fourth["message"] == "caf\xe9 \u2028 \udc80 \x85"
+    assert written.stream.getvalue().isascii()

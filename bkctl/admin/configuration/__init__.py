@@ -1,0 +1,1 @@
+"""The fate of a configuration: of each of its keys, and of the directories that it names."""
