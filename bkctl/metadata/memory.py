@@ -8,28 +8,16 @@ from dataclasses import dataclass, field
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import ConnectionFailedError
+from bkctl.metadata import tree
 from bkctl.metadata.api import Subscription, VersionConflictError
 from bkctl.metadata.notices import NoticeThread
-from bkctl.metadata.tree import (
-    ANY_VERSION,
-    NO_SESSION,
-    GuardMissingError,
-    Node,
-    NodeExistsError,
-    NodeMissingError,
-    NodeNotEmptyError,
-    NodeTree,
-    SessionCallbacks,
-    parent_of,
-    sequence_name,
-)
 
 
 @dataclass(slots=True)
 class _Entry:
     data: bytes
     created_ms: int
-    owner: int = NO_SESSION
+    owner: int = tree.NO_SESSION
     version: int = 0
     made: int = 0
     names: set[str] = field(default_factory=set)
@@ -53,19 +41,19 @@ class MemoryCluster:
 
     def add(self, path: str, entry: _Entry) -> None:
         """Put a node under its parent; the caller holds the lock and has checked."""
-        parent = self.entries[parent_of(path)]
+        parent = self.entries[tree.parent_of(path)]
         parent.names.add(path.rpartition("/")[2])
         parent.made += 1
         self.entries[path] = entry
         self.tell(path)
-        self.tell(parent_of(path), names=True)
+        self.tell(tree.parent_of(path), names=True)
 
     def remove(self, path: str) -> None:
         """Take a node out; the caller holds the lock and has checked."""
         del self.entries[path]
-        self.entries[parent_of(path)].names.discard(path.rpartition("/")[2])
+        self.entries[tree.parent_of(path)].names.discard(path.rpartition("/")[2])
         self.tell(path)
-        self.tell(parent_of(path), names=True)
+        self.tell(tree.parent_of(path), names=True)
 
     def tell(self, path: str, *, names: bool = False) -> None:
         """Tell the watches of a node, or those of the ``names`` below it, that it has changed."""
@@ -76,7 +64,7 @@ class MemoryCluster:
 
     def end_session(self, session: int) -> None:
         """Remove the nodes of a session."""
-        if session == NO_SESSION:
+        if session == tree.NO_SESSION:
             return
         with self.changed:
             for path in [path for path, entry in self.entries.items() if entry.owner == session]:
@@ -109,7 +97,7 @@ class _Watch:
         self._notices.cancel(self)
 
 
-class MemoryTree(NodeTree):
+class MemoryTree(tree.NodeTree):
     """One process's view of a :class:`MemoryCluster`."""
 
     def __init__(
@@ -120,7 +108,7 @@ class MemoryTree(NodeTree):
         self._session_timeout_s = session_timeout_ms / 1000
         self._session = cluster.new_session()
         self._notices = NoticeThread("metadata-memory", SystemClock())
-        self._callbacks: SessionCallbacks | None = None
+        self._callbacks: tree.SessionCallbacks | None = None
         self._closed = False
 
     @property
@@ -135,7 +123,7 @@ class MemoryTree(NodeTree):
         """End the session as a server does that was not heard from; until restored nothing works."""
         with self._cluster.changed:
             self._cluster.end_session(self._session)
-            self._session = NO_SESSION
+            self._session = tree.NO_SESSION
         if self._callbacks is not None:
             self._notices.post("lost", self._callbacks.lost)
 
@@ -151,13 +139,13 @@ class MemoryTree(NodeTree):
             self._check()
             return self._session
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> tree.Node | None:
         with self._cluster.changed:
             self._check()
             entry = self._cluster.entries.get(path)
             if entry is None:
                 return None
-            return Node(entry.data, entry.version, entry.created_ms, entry.owner, bool(entry.names))
+            return tree.Node(entry.data, entry.version, entry.created_ms, entry.owner, bool(entry.names))
 
     def children(self, path: str) -> list[str] | None:
         with self._cluster.changed:
@@ -182,14 +170,14 @@ class MemoryTree(NodeTree):
     ) -> str:
         with self._cluster.changed:
             self._check()
-            parent = self._cluster.entries.get(parent_of(path))
+            parent = self._cluster.entries.get(tree.parent_of(path))
             if parent is None:
-                raise NodeMissingError(parent_of(path), self.name)
+                raise tree.NodeMissingError(tree.parent_of(path), self.name)
             if sequence:
-                path = sequence_name(path, parent.made)
+                path = tree.sequence_name(path, parent.made)
             if path in self._cluster.entries:
-                raise NodeExistsError(path, self.name)
-            owner = self._session if ephemeral else NO_SESSION
+                raise tree.NodeExistsError(path, self.name)
+            owner = self._session if ephemeral else tree.NO_SESSION
             self._cluster.add(path, _Entry(data, self._clock.time_ms(), owner))
             return path
 
@@ -199,9 +187,9 @@ class MemoryTree(NodeTree):
             made: set[str] = set()
             for path, _ in nodes:
                 if path in self._cluster.entries:
-                    raise NodeExistsError(path, self.name)
-                if parent_of(path) not in self._cluster.entries and parent_of(path) not in made:
-                    raise NodeMissingError(parent_of(path), self.name)
+                    raise tree.NodeExistsError(path, self.name)
+                if tree.parent_of(path) not in self._cluster.entries and tree.parent_of(path) not in made:
+                    raise tree.NodeMissingError(tree.parent_of(path), self.name)
                 made.add(path)
             for path, data in nodes:
                 self._cluster.add(path, _Entry(data, self._clock.time_ms()))
@@ -209,12 +197,12 @@ class MemoryTree(NodeTree):
     def move(self, path: str, target: str, data: bytes) -> None:
         with self._cluster.changed:
             self._check()
-            if self._checked(path, ANY_VERSION).names:
-                raise NodeNotEmptyError(path, self.name)
-            if parent_of(target) not in self._cluster.entries:
-                raise NodeMissingError(parent_of(target), self.name)
+            if self._checked(path, tree.ANY_VERSION).names:
+                raise tree.NodeNotEmptyError(path, self.name)
+            if tree.parent_of(target) not in self._cluster.entries:
+                raise tree.NodeMissingError(tree.parent_of(target), self.name)
             if target in self._cluster.entries:
-                raise NodeExistsError(target, self.name)
+                raise tree.NodeExistsError(target, self.name)
             self._cluster.remove(path)
             self._cluster.add(target, _Entry(data, self._clock.time_ms(), self._session))
 
@@ -226,17 +214,17 @@ class MemoryTree(NodeTree):
             self._cluster.tell(path)
             return entry.version
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    def delete(self, path: str, version: int = tree.ANY_VERSION) -> None:
         with self._cluster.changed:
             if self._checked(path, version).names:
-                raise NodeNotEmptyError(path, self.name)
+                raise tree.NodeNotEmptyError(path, self.name)
             self._cluster.remove(path)
 
     def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
         with self._cluster.changed:
             self._check()
             if guard not in self._cluster.entries:
-                raise GuardMissingError(guard, self.name)
+                raise tree.GuardMissingError(guard, self.name)
             if version is None:
                 self.create(path, data)
             else:
@@ -266,7 +254,7 @@ class MemoryTree(NodeTree):
         watch.post()
         return watch
 
-    def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
+    def set_session_callbacks(self, callbacks: tree.SessionCallbacks) -> None:
         self._callbacks = callbacks
 
     def close(self) -> None:
@@ -280,15 +268,15 @@ class MemoryTree(NodeTree):
     def _check(self) -> None:
         if self._closed:
             raise ConnectionFailedError(f"{self.name}: closed")
-        if self._cluster.outage or self._session == NO_SESSION:
+        if self._cluster.outage or self._session == tree.NO_SESSION:
             raise ConnectionFailedError(f"{self.name}: no connection")
 
     def _checked(self, path: str, version: int) -> _Entry:
         self._check()
         entry = self._cluster.entries.get(path)
         if entry is None:
-            raise NodeMissingError(path, self.name)
-        if version not in (ANY_VERSION, entry.version):
+            raise tree.NodeMissingError(path, self.name)
+        if version not in (tree.ANY_VERSION, entry.version):
             raise VersionConflictError(f"{self.name}: node {path} has version {entry.version}, not {version}")
         return entry
 

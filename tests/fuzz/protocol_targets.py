@@ -12,29 +12,12 @@ from bkctl.admin.load.answers import AnswerCounter
 from bkctl.client.ops.ledger_access import DoNotKnow, LedgerAccess, LedgerEntry
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5, SaslError
-from bkctl.protocol import v2, v3
+from bkctl.protocol import messages, v2, v3
 from bkctl.protocol.batch import RequestParser
 from bkctl.protocol.connection import ClientConnection, Completed, ServerConnection
 from bkctl.protocol.entry_list import decode_entry_list, encode_entry_list
 from bkctl.protocol.events import Answer, Close, StartTls
 from bkctl.protocol.framing import LENGTH, ProtocolError, ReceiveBuffer, check_length, encode_frame
-from bkctl.protocol.messages import (
-    AddRequest,
-    AddResponse,
-    AuthRequest,
-    BatchReadRequest,
-    BatchReadResponse,
-    BookieInfoRequest,
-    ForceLedgerRequest,
-    ListOfEntriesRequest,
-    ReadLacRequest,
-    ReadRequest,
-    ReadResponse,
-    Request,
-    StartTlsRequest,
-    Wire,
-    WriteLacRequest,
-)
 from bkctl.protocol.refusal import refusal
 from bkctl.protocol.runs import AddRun, ReadRun, answer_adds, answer_reads
 from bkctl.protocol.wire import decode_response, encode_request, encode_response
@@ -45,53 +28,53 @@ _KEY = bytes(range(20))
 _BODY = struct.pack(">qqqq", 7, 1, 0, 5) + b"hello"
 #: So small that an input can hold frames over it.
 _FRAME_BYTES_MAX = 600
-_V2 = {"wire": Wire.V2, "version": 2}
+_V2 = {"wire": messages.Wire.V2, "version": 2}
 
-_V2_REQUESTS: list[Request] = [
-    AddRequest(7, 1, _KEY, _BODY, **_V2),
-    AddRequest(7, 2, _KEY, _BODY, recovery=True, priority=100, **_V2),
-    ReadRequest(7, 1, **_V2),
-    ReadRequest(7, -1, _KEY, fence=True, **_V2),
-    BatchReadRequest(7, 0, 9, 10, 1 << 20, **_V2),
-    AuthRequest("plugin", b"payload", **_V2),
+_V2_REQUESTS: list[messages.Request] = [
+    messages.AddRequest(7, 1, _KEY, _BODY, **_V2),
+    messages.AddRequest(7, 2, _KEY, _BODY, recovery=True, priority=100, **_V2),
+    messages.ReadRequest(7, 1, **_V2),
+    messages.ReadRequest(7, -1, _KEY, fence=True, **_V2),
+    messages.BatchReadRequest(7, 0, 9, 10, 1 << 20, **_V2),
+    messages.AuthRequest("plugin", b"payload", **_V2),
 ]
-_V3_REQUESTS: list[Request] = [
-    AddRequest(7, 1, _KEY, _BODY, txn_id=300),
-    AddRequest(7, 1, _KEY, _BODY, recovery=True, deferred_sync=True, txn_id=2, priority=1),
-    ReadRequest(7, 1, txn_id=5),
-    ReadRequest(7, 16, txn_id=16),
-    ReadRequest(7, -1, _KEY, fence=True, txn_id=6),
-    ReadRequest(7, -1, piggyback=True, previous_lac=4, timeout_ms=10, txn_id=14),
-    ReadLacRequest(7, txn_id=7),
-    WriteLacRequest(7, 3, _KEY, struct.pack(">qq", 7, 3) + bytes(4), txn_id=8),
-    ForceLedgerRequest(7, txn_id=9),
-    BookieInfoRequest(total=True, free=True, txn_id=10),
-    ListOfEntriesRequest(7, txn_id=11),
-    AuthRequest("plugin", b"payload", txn_id=12),
-    StartTlsRequest(txn_id=13),
+_V3_REQUESTS: list[messages.Request] = [
+    messages.AddRequest(7, 1, _KEY, _BODY, txn_id=300),
+    messages.AddRequest(7, 1, _KEY, _BODY, recovery=True, deferred_sync=True, txn_id=2, priority=1),
+    messages.ReadRequest(7, 1, txn_id=5),
+    messages.ReadRequest(7, 16, txn_id=16),
+    messages.ReadRequest(7, -1, _KEY, fence=True, txn_id=6),
+    messages.ReadRequest(7, -1, piggyback=True, previous_lac=4, timeout_ms=10, txn_id=14),
+    messages.ReadLacRequest(7, txn_id=7),
+    messages.WriteLacRequest(7, 3, _KEY, struct.pack(">qq", 7, 3) + bytes(4), txn_id=8),
+    messages.ForceLedgerRequest(7, txn_id=9),
+    messages.BookieInfoRequest(total=True, free=True, txn_id=10),
+    messages.ListOfEntriesRequest(7, txn_id=11),
+    messages.AuthRequest("plugin", b"payload", txn_id=12),
+    messages.StartTlsRequest(txn_id=13),
 ]
 _CODES = [code for code in ResultCode if code is not ResultCode.UNKNOWN_LEDGER_STATE]
 
 
-def _frames(requests: list[Request]) -> list[bytes]:
+def _frames(requests: list[messages.Request]) -> list[bytes]:
     return [encode_request(request) for request in requests]
 
 
-def _answered(request: Request) -> list[bytes]:
+def _answered(request: messages.Request) -> list[bytes]:
     """Return the payloads of answers that a bookie may give."""
     found = [request.refuse(ResultCode.NO_LEDGER)]
-    if isinstance(request, AddRequest):
+    if isinstance(request, messages.AddRequest):
         found.append(request.answer(ResultCode.OK))
-    elif isinstance(request, ReadRequest):
+    elif isinstance(request, messages.ReadRequest):
         found.append(request.answer(ResultCode.OK, _BODY))
-    elif isinstance(request, AuthRequest):
+    elif isinstance(request, messages.AuthRequest):
         found = [request.answer(ResultCode.OK, "plugin")]
-    elif isinstance(request, StartTlsRequest):
+    elif isinstance(request, messages.StartTlsRequest):
         found = [request.answer(ResultCode.OK)]
     return [encode_response(response)[4:] for response in found]
 
 
-def _request(data: bytes, decode: Callable[[bytes], Request]) -> None:
+def _request(data: bytes, decode: Callable[[bytes], messages.Request]) -> None:
     """A request comes back from its own encoding, can be refused, and the refusal can be read."""
     try:
         request = decode(data)
@@ -108,7 +91,7 @@ def _request(data: bytes, decode: Callable[[bytes], Request]) -> None:
         try:
             answer = encode_response(request.refuse(code))
         except UsageError:  # v2 has no answer to a failed AUTH
-            assert request.wire is Wire.V2
+            assert request.wire is messages.Wire.V2
             continue
         check_length(LENGTH.unpack_from(answer)[0], 1 << 20)
     refusal(request)
@@ -124,7 +107,7 @@ def request_v3(data: bytes) -> None:
     _request(data, v3.decode_request)
 
 
-def _response(data: bytes, wire: Wire) -> None:
+def _response(data: bytes, wire: messages.Wire) -> None:
     """An answer comes back from its own encoding."""
     try:
         response = decode_response(data, wire)
@@ -137,7 +120,7 @@ def _response(data: bytes, wire: Wire) -> None:
         return
     assert type(decode_response(encoded[4:], wire)) is type(response)
     if (
-        isinstance(response, AddResponse | ReadResponse | BatchReadResponse)
+        isinstance(response, messages.AddResponse | messages.ReadResponse | messages.BatchReadResponse)
         and response.code is ResultCode.OK
     ):
         again = decode_response(encoded[4:], wire)
@@ -146,17 +129,17 @@ def _response(data: bytes, wire: Wire) -> None:
 
 def response_v2(data: bytes) -> None:
     """The payload of a frame as an answer of version 2."""
-    _response(data, Wire.V2)
+    _response(data, messages.Wire.V2)
 
 
 def response_v3(data: bytes) -> None:
     """The payload of a frame as an answer of version 3."""
-    _response(data, Wire.V3)
+    _response(data, messages.Wire.V3)
 
 
 def _one_by_one(data: bytes) -> list[object]:
     """Return what the messages of whole frames say, each decoded alone: the slow twin of RequestParser."""
-    wire, position, out = Wire.V3, 0, []
+    wire, position, out = messages.Wire.V3, 0, []
     while len(data) - position >= LENGTH.size:
         (length,) = LENGTH.unpack_from(data, position)
         try:
@@ -176,8 +159,8 @@ def _one_by_one(data: bytes) -> list[object]:
     return out
 
 
-def _decode(payload: bytes, wire: Wire) -> Request:
-    if wire is Wire.V2:
+def _decode(payload: bytes, wire: messages.Wire) -> messages.Request:
+    if wire is messages.Wire.V2:
         return v2.decode_request(payload)
     try:
         return v3.decode_request(payload)
@@ -199,22 +182,24 @@ def _said(event: object) -> list[object]:
             for grant, body, token in zip(event.grants, event.bodies, event.tokens, strict=True)
         ]
     if isinstance(event, ReadRun):
-        lac = None if event.wire is Wire.V2 else 3
+        lac = None if event.wire is messages.Wire.V2 else 3
         return [
             ("read", key, answer_reads(event.wire, [token], [b"entry"], [lac]))
             for key, token in zip(event.keys, event.tokens, strict=True)
         ]
-    if isinstance(event, AddRequest) and not (event.recovery or event.deferred_sync or event.priority):
+    if isinstance(event, messages.AddRequest) and not (
+        event.recovery or event.deferred_sync or event.priority
+    ):
         stored, failed = (encode_response(event.answer(code)) for code in (ResultCode.OK, _CODES[1]))
         return [("add", event.master_key + event.body[:8], event.body, stored, failed)]
-    if isinstance(event, ReadRequest) and _is_plain(event):
-        lac = None if event.wire is Wire.V2 else 3
+    if isinstance(event, messages.ReadRequest) and _is_plain(event):
+        lac = None if event.wire is messages.Wire.V2 else 3
         key = struct.pack(">qq", event.ledger, event.entry)
         return [("read", key, encode_response(event.answer(ResultCode.OK, b"entry", max_lac=lac)))]
     return [Close] if isinstance(event, Close) else [event]
 
 
-def _is_plain(read: ReadRequest) -> bool:
+def _is_plain(read: messages.ReadRequest) -> bool:
     optional = (read.master_key, read.previous_lac, read.timeout_ms)
     return not (read.fence or read.piggyback or read.priority or any(each is not None for each in optional))
 
@@ -238,7 +223,7 @@ def server_stream(data: bytes) -> None:
     while True:
         segments, position = parser.parse(data, position)
         parsed += segments
-        if not segments or not isinstance(segments[-1], StartTlsRequest):
+        if not segments or not isinstance(segments[-1], messages.StartTlsRequest):
             break
     assert _said_by(parsed) == _one_by_one(data)
 
@@ -249,9 +234,9 @@ def secured_server(data: bytes) -> None:
     connection = ServerConnection(tls=True, tls_required=True, frame_bytes_max=_FRAME_BYTES_MAX)
     for piece in cut(data, steps):
         for event in connection.feed(piece):
-            assert not isinstance(event, AddRun | ReadRun | Request), event
+            assert not isinstance(event, AddRun | ReadRun | messages.Request), event
             if isinstance(event, Answer):
-                assert isinstance(event.request, AuthRequest | StartTlsRequest)
+                assert isinstance(event.request, messages.AuthRequest | messages.StartTlsRequest)
             if isinstance(event, StartTls):
                 assert not connection.closed or connection.feed(b"x") == []
 
@@ -259,11 +244,11 @@ def secured_server(data: bytes) -> None:
 def client_stream(data: bytes) -> None:
     """A client completes the same requests from a stream in pieces and at once, each one once."""
     front, data = data[:8].ljust(8, b"\0"), data[8:]
-    wire = Wire.V2 if front[0] & 1 else Wire.V3
+    wire = messages.Wire.V2 if front[0] & 1 else messages.Wire.V3
     outcomes = []
     for pieces in ([data], cut(data, front[2:7])):
         client = ClientConnection(wire, frame_bytes_max=_FRAME_BYTES_MAX)
-        requests = _V2_REQUESTS if wire is Wire.V2 else _V3_REQUESTS
+        requests = _V2_REQUESTS if wire is messages.Wire.V2 else _V3_REQUESTS
         sent = [request for at, request in enumerate(requests) if front[1] >> at % 8 & 1]
         for at, request in enumerate(sent):
             client.send(request, at)

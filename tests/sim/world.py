@@ -13,26 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from bkctl.client.machine import (
-    Answered,
-    BookiesAre,
-    CancelTimer,
-    ChooseBookies,
-    Event,
-    Finished,
-    Instruction,
-    Machine,
-    MetadataFailed,
-    MetadataIs,
-    Notify,
-    ReadMetadata,
-    Send,
-    SetTimer,
-    Silence,
-    TimerFired,
-    Unanswered,
-    WriteMetadata,
-)
+from bkctl.client import machine as machines
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import ConnectionFailedError, NotFoundError
 from bkctl.metadata.api import VersionConflictError
@@ -77,11 +58,11 @@ class Actor:
         self,
         world: World,
         name: str,
-        machine: Machine,
+        machine: machines.Machine,
         *,
-        notified: Callable[[Notify], None] | None = None,
-        finished: Callable[[Finished], None] | None = None,
-        sent: Callable[[Send], None] | None = None,
+        notified: Callable[[machines.Notify], None] | None = None,
+        finished: Callable[[machines.Finished], None] | None = None,
+        sent: Callable[[machines.Send], None] | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -105,10 +86,10 @@ class Actor:
     def die(self) -> None:
         self.alive = False
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: machines.Event) -> None:
         if not self.alive:
             return
-        if isinstance(event, TimerFired):
+        if isinstance(event, machines.TimerFired):
             if event.token not in self._timers:
                 return
             self._timers.discard(event.token)
@@ -116,30 +97,30 @@ class Actor:
             self.world.trace(f"{self.name} <- {event}")
         self.carry_out(self.machine.on_event(event))
 
-    def carry_out(self, instructions: list[Instruction]) -> None:
+    def carry_out(self, instructions: list[machines.Instruction]) -> None:
         world = self.world
         for instruction in instructions:
             if TRACE:
                 world.trace(f"{self.name} -> {instruction}")
-            if isinstance(instruction, Send):
+            if isinstance(instruction, machines.Send):
                 if self._sent is not None:
                     self._sent(instruction)
                 world.send(self, instruction)
-            elif isinstance(instruction, SetTimer):
+            elif isinstance(instruction, machines.SetTimer):
                 self._timers.add(instruction.token)
-                world.after(instruction.seconds, self.tell, TimerFired(instruction.token))
-            elif isinstance(instruction, CancelTimer):
+                world.after(instruction.seconds, self.tell, machines.TimerFired(instruction.token))
+            elif isinstance(instruction, machines.CancelTimer):
                 self._timers.discard(instruction.token)
-            elif isinstance(instruction, Notify):
+            elif isinstance(instruction, machines.Notify):
                 if self._notified is not None:
                     self._notified(instruction)
-            elif isinstance(instruction, Finished):
+            elif isinstance(instruction, machines.Finished):
                 self.alive = False
                 if self._finished is not None:
                     self._finished(instruction)
-            elif isinstance(instruction, ChooseBookies):
+            elif isinstance(instruction, machines.ChooseBookies):
                 world.choose(self, instruction)
-            elif isinstance(instruction, ReadMetadata | WriteMetadata):
+            elif isinstance(instruction, machines.ReadMetadata | machines.WriteMetadata):
                 world.store.ask(self, instruction)
             else:
                 raise BrokenInvariantError(f"the world has no {instruction}")
@@ -155,7 +136,7 @@ class Store:
         self.written: Callable[[LedgerMetadata, LedgerMetadata], None] | None = None
         self.deleted = False
 
-    def ask(self, actor: Actor, instruction: ReadMetadata | WriteMetadata) -> None:
+    def ask(self, actor: Actor, instruction: machines.ReadMetadata | machines.WriteMetadata) -> None:
         world, random, faults = self.world, self.world.random, self.world.faults
         latency_s = random.random() * faults.metadata_spread_s
         if random.random() < faults.slow:
@@ -163,30 +144,32 @@ class Store:
         lost = random.random() < faults.lose_metadata_request
         answer_lost = random.random() < faults.lose_metadata_answer
         if lost or answer_lost or latency_s > METADATA_TIMEOUT_S:
-            unknown = MetadataFailed(instruction.token, ConnectionFailedError("the store did not answer"))
+            unknown = machines.MetadataFailed(
+                instruction.token, ConnectionFailedError("the store did not answer")
+            )
             world.after(METADATA_TIMEOUT_S, actor.tell, unknown)
             if not lost:
                 world.after(latency_s, self._carry_out_silently, instruction)
             return
         world.after(latency_s, self._answer, (actor, instruction))
 
-    def _carry_out_silently(self, instruction: ReadMetadata | WriteMetadata) -> None:
+    def _carry_out_silently(self, instruction: machines.ReadMetadata | machines.WriteMetadata) -> None:
         self._carry_out(instruction)
 
-    def _answer(self, asked: tuple[Actor, ReadMetadata | WriteMetadata]) -> None:
+    def _answer(self, asked: tuple[Actor, machines.ReadMetadata | machines.WriteMetadata]) -> None:
         actor, instruction = asked
         outcome = self._carry_out(instruction)
         self.world.after(
             self.world.random.random() * self.world.faults.metadata_spread_s, actor.tell, outcome
         )
 
-    def _carry_out(self, instruction: ReadMetadata | WriteMetadata) -> Event:
+    def _carry_out(self, instruction: machines.ReadMetadata | machines.WriteMetadata) -> machines.Event:
         token = instruction.token
         if self.deleted:
-            return MetadataFailed(token, NotFoundError("no such ledger"))
-        if isinstance(instruction, WriteMetadata):
+            return machines.MetadataFailed(token, NotFoundError("no such ledger"))
+        if isinstance(instruction, machines.WriteMetadata):
             if instruction.version not in (self.version, ANY_VERSION):
-                return MetadataFailed(token, VersionConflictError("changed meanwhile"))
+                return machines.MetadataFailed(token, VersionConflictError("changed meanwhile"))
             before = self.metadata
             self.metadata = instruction.metadata
             self.version += 1
@@ -194,7 +177,7 @@ class Store:
                 self.world.trace(f"store version {self.version}: {self.metadata}")
             if self.written is not None:
                 self.written(before, self.metadata)
-        return MetadataIs(token, self.metadata, self.version)
+        return machines.MetadataIs(token, self.metadata, self.version)
 
 
 @dataclass(slots=True)
@@ -232,12 +215,12 @@ class World:
 
     # --- messages -------------------------------------------------------------------------------------------
 
-    def send(self, actor: Actor, send: Send) -> None:
+    def send(self, actor: Actor, send: machines.Send) -> None:
         random, faults = self.random, self.faults
         bookie = self.bookies[send.bookie]
         latency_s = random.random() * faults.spread_s
         if not bookie.up and random.random() < 0.7:
-            refused = Unanswered(send.token, Silence.NOT_CONNECTED, send.bookie)
+            refused = machines.Unanswered(send.token, machines.Silence.NOT_CONNECTED, send.bookie)
             self.after(latency_s, actor.tell, refused)
             return
         if random.random() < faults.slow:
@@ -249,36 +232,40 @@ class World:
         lost = random.random() < lose_request or send.bookie in actor.lose_first
         actor.lose_first.discard(send.bookie)
         if lost or latency_s >= REQUEST_TIMEOUT_S:
-            self.after(REQUEST_TIMEOUT_S, actor.tell, Unanswered(send.token, Silence.TIMEOUT, send.bookie))
+            self.after(
+                REQUEST_TIMEOUT_S,
+                actor.tell,
+                machines.Unanswered(send.token, machines.Silence.TIMEOUT, send.bookie),
+            )
             if not lost:
                 self.after(latency_s, self._arrive_too_late, (actor, send))
             return
         self.after(latency_s, self._arrive, (actor, send, self.now_s + REQUEST_TIMEOUT_S))
 
-    def _arrive_too_late(self, sent: tuple[Actor, Send]) -> None:
+    def _arrive_too_late(self, sent: tuple[Actor, machines.Send]) -> None:
         actor, send = sent
         bookie = self.bookies[send.bookie]
         if bookie.up and send.bookie not in actor.cut_off:
             bookie.handle(send.request)
 
-    def _arrive(self, sent: tuple[Actor, Send, float]) -> None:
+    def _arrive(self, sent: tuple[Actor, machines.Send, float]) -> None:
         actor, send, deadline_s = sent
         random, faults = self.random, self.faults
         bookie = self.bookies[send.bookie]
-        answer: Event | None = None
+        answer: machines.Event | None = None
         if bookie.up and send.bookie not in actor.cut_off:
-            answer = Answered(send.token, bookie.handle(send.request))
+            answer = machines.Answered(send.token, bookie.handle(send.request))
         latency_s = random.random() * faults.spread_s
         if random.random() < faults.slow:
             latency_s += random.random() * faults.slow_s
         if answer is None or random.random() < faults.lose_answer or self.now_s + latency_s >= deadline_s:
-            answer = Unanswered(send.token, Silence.TIMEOUT, send.bookie)
+            answer = machines.Unanswered(send.token, machines.Silence.TIMEOUT, send.bookie)
             latency_s = deadline_s - self.now_s
         self.after(latency_s, actor.tell, answer)
 
-    def choose(self, actor: Actor, choice: ChooseBookies) -> None:
+    def choose(self, actor: Actor, choice: machines.ChooseBookies) -> None:
         """Registration lags behind: a bookie that is down may be chosen."""
         free = sorted(set(self.bookies) - choice.exclude - self.unregistered)
         self.random.shuffle(free)
-        chosen = BookiesAre(choice.token, tuple(free[: choice.count]))
+        chosen = machines.BookiesAre(choice.token, tuple(free[: choice.count]))
         self.after(self.random.random() * self.faults.metadata_spread_s, actor.tell, chosen)

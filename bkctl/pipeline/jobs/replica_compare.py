@@ -5,6 +5,21 @@ from __future__ import annotations
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
 from bkctl.pipeline.jobs.sql_files import sql_text
 
+#: Columns of ``entries`` that the job reads; a set has the same ones in its table ``replicas``.
+REPLICA_COLUMNS = (
+    "bookie",
+    "dir",
+    "log_id",
+    "offset",
+    "ledger",
+    "entry",
+    "lac",
+    "ledger_length",
+    "payload_bytes",
+    "payload_crc",
+    "digest_ok",
+)
+
 _REPLICA = (
     Column("kind", "STRING", "payload or header"),
     Column("ledger", "BIGINT", "ledger"),
@@ -27,19 +42,7 @@ REPLICA_COMPARE = Job(
         Input(
             "replicas",
             "entries",
-            (
-                "bookie",
-                "dir",
-                "log_id",
-                "offset",
-                "ledger",
-                "entry",
-                "lac",
-                "ledger_length",
-                "payload_bytes",
-                "payload_crc",
-                "digest_ok",
-            ),
+            REPLICA_COLUMNS,
             digest=True,
         ),
         Input("blocks", "blocks", published_only=True),

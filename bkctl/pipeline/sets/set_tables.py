@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from bkctl.pipeline.jobs.replica_compare import REPLICA_COLUMNS
 from bkctl.pipeline.survey import BOOKIES
 from bkctl.pipeline.tables import schemas
 from bkctl.pipeline.tables.schemas import chosen
@@ -35,22 +36,7 @@ JOURNAL_ENTRIES = chosen(
 )
 INDEX_LEDGERS = chosen(schemas.INDEX_LEDGERS, ["bookie", "dir", "ledger", "fenced", "explicit_lac", "limbo"])
 SUSPECT_ENTRIES = chosen(schemas.ENTRIES, ["bookie", "dir", "log_id", "offset", "ledger", "entry"])
-REPLICAS = chosen(
-    schemas.ENTRIES,
-    [
-        "bookie",
-        "dir",
-        "log_id",
-        "offset",
-        "ledger",
-        "entry",
-        "lac",
-        "ledger_length",
-        "payload_bytes",
-        "payload_crc",
-        "digest_ok",
-    ],
-)
+REPLICAS = chosen(schemas.ENTRIES, REPLICA_COLUMNS)
 
 #: Blocks of which table ``replicas`` has every entry.
 EXPANDED_BLOCKS = pa.schema([("bookie", pa.string()), ("ledger", pa.int64()), ("block", pa.int64())])
