@@ -115,7 +115,7 @@ types: $(STAMP) ## Check types (mypy --strict)
 	$(VENV)/bin/mypy
 
 dead: $(STAMP) $(DEAD_TOOLS)/.installed ## Name the code that only tests call (vulture)
-	@PYTHONPATH=$(DEAD_TOOLS) $(PY) .ci/dead.py
+	@PYTHONPATH=$(DEAD_TOOLS):. $(PY) .ci/dead.py
 
 $(DEAD_TOOLS)/.installed: .ci/dead-constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(DEAD_TOOLS) \

@@ -4,6 +4,17 @@ A real entry is read and each kind of digest tried on it. A digest of no bytes c
 when the first entry is as long as its own header says. The read has the fence flag and with it the password,
 so that a bookie says whether that is the ledger's: a copy with another one would lock its owner out. A closed
 ledger is fenced for its writer anyway.
+
+====== ======================= =============================================================================
+state  input                   next state, effect
+====== ======================= =============================================================================
+NEW    ``start``               ASKING, Send to the first bookie of entry 0; FINISHED with CRC32 for an empty
+                               ledger
+ASKING a digest that checks    FINISHED with its kind
+ASKING the password is refused FINISHED with AccessDeniedError
+ASKING anything else           ASKING, Send to the next bookie; FINISHED with DigestUnknownError behind the
+                               last one
+====== ======================= =============================================================================
 """
 
 from __future__ import annotations

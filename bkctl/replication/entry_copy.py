@@ -3,6 +3,22 @@
 A target that holds a good copy already is left alone, so that a copy that was interrupted goes on where it
 was. The entry is written as its writer made it: last add confirmed, length and payload are the source's, and
 so are the bytes.
+
+======= ========================= ==========================================================================
+state   input                     next state, effect
+======= ========================= ==========================================================================
+NEW     ``begin``                 PROBING, an EntryRead of each target that may have it; without any
+                                  READING, an EntryRead of the sources
+PROBING all of them answered      READING, an EntryRead of the sources, for the targets without a good copy;
+                                  DONE when there is none
+READING the entry                 ADDING, Send to every target; WAITING, SetTimer where the rate says so
+READING EntryMissing, or an error DONE, ``no_source``
+WAITING the timer                 ADDING, Send to every target
+ADDING  OK from a target          ADDING, an EntryRead of that target alone
+ADDING  an error of a target      ADDING, ``target_failed``; DONE behind the last target
+ADDING  read back, the same bytes ADDING; DONE behind the last target
+ADDING  read back, anything else  ADDING, ``target_failed``; DONE behind the last target
+======= ========================= ==========================================================================
 """
 
 from __future__ import annotations

@@ -9,6 +9,19 @@ many at random between them as ``percentage`` says (``auditorLedgerVerificationP
 A bookie that does not answer, or has too much to do, can be asked once more after a pause: it may only be
 slow, and replacing it would copy everything that it has.
 
+======= ============================== =====================================================================
+state   input                          next state, effect
+======= ============================== =====================================================================
+NEW     ``start``                      READING, an EntryRead of each of the first ``reads_max`` entries to
+                                       look at; an index whose bookie is not registered is bad, and not read
+READING an entry                       READING, an EntryRead of the next one that is not of a bad index
+READING no answer, or too many         READING, SetTimer before the same EntryRead, once an entry, where
+        requests                       ``ask_again_ms`` is given and the index is not bad; else as any other
+                                       error
+READING EntryMissing, or an error      READING, the index is bad; an EntryRead of the next one
+READING no read is left                FINISHED with the bad fragments
+======= ============================== =====================================================================
+
 Source: ``org.apache.bookkeeper.client.LedgerChecker``.
 """
 

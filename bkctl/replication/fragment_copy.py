@@ -8,6 +8,24 @@ there. When somebody else changed the metadata meanwhile, they are read again an
 A bad bookie that is up may itself be the target, where no other is there: what it misses is written to it
 again, and metadata stay as they are.
 
+======== ========================== ========================================================================
+state    input                      next state, effect
+======== ========================== ========================================================================
+NEW      ``start``                  CHOOSING, ChooseBookies for all bad indices, without slow ones; COPYING
+                                    where ``targets`` are given; FINISHED with OpenFragmentError for one
+                                    written to
+CHOOSING bookies, for all indices   COPYING, an EntryCopy of each entry, as many as the bounds allow
+CHOOSING too few of them            CHOOSING, ChooseBookies for the rest, slow ones among them; behind that
+                                    COPYING: an index that cannot be refilled has failed
+CHOOSING an error                   FINISHED with the error
+COPYING  an entry has ended         COPYING, an EntryCopy of the next one; an index fails of which an entry
+                                    has no source, or whose target failed
+COPYING  the last one has ended     STORING, a MetadataUpdate with the new bookies; FINISHED with CopyResult
+                                    where no bookie is to be replaced
+STORING  stored, or superseded      FINISHED with CopyResult
+STORING  an error, the lock is lost FINISHED with the error, LockLostError
+======== ========================== ========================================================================
+
 Source: ``org.apache.bookkeeper.client.LedgerFragmentReplicator``, which copies all entries of the range to
 every new bookie and does not read them back.
 """

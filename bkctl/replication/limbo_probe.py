@@ -3,6 +3,15 @@
 Only a ledger in limbo is answered with "unknown" for an entry that nobody can have written; every other one
 with "no such entry". What was lost may have been the fence, so a closed ledger is fenced again before it
 leaves limbo: it takes no plain add any more anyway.
+
+====== =========================== =========================================================================
+state  input                       next state, effect
+====== =========================== =========================================================================
+NEW    ``start``                   ASKING, Send
+ASKING "unknown"                   FINISHED with LIMBO
+ASKING "no such entry or ledger"   FINISHED with COMPLETE
+ASKING anything else, or no answer FINISHED with NOT_KNOWN
+====== =========================== =========================================================================
 """
 
 from __future__ import annotations

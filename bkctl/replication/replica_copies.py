@@ -2,6 +2,14 @@
 
 Nothing but entries is written: with the recovery flag, which lets a copy pass a fence and lets it take the
 place of a damaged one, because the index then points at the new record. Each copy is read back.
+
+======= ====================== =============================================================================
+state   input                  next state, effect
+======= ====================== =============================================================================
+NEW     ``start``              COPYING, an EntryCopy of the first entry
+COPYING an entry has ended     COPYING, an EntryCopy of each next one, as many as the bounds allow
+COPYING the last one has ended FINISHED with the failed copies
+======= ====================== =============================================================================
 """
 
 from __future__ import annotations

@@ -3,6 +3,15 @@
 A copy counts when its bookie is up and sends it with a digest that checks. What is found of a ledger is the
 worst of its entries.
 
+======= ================ ===================================================================================
+state   input            next state, effect
+======= ================ ===================================================================================
+NEW     ``start``        READING, an EntryRead of each of the first ``reads_max`` replicas
+READING a read has ended READING, an EntryRead of the next replica; FINISHED with 0 once an entry has no
+                         good copy
+READING no read is left  FINISHED with the copies of the entry that has the fewest
+======= ================ ===================================================================================
+
 Source: ``org.apache.bookkeeper.replication.AuditorReplicasCheckTask``, which asks each bookie for the list of
 its entries instead, and does not look at what they hold.
 """

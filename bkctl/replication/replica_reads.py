@@ -6,6 +6,17 @@ ledger in limbo, a log that cannot be read), and *no answer* when nothing was he
 that are all proved and still are not the same payload, those that the most of them disagree with are
 *different*; where no more say one thing than another, all of them are. Where only the last add confirmed of
 the header differs, a recovery has written the entry again, and it is the same entry.
+
+======= ============================== =====================================================================
+state   input                          next state, effect
+======= ============================== =====================================================================
+NEW     ``start``                      READING, an EntryRead of the first replica
+READING no answer, or too many         READING, SetTimer before the same EntryRead, once a replica; the
+        requests                       second time as any other error
+READING the entry, EntryMissing, or an READING, the replica's state is known; an EntryRead of each next one,
+        error                          as many as the bounds allow
+READING no read is left                FINISHED with the replicas
+======= ============================== =====================================================================
 """
 
 from __future__ import annotations

@@ -3,6 +3,18 @@
 Each entry is read as a copy reads it: from any replica, the digest proves it. Where that fails, every replica
 is asked alone, so that what is certainly lost is told apart from what cannot be learned now. A bookie that
 does not answer may have the entry; one that is not registered has it only if it comes back.
+
+======= ========================= ==========================================================================
+state   input                     next state, effect
+======= ========================= ==========================================================================
+NEW     ``start``                 READING, an EntryRead of each of the first ``reads_max`` entries, from all
+                                  of their bookies
+READING an entry                  READING, an EntryRead of the next entry
+READING EntryMissing, or an error READING, an EntryRead of the entry from the first, then the next bookie
+                                  alone; behind the last one it is unproved, an EntryRead of the next entry
+READING UNPROVED_MAX are unproved READING, no further entry
+READING no read is left           FINISHED with the unproved entries
+======= ========================= ==========================================================================
 """
 
 from __future__ import annotations

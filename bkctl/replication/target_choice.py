@@ -1,4 +1,13 @@
-"""Asking who would take the places of bookies of a fragment, without copying anything."""
+"""Asking who would take the places of bookies of a fragment, without copying anything.
+
+======== ========= =========================================================================================
+state    input     next state, effect
+======== ========= =========================================================================================
+NEW      ``start`` CHOOSING, ChooseBookies
+CHOOSING bookies   FINISHED with them
+CHOOSING an error  FINISHED with ClientError
+======== ========= =========================================================================================
+"""
 
 from __future__ import annotations
 

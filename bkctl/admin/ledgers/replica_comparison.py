@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.ops.ledger_access import require_quorum_fields
 from bkctl.errors import UsageError
-from bkctl.metadata.api import StoredLedger
 from bkctl.replication.in_place_repair import InPlaceSettings
 from bkctl.replication.ledger_look import read_lac
 from bkctl.replication.replica_reads import EntryReplicas
 from bkctl.replication.replica_survey import Entries, ReplicaSurvey, placed
 from bkctl.replication.steps import ClientSteps
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedLedger:
-    """A ledger that is compared: ``end`` is the last entry that is known to be there, -1 for none."""
-
-    stored: StoredLedger
-    end: int
 
 
 class ReplicaComparison:

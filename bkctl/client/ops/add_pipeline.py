@@ -7,6 +7,24 @@ another bookie (:meth:`AddPipeline.replace`), what the old one said about adds t
 not count any more, and they are sent to the new one; while the ensemble is being changed nothing completes.
 Otherwise an add could be acknowledged by a bookie that metadata does not name for it.
 
+One pending add:
+
+======= =========================== ========================================================================
+state   input                       next state, effect
+======= =========================== ========================================================================
+NEW     ``push``                    PENDING, Send to its write set; the owner hears of bookies that failed
+                                    late
+PENDING OK from an index            PENDING; COMPLETE when Aq indices of the current ensemble said so, all
+                                    adds below are complete, and no ensemble change is going on
+PENDING fenced, or unauthorized     PENDING, ``add_refused``
+PENDING another error, or no answer PENDING, ``bookies_failed``; where it has its quorum already the bookie
+                                    only failed late; ``delay_ensemble_change`` waits as long as Aq can be
+                                    reached
+PENDING ``replace``                 PENDING, what the changed indices said is forgotten, Send to their new
+                                    bookies
+PENDING ``drop_all``                DROPPED, no answer counts any more
+======= =========================== ========================================================================
+
 Source: ``org.apache.bookkeeper.client.PendingAddOp``, ``LedgerHandle.sendAddSuccessCallbacks``,
 ``LedgerHandle.unsetSuccessAndSendWriteRequest``.
 """

@@ -1,5 +1,29 @@
 """Creating a ledger: an ensemble, an id, metadata. No bookie is asked.
 
+======== ============================ ======================================================================
+state    input                        next state, effect
+======== ============================ ======================================================================
+NEW      ``start``                    CHOOSING, ChooseBookies
+CHOOSING enough bookies               CREATING, CreateMetadata of the id that was asked for; without one
+                                      DRAWING, NewLedgerId
+CHOOSING too few, or an error         FINISHED with NotEnoughBookiesError, or the error
+DRAWING  an id                        CREATING, CreateMetadata
+DRAWING  an error                     FINISHED with the error
+CREATING stored                       FINISHED with CreatedLedger
+CREATING the ledger exists            LOOKING, ReadMetadata: it may be there by an earlier try of this
+                                      creation
+CREATING the outcome is not known     RESTING, SetTimer, twice as long each time; FINISHED with the error
+                                      behind UNKNOWN_MAX of these
+CREATING any other error              FINISHED with the error
+RESTING  the timer                    LOOKING, ReadMetadata
+LOOKING  metadata with own token      FINISHED with CreatedLedger
+LOOKING  metadata of another creation FINISHED with LedgerExistsError for an id that was asked for, and
+                                      behind TAKEN_MAX of these; else DRAWING, NewLedgerId
+LOOKING  there is no such ledger      CREATING, CreateMetadata of the same id
+LOOKING  the outcome is not known     RESTING as above
+LOOKING  any other error              FINISHED with the error
+======== ============================ ======================================================================
+
 Source: ``org.apache.bookkeeper.client.LedgerCreateOp``, ``AbstractZkLedgerManager.createLedgerMetadata``.
 """
 

@@ -1,5 +1,16 @@
 """Deleting a ledger: its metadata goes, bookies find out by garbage collection.
 
+======== ========================== ========================================================================
+state    input                      next state, effect
+======== ========================== ========================================================================
+NEW      ``start``                  DELETING, DeleteMetadata of the version that was read
+DELETING the ledger has no metadata FINISHED
+DELETING the outcome is not known   RESTING, SetTimer, twice as long each time; FINISHED with the error
+                                    behind UNKNOWN_MAX of these
+DELETING any other error            FINISHED with the error
+RESTING  the timer                  DELETING, DeleteMetadata of the same version
+======== ========================== ========================================================================
+
 Source: ``org.apache.bookkeeper.client.LedgerDeleteOp``.
 """
 

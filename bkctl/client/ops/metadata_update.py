@@ -4,6 +4,31 @@ A store may carry a write out and lose its answer, or carry it out late. So a wr
 is followed by a read, and the decision is taken again on what is stored: either the change is there, or the
 next compare-and-set cannot pass together with the lost one.
 
+One update (:class:`MetadataUpdate`, which is all of :class:`MetadataUpdateMachine`):
+
+======== ============================ ======================================================================
+state    input                        next state, effect
+======== ============================ ======================================================================
+NEW      ``begin``                    DECIDING
+DECIDING the plan wants nothing       DONE with the metadata at hand; ``written`` when an earlier write
+                                      stored them
+DECIDING the plan wants bookies first CHOOSING, ChooseBookies
+DECIDING the plan wants metadata      WRITING, WriteMetadata with the version at hand
+DECIDING the plan raises              DONE with that error
+CHOOSING bookies                      WRITING, WriteMetadata of what ``then`` makes of them; DONE when it
+                                      raises
+CHOOSING an error                     DONE with that error
+WRITING  stored                       DONE with what is stored now
+WRITING  the version was another one  READING, ReadMetadata; DONE with the error behind CONFLICTS_MAX of
+                                      these
+WRITING, the outcome is not known     RESTING, SetTimer, twice as long each time; DONE with the error behind
+READING                               UNKNOWN_MAX of these
+WRITING, any other error              DONE with that error, NoSuchLedgerError where the ledger is gone
+READING
+RESTING  the timer                    READING, ReadMetadata
+READING  the metadata                 DECIDING, on what is stored
+======== ============================ ======================================================================
+
 Source: ``org.apache.bookkeeper.client.MetadataUpdateLoop``; Java ends the loop on an unknown outcome.
 """
 

@@ -4,6 +4,33 @@ The first copy whose digest checks wins; a copy that does not check is an error 
 An entry that nobody has is "no such entry" only when *every* bookie of its write set said so; one error among
 them and it is not known.
 
+The read of one entry (:class:`EntryRead`):
+
+====== ============================ ========================================================================
+state  input                        next state, effect
+====== ============================ ========================================================================
+NEW    ``begin``                    ASKING, Send to the first bookie; SetTimer where there is a next one
+ASKING the timer                    ASKING, those that keep it waiting are slow; Send to the next bookie,
+                                    unless one of those asked has answered something in the whole operation;
+                                    SetTimer where there is a next one
+ASKING the entry, proved            DONE with the entry
+ASKING "no such entry", or an error ASKING, Send to the next bookie; without a next one ASKING while another
+                                    is outstanding, else DONE with the first error; DONE with EntryMissing
+                                    once ``missing_quorum`` bookies say "no such entry"
+====== ============================ ========================================================================
+
+The read of a range (:class:`ReadMachine`):
+
+======= ========================= ==========================================================================
+state   input                     next state, effect
+======= ========================= ==========================================================================
+NEW     ``start``                 READING, an EntryRead of each of the first ``parallel_max`` entries
+READING an entry                  READING, an EntryRead of the next one; FINISHED with ReadResult when all
+                                  are there
+READING EntryMissing, or an error FINISHED with the error; ``up_to_error``: READING until all entries below
+                                  it are there, FINISHED then with these and the error
+======= ========================= ==========================================================================
+
 Source: ``org.apache.bookkeeper.client.PendingReadOp`` (``SequenceReadRequest``),
 ``DefaultSpeculativeRequestExecutionPolicy``.
 """

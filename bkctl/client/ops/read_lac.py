@@ -12,6 +12,31 @@ does not check still comes from a bookie that carried the request out: it counts
 where that is what coverage is for, and tells nothing about the LAC. A plain read treats it like an error
 (Java counts it).
 
+The read of the LAC (:class:`LacRead`, which is all of :class:`ReadLacMachine`):
+
+====== ======================= =============================================================================
+state  input                   next state, effect
+====== ======================= =============================================================================
+NEW    ``begin``               ASKING, Send to every bookie of the last ensemble
+ASKING an answer that counts   ASKING; DONE with LacResult once the bookies are covered, with ``wait_all``
+                               once all have answered
+ASKING an error, or no answer  ASKING; behind the last bookie DONE with TooFewAnswersError, with
+                               ``wait_all`` with LacResult
+ASKING the password is refused DONE with AccessDeniedError; with ``wait_all`` as any other error
+DONE   an answer               DONE, ``on_late`` where it is given
+====== ======================= =============================================================================
+
+The first LAC above a known one (:class:`TryReadLacMachine`):
+
+======= ============================== =====================================================================
+state   input                          next state, effect
+======= ============================== =====================================================================
+NEW     ``start``                      POLLING, Send to every bookie of the last ensemble
+POLLING an entry with a higher LAC     FINISHED with that LAC
+POLLING any other answer, an error, or POLLING; behind the last bookie FINISHED with the known LAC when one
+        no answer                      answer was valid, with the first error when none was
+======= ============================== =====================================================================
+
 Source: ``org.apache.bookkeeper.client.ReadLastConfirmedOp``, ``ReadLacAndEntryOp``, ``PendingReadLacOp``.
 """
 

@@ -5,6 +5,22 @@ next one is asked early when nobody has answered. It ends with the entry, with a
 (the bookie did not have the entry itself: an ordinary read follows), or after E - Aq + 1 answers without
 either: then no ack quorum knows more.
 
+======= ============================== =====================================================================
+state   input                          next state, effect
+======= ============================== =====================================================================
+NEW     ``start``                      POLLING, Send to the first bookie; SetTimer where there is a next one
+POLLING the timer                      POLLING, Send to the next bookie and SetTimer where there is one
+                                       behind it, unless a bookie has answered something
+POLLING the entry, proved              FINISHED with the entry and the highest LAC
+POLLING nothing there, a LAC that has  FINISHED with the LAC
+        reached the entry
+POLLING nothing there, a lower LAC     FINISHED with the LAC when it is the E - Aq + 1st such answer; else
+                                       POLLING, Send to the next bookie
+POLLING an error, or no answer         POLLING, Send to the next bookie
+POLLING no bookie is left, and none is FINISHED with the first error, NoSuchEntryError where there was none
+        outstanding
+======= ============================== =====================================================================
+
 Source: ``org.apache.bookkeeper.client.ReadLastConfirmedAndEntryOp``.
 """
 
