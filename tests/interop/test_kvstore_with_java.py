@@ -6,6 +6,7 @@ another version.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfi
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
 from tests.support import java_bookkeeper
-from tests.support.java_bookkeeper import JarsUnavailableError, require_jars
+from tests.support.java_bookkeeper import Jars, JarsUnavailableError, require_jars
 
 pytestmark = pytest.mark.interop
 
@@ -36,11 +37,11 @@ Run = Callable[..., list[list[str]]]
 def java(request: pytest.FixtureRequest) -> Run:
     """``java("rows DIR NAME KIND", ...)`` runs commands of IndexStore in one JVM; the words of its lines."""
     jars = require_jars()
-    classpath = jars.classpath if request.param == java_bookkeeper.VERSION else other_version(request.param)
-    options = ["-Xmx512m", "-Dorg.apache.logging.log4j.level=OFF", "-cp", classpath]
+    if request.param != java_bookkeeper.VERSION:
+        jars = Jars(jars.java, other_version(request.param), archive=False)
 
     def run(*commands: str) -> list[list[str]]:
-        command = [jars.java, *options, "org.apache.bookkeeper.bookie.IndexStore", *commands]
+        command = jars.quick_command("org.apache.bookkeeper.bookie.IndexStore", *commands, memory_mb=512)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         return [line.split() for line in done.stdout.splitlines()]
@@ -51,14 +52,18 @@ def java(request: pytest.FixtureRequest) -> Run:
 def other_version(version: str) -> str:
     """Class path of another release with IndexStore compiled against it; skips when it cannot be had."""
     root = java_bookkeeper.cache_root()
-    jars, classes = root / f"bookkeeper-{version}", root / f"index-store-{version}"
+    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    jars, classes = root / f"bookkeeper-{version}", root / f"index-store-{version}-{source}"
     try:
         with java_bookkeeper._locked(root, f"bookkeeper-{version}.lock"):
             if not list(jars.glob(f"bookkeeper-server-{version}.jar")):
                 resolve(version, jars)
-            javac = java_bookkeeper._tool("javac")
-            command = [javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(SOURCE)]
-            java_bookkeeper._run("javac", command, 120, cwd=root)
+            if not classes.is_dir():
+                fresh = classes.with_name(f"{classes.name}.{os.getpid()}")
+                javac = java_bookkeeper._tool("javac")
+                command = [javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(fresh), str(SOURCE)]
+                java_bookkeeper._run("javac", command, 120, cwd=root)
+                fresh.rename(classes)
     except JarsUnavailableError as error:
         java_bookkeeper._skip(f"no BookKeeper {version} to compare with: {error}")
     return os.pathsep.join((str(classes), f"{jars}/*"))

@@ -47,10 +47,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
             "spark.driver.memory": "1g",
-            # Short queries on small data: compiling their code for long runs would take most of the time.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+            # Short queries on small data: compiling their code would take most of the time. Spark interprets
+            # expressions only under test.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.testing=true",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.default.parallelism": "2",
         },
     )

@@ -40,7 +40,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from tests.support.java_start import NETTY, start_options
+from tests.support.java_start import LIGHT, NETTY, start_options
 
 VERSION = "4.17.3"
 JARS_ENV = "BKCTL_JARS"
@@ -83,12 +83,14 @@ class Jars:
 
     java: str
     classpath: str
+    #: Whether there is an archive of the classes: only for the class path of this module.
+    archive: bool = True
 
     def quick_command(self, *words: str, log_level: str = "OFF", memory_mb: int = 256) -> list[str]:
         """The command line of a JVM that starts soon: options, a main class and its arguments."""
         memory = (f"-Xmx{memory_mb}m", f"-XX:MaxDirectMemorySize={memory_mb}m")
         options = (*memory, *NETTY, f"-Dorg.apache.logging.log4j.level={log_level}")
-        start = start_options(Path(self.java), self.classpath, cache_root())
+        start = start_options(Path(self.java), self.classpath, cache_root()) if self.archive else LIGHT
         return [self.java, *start, *options, "-cp", self.classpath, *words]
 
     def driver_command(self, *arguments: str) -> list[str]:
