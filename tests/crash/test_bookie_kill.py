@@ -33,11 +33,11 @@ from tests.support.java_cluster import free_port, new_cluster
 from tests.support.wire_client import DisconnectedError, WireClient, add_request
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-ROUNDS = int(os.environ.get("BKCTL_SOAK") or 7)
+ROUNDS = int(os.environ.get("BKCTL_SOAK") or 4)
 SEED = int(os.environ.get("BKCTL_SOAK_SEED") or random.SystemRandom().randrange(1 << 30))
 OTHER_KEY = digest.master_key(b"other")
 #: A round of the Java client takes ten seconds: it waits for sessions to end.
-JAVA_ROUNDS = int(os.environ.get("BKCTL_SOAK_JAVA") or (ROUNDS if ROUNDS > 7 else 3))
+JAVA_ROUNDS = int(os.environ.get("BKCTL_SOAK_JAVA") or (ROUNDS if ROUNDS > 4 else 2))
 JAVA_ENTRIES, JAVA_BYTES = 30_000, 300
 FENCED = "(-101)"
 #: Rounds whose ledgers are asked for after every kill; the older ones now and then, and at the end.

@@ -19,7 +19,7 @@ from tests.support.twin_rig import TwinRig
 SOAK = "BKCTL_SOAK" in os.environ
 SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
 STEPS = 80
-POINTS = 60
+POINTS = 40
 SEEDS = [SEED + number for number in range(20 if SOAK else 2)]
 
 pytestmark = pytest.mark.timeout(3600)

@@ -1,4 +1,4 @@
-"""Rebuilds killed at random moments. BKCTL_SOAK=50 kills fifty times instead of three.
+"""Rebuilds killed at random moments. BKCTL_SOAK=50 kills fifty times instead of twice.
 
 A rebuild that nobody kills is watched first: which phase lasts how long is told by what stands in its work
 directory. Kills then come at uniformly chosen moments between the first trace of a rebuild and its end, and
@@ -32,12 +32,12 @@ from tests.support.java_bookies import BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import REQUIRE_ENV, JarsUnavailableError, copy_directory, find_jars
 from tests.support.manifest import FILES, index_rows, logs_of
 
-KILLS = int(os.environ.get("BKCTL_SOAK") or 3)
-SOAK = KILLS > 3
+KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
+SOAK = KILLS > 2
 #: How often each phase is aimed at, besides the kills at any moment.
 ROUNDS = 2 if SOAK else 0
-#: With Java a kill takes twice as long; in CI some will do.
-WITH_JAVA = KILLS if SOAK else 2
+#: With Java a kill takes twice as long; in CI one will do.
+WITH_JAVA = KILLS if SOAK else 1
 AGAIN = 0.2
 
 pytestmark = [pytest.mark.corpora, pytest.mark.slow, pytest.mark.timeout(120 + 30 * KILLS)]

@@ -15,7 +15,7 @@ from tests.support.engine_model import PowerRig, random_settings
 from tests.support.engine_rig import Answers, entry_body
 from tests.support.waiting import until
 
-SEEDS = range(400 if "BKCTL_SOAK" in os.environ else 30)
+SEEDS = range(400 if "BKCTL_SOAK" in os.environ else 20)
 LEDGERS = (4, 5)
 STEPS = 40
 

@@ -98,7 +98,7 @@ def is_well_again(rig: EngineRig) -> bool:
 
 
 @pytest.mark.parametrize("make", [PowerRig, TwinRig, IndexFilesRig], ids=["db", "memory", "idx"])
-@settings(max_examples=max(100, settings().max_examples // 10))
+@settings(max_examples=max(60, settings().max_examples // 10))
 @given(
     seed=st.integers(0, 1 << 30),
     files=st.lists(file_rules(), min_size=1, max_size=2),

@@ -40,7 +40,7 @@ def without_place(rows: list[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "bookie"} for row in rows]
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     log=logs(), window=st.integers(60, 700), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)))
 )
@@ -64,7 +64,7 @@ def test_rows_are_the_same_whichever_way_a_log_is_read(
         assert found == [{name: row[name] for name in found[0]} for row in expected]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(log=logs(), window=st.integers(60, 700), rows_max=st.integers(1, 50))
 def test_runs_are_the_run_length_form_of_the_entries(log: Built, window: int, rows_max: int) -> None:
     options = TableOptions(damage="rows", password=PASSWORD, batch_rows=rows_max)

@@ -245,7 +245,7 @@ class GcMachine(RuleBasedStateMachine):
 
 
 GcMachine.TestCase.settings = hypothesis_settings(
-    max_examples=2000 if SOAK else 120,
+    max_examples=2000 if SOAK else 60,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

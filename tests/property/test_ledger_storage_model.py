@@ -218,7 +218,7 @@ TestInterleavedStorageMachine = InterleavedStorageMachine.TestCase
 TestMemoryStorageMachine = MemoryStorageMachine.TestCase
 TestInterleavedStorageMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
 TestDbStorageMachine.settings = TestMemoryStorageMachine.settings = hypothesis_settings(
-    max_examples=max(60, hypothesis_settings().max_examples // 4), stateful_step_count=40
+    max_examples=max(40, hypothesis_settings().max_examples // 4), stateful_step_count=40
 )
 
 

@@ -40,7 +40,7 @@ from tests.support.truthful_damage import DAMAGES
 Run = Callable[..., Any]
 _KINDS = (("db", 1), ("db", 2), ("idx", 1), ("idx", 2))
 #: Of each kind of storage; an example takes some tenths of a second.
-EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else 10
+EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else 6
 _VERBS = ("entrylog salvage", "entrylog quarantine", "journal salvage", "lastmark back", "lastmark on")
 _NUMBERS = st.integers(0, 999)
 _REBUILDS = st.sampled_from([(), ("--locations",), ("--ledgers",), ("--all",)])
