@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz import mutation_process, sanitized_kernels
 from tests.fuzz.targets import TARGETS
 
-SECONDS = 3
+SECONDS = 1
 TIMEOUT_S = 240
 SEED = "1"
 

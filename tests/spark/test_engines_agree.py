@@ -105,7 +105,7 @@ def test_on_real_bookies(
     }
 
 
-@settings(max_examples=2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(seed=st.integers(0, 2**32))
 def test_on_random_clusters(spark: SparkSession, seed: int) -> None:
     from bkctl.spark.engine import SparkEngine
