@@ -24,7 +24,7 @@ from typing import TypeVar
 from bkctl.client.adherence import Adheres
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.underreplication import CheckKind
-from bkctl.errors import BkctlError, ConnectionFailedError
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
 from bkctl.metadata.api import MetadataStore, Subscription
 from bkctl.replication.auditor_office import NotElectedError, Office
 from bkctl.replication.auditor_settings import AuditorSettings
@@ -238,6 +238,8 @@ class Auditor:
         await office.in_thread(partial(underreplication.initial_lost_bookie_recovery_delay, delay_s))
         if await office.in_thread(underreplication.enabled):
             office.enabled.set()
+        else:
+            await office.in_thread(self._warn_of_a_rest)
         known = await office.in_thread(self._store.cookies.cookie_bookies)
         written = await office.in_thread(underreplication.lost_bookie_recovery_delay_written)
         delay_s, version = written or (delay_s, -1)
@@ -251,13 +253,28 @@ class Auditor:
             self._call(self._wake.set)
 
         def look_at_the_switch() -> None:
-            self._call(partial(self._switch, office, underreplication.enabled()))
+            is_enabled = underreplication.enabled()
+            if not is_enabled and office.enabled.is_set():
+                self._warn_of_a_rest()
+            self._call(partial(self._switch, office, is_enabled))
 
         return [
             self._store.registration.watch_bookies(lambda _: wake()),
             underreplication.watch_lost_bookie_recovery_delay(wake),
             underreplication.watch_enabled(look_at_the_switch),
         ]
+
+    def _warn_of_a_rest(self) -> None:
+        """Say that autorecovery is switched off, and who may have to end that. Runs in a thread."""
+        why = ""
+        try:
+            found = self._store.underreplication.maintenance()
+        except CorruptionError as error:
+            why = f" ({error})"
+        else:
+            if found is not None:
+                why = f" by a maintenance of {found[0].by}; 'bkctl maintenance end' ends it"
+        _LOG.warning("autorecovery is switched off%s: lost replicas are not put back", why)
 
     def _call(self, call: Callable[[], object]) -> None:
         """Have the event loop call something; runs in any thread."""

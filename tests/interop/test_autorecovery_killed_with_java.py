@@ -24,7 +24,7 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-KILLS = int(os.environ.get("BKCTL_SOAK") or 3)
+KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
 #: So slow that there is something to do until it has been killed so often.
 SLOW_BYTES_PER_S = 12_000
 QUORUMS = ((3, 2, 2), (3, 3, 2), (2, 2, 2))

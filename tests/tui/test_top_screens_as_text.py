@@ -191,6 +191,9 @@ def test_recovery_comes_stands_still_is_switched_off_and_goes() -> None:
             source.state = replace(working, ledgers=0, workers=(), enabled=False)
             await operator.sample(2)
             assert "switched OFF" in operator.text
+            source.state = replace(working, ledgers=0, workers=(), maintenance="ops@here")
+            await operator.sample(2)
+            assert "a maintenance of ops@here is on" in operator.text
             source.state = replace(working, ledgers=0, workers=())
             await operator.sample(2)
             assert " recovery " not in operator.text

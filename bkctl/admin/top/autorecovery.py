@@ -7,7 +7,8 @@ from itertools import islice
 
 from bkctl.admin.top.sample import AutorecoveryState, RecoveryWorker
 from bkctl.clock import Clock, SystemClock
-from bkctl.metadata.api import MetadataStore
+from bkctl.errors import CorruptionError
+from bkctl.metadata.api import MetadataStore, Underreplication
 
 #: Marks that are read at once; of more it is only said that there are more.
 MARKS_MAX = 1_000
@@ -44,4 +45,14 @@ class AutorecoveryWatch:
             workers=tuple(
                 RecoveryWorker(host=host, ledgers=count) for host, count in hosts.most_common(WORKERS_MAX)
             ),
+            maintenance=_begun_by(recorded),
         )
+
+
+def _begun_by(recorded: Underreplication) -> str | None:
+    """Return who has begun a maintenance that is on."""
+    try:
+        found = recorded.maintenance()
+    except CorruptionError:
+        return "somebody"
+    return None if found is None else found[0].by

@@ -299,7 +299,8 @@ class AutorecoveryState:
     """The autorecovery of the cluster, Java's and ours.
 
     ``ledgers`` are marked as missing replicas, and ``more_ledgers`` says that there are more than were
-    counted; then no rate is known. ``ledgers_done_per_s`` are the marks that went.
+    counted; then no rate is known. ``ledgers_done_per_s`` are the marks that went. ``maintenance`` is who has
+    begun one that was not ended.
     """
 
     enabled: bool
@@ -308,6 +309,7 @@ class AutorecoveryState:
     more_ledgers: bool = False
     ledgers_done_per_s: float | None = None
     workers: tuple[RecoveryWorker, ...] = ()
+    maintenance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,9 @@ def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
 def recovery(sample: ClusterSample | None, width: int, mark: str = "~") -> Line | None:
     """Show the work of autorecovery in a line; None where there is nothing to say."""
     state = None if sample is None else sample.autorecovery
-    if sample is None or state is None or (state.enabled and not state.ledgers and not state.workers):
+    if sample is None or state is None:
+        return None
+    if state.enabled and not state.ledgers and not state.workers and state.maintenance is None:
         return None
     plural = "s lack" if state.ledgers != 1 or state.more_ledgers else " lacks"
     parts = [f"{state.ledgers:,}{'+' if state.more_ledgers else ''} ledger{plural} replicas"]
@@ -72,7 +74,10 @@ def recovery(sample: ClusterSample | None, width: int, mark: str = "~") -> Line 
     head = Span(" recovery ", Tone.DIM)
     if not state.enabled:
         parts.insert(0, "switched OFF")
-    tone = Tone.WARNING if not state.enabled or not state.workers else Tone.STRONG
+    if state.maintenance is not None:
+        parts.insert(0, f"a maintenance of {state.maintenance} is on")
+    is_calm = state.enabled and state.workers and state.maintenance is None
+    tone = Tone.STRONG if is_calm else Tone.WARNING
     return (head, Span(fit(", ".join(parts), max(width - len(head.text) - 1, 0), mark=mark).rstrip(), tone))
 
 

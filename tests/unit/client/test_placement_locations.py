@@ -113,6 +113,17 @@ def test_policies_by_their_classes(store: TreeMetadataStore, tmp_path: Path) -> 
     assert choice.adheres(("b0", "b1", "b2"), 3) is Adherence.STRICT
     assert choice.adheres(("b0", "b1", "b1"), 3) is Adherence.SOFT
     assert not choice.choose(ChooseBookies(1, 4, frozenset(), write_quorum=3)), "no multiple of the quorum"
+    regions = values(
+        ensemblePlacementPolicy=f"{JAVA}.RegionAwareEnsemblePlacementPolicy",
+        networkTopologyScriptFileName=str(script),
+        reppMinimumRegionsForDurability="2",
+        reppRegionsToWrite="z0;z1;z3",
+    )
+    choice = policy_choice(regions, store)
+    assert choice is not None
+    assert choice.adheres(("b0", "b1", "b1"), 3) is Adherence.STRICT
+    assert choice.adheres(("b0", "b0", "b0"), 3) is Adherence.FAIL
+    assert set(choice.choose(ChooseBookies(1, 3, frozenset(), write_quorum=3))) == {"b0", "b1", "b3"}
     with pytest.raises(UsageError, match="known are"):
         policy_choice(values(ensemblePlacementPolicy="com.example.Mine"), store)
     with pytest.raises(UsageError, match="known are"):

@@ -14,6 +14,7 @@ from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Counter, Measure
 from bkctl.replication.lost_bookies import LostBookies
+from bkctl.replication.maintenance import begin_maintenance, end_maintenance
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import AuditedCluster, RunningAuditor, audited_cluster, ledger_metadata
 from tests.support.manual_time import eventually
@@ -166,6 +167,23 @@ def test_while_autorecovery_is_disabled_nobody_is_taken_for_lost() -> None:
             await running.time.pass_by(DELAY_S)
             await running.audited(2)
             assert cluster.marks() == {1: (A,)}
+
+    asyncio.run(scenario())
+
+
+def test_a_maintenance_that_is_left_on_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with audited_cluster((A, B), DELAYED) as (cluster, running):
+            begin_maintenance(cluster.store.underreplication, "ops@here", "", 1_000, 3_600)
+            await eventually(lambda: not running.auditor.status().is_enabled)
+            assert "a maintenance of ops@here" in caplog.text
+            # So does the next auditor.
+            caplog.clear()
+            running.lose_session()
+            await eventually(lambda: "a maintenance of ops@here" in caplog.text)
+            await running.elected()
+            end_maintenance(cluster.store.underreplication)
+            await eventually(lambda: running.auditor.status().is_enabled)
 
     asyncio.run(scenario())
 

@@ -12,6 +12,7 @@ from bkctl.admin.top.autorecovery import AutorecoveryWatch
 from bkctl.admin.top.live import LiveBookies
 from bkctl.admin.top.sample import AutorecoveryState, RecoveryWorker
 from bkctl.admin.top.sample_json import decode_sample, encode_sample
+from bkctl.codec.maintenance import Maintenance
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.uri import open_metadata_store
@@ -46,6 +47,9 @@ def test_marks_locks_and_the_rate_at_which_marks_go(monkeypatch: pytest.MonkeyPa
         clock.advance(2)
         state = watch.look()
         assert (state.enabled, state.ledgers, state.ledgers_done_per_s) == (False, 3, 1.5)
+        assert state.maintenance is None
+        known.begin_maintenance(Maintenance("ops@here", "", 1, True, None, None))
+        assert watch.look().maintenance == "ops@here"
         for ledger in range(10, 20):
             known.mark(ledger, ["a:3181"], 1)
         clock.advance(2)
