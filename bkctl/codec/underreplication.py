@@ -103,7 +103,7 @@ def mark_path(ledger: int) -> str:
 def mark_name(ledger: int) -> str:
     """Name of a ledger's mark, and of its lock. Raises UsageError for what is no ledger id."""
     if not 0 <= ledger <= _ID_MAX:
-        raise UsageError(f"{ledger} is no ledger id, 0 to {_ID_MAX}")
+        raise UsageError(f"{ledger} is not a ledger id (expected 0 to {_ID_MAX})")
     return f"urL{ledger:010d}"
 
 

@@ -510,6 +510,12 @@ class MetadataStore(Protocol):
     def pulsar_rack_mapping(self) -> bytes | None:
         """Return what Pulsar's ``/bookies`` beside the ledgers root holds; None without one."""
 
+    def nodes_below(self, path: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the node at ``path`` and all below it with their bytes, parents first; nothing without it.
+
+        Not one moment's picture; complete where it ends without an error.
+        """
+
     def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
         """Return a candidate by the name of ``bookie``; ``lost`` is called, from a thread of the store, when
         it was elected and its vote is gone: with its session, or by somebody's hand."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +22,7 @@ from bkctl.metadata.layout_manager import TreeLayoutManager
 from bkctl.metadata.ledger_manager import TreeLedgerManager
 from bkctl.metadata.registration import TreeRegistrationManager
 from bkctl.metadata.tree import NodeTree, join, parent_of
+from bkctl.metadata.tree_walk import walk
 from bkctl.metadata.underreplication import TreeUnderreplication
 
 #: Beside the ledgers root: where Pulsar's tools keep the racks of bookies.
@@ -77,6 +78,9 @@ class TreeMetadataStore:
     def pulsar_rack_mapping(self) -> bytes | None:
         node = self._tree.get(join(parent_of(self._root), PULSAR_RACKS))
         return None if node is None else node.data
+
+    def nodes_below(self, path: str) -> Iterator[tuple[str, bytes]]:
+        return ((found, node.data) for found, node in walk(self._tree, path))
 
     def auditor_election(self, bookie: str, lost: Callable[[], None]) -> AuditorElection:
         return TreeAuditorElection(self._tree, self._root, self._registration, bookie, lost)

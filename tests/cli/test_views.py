@@ -64,6 +64,12 @@ def test_a_duration_is_no_time_and_a_time_of_one_thing_has_its_date() -> None:
     assert (heading("free_bytes", 1), heading("free_bytes", None)) == ("free", "free_bytes")
 
 
+def test_custom_metadata_are_text_for_people() -> None:
+    pairs = {"application": "cHVsc2Fy", "odd": "/w==", "bell": "Bw==", "none": ""}
+    shown = "application=pulsar, odd=base64:/w==, bell=base64:Bw==, none="
+    assert human("custom_metadata", pairs) == shown
+
+
 def test_lists_and_objects_are_phrases() -> None:
     assert human("ids", ["a", "b"]) == "a, b"
     assert (
@@ -215,3 +221,11 @@ def test_watch_shows_it_again_until_it_is_interrupted(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert {row["uri"] for row in rows} == {uri}
+
+
+def test_arguments_are_named_as_commands_name_them(run_cli: Any) -> None:
+    shown = run_cli("gc", "plan", "--help").stdout
+    assert "Usage: bkctl gc plan [OPTIONS] [PATH...]\n" in shown
+    assert "<" not in shown
+    shown = run_cli("pipeline", "collect", "--help").stdout
+    assert "Usage: bkctl pipeline collect [OPTIONS] PATH...\n" in shown

@@ -17,6 +17,7 @@ from bkctl.codec import (
     ledger_path,
     location,
     maintenance,
+    pulsar_metadata,
     underreplication,
     varint,
 )
@@ -170,7 +171,19 @@ def _maintenance(data: bytes) -> None:
         assert maintenance.decode_maintenance(maintenance.encode_maintenance(found)) == found
 
 
-_SMALL = [_mark, _id, _status, _layout, _lac, _delay, _varints, _replicas, _holder, _maintenance]
+def _pulsar(data: bytes) -> None:
+    """What ends well has ids only; a broker's compressed bytes never do."""
+    for decode in (
+        pulsar_metadata.decode_managed_ledger,
+        pulsar_metadata.decode_managed_cursor,
+        pulsar_metadata.decode_schema_locator,
+    ):
+        found = decodes(data, decode)
+        assert found is None or all(-(1 << 63) <= ledger < 1 << 63 for ledger in found)
+        assert found is None or not data.startswith(pulsar_metadata.COMPRESSED)
+
+
+_SMALL = [_mark, _id, _status, _layout, _lac, _delay, _varints, _replicas, _holder, _maintenance, _pulsar]
 _SMALL_SEEDS = [
     [last_mark.encode_last_mark(last_mark.LastMark(1 << 40, 512))],
     [last_id.encode_last_id(0x1C)],
@@ -182,6 +195,11 @@ _SMALL_SEEDS = [
     [b'replica: "a:3181"\nreplica: "b:3181"\nctime: 1600000000000\n'],
     [b'bookieId: "10.0.0.1:3181"\n'],
     [maintenance.encode_maintenance(maintenance.Maintenance("a@b", "why", 1_600_000_000_000, True, 0, 60))],
+    [
+        bytes.fromhex("0a0808071064188020200a"),
+        bytes.fromhex("08ffffffffffffffffff0110032a180a14436f6d706163746564546f7069634c65646765721009"),
+        bytes.fromhex("0a0a080012040805100022001208080012040805100022 00".replace(" ", "")),
+    ],
 ]
 
 

@@ -124,6 +124,7 @@ EXCLUDED = {
     "ledger show": _OF_THE_STORE,
     "ledger restore": _OF_THE_STORE,
     "metadata show": _OF_THE_STORE,
+    "pulsar orphans": _OF_THE_STORE,
     "bookie status": _OF_A_LIVE_BOOKIE,
     "bookie gc": _OF_A_LIVE_BOOKIE,
     "bookie compact": _OF_A_LIVE_BOOKIE,

@@ -6,6 +6,7 @@ JSON, NDJSON and CSV have the exact values; a table is for eyes. What a value is
 
 from __future__ import annotations
 
+import base64
 import enum
 import json
 import os
@@ -15,6 +16,8 @@ from typing import Any
 
 #: Keys that count bytes although their name does not say so.
 _BYTE_KEYS = {"bytes", "length"}
+#: Keys with names and values, of which the values are bytes in base64.
+_BASE64_KEYS = {"custom_metadata"}
 #: Keys whose few bytes are looked at one by one.
 _EXACT_KEYS = {"key_bytes", "payload_bytes"}
 #: A number of milliseconds this large is a time since 1970 (after 1973), no duration.
@@ -53,6 +56,8 @@ def human(key: str, value: Any, *, whole: bool = False, now_ms: float | None = N
     if _is_time(key, value):
         age = human_age(value, now_ms)
         return f"{_date(value)} ({age})" if whole else age
+    if key in _BASE64_KEYS and isinstance(value, Mapping):
+        return ", ".join(f"{name}={_decoded(each)}" for name, each in value.items())
     return _text(value)
 
 
@@ -123,6 +128,15 @@ def _text(value: Any) -> str:
         apart = "; " if any(isinstance(each, Mapping) for each in value) else ", "
         return apart.join(_inner("", each) for each in value)
     return json.dumps(value, default=str)
+
+
+def _decoded(value: Any) -> str:
+    """Return bytes in base64 as the text that they are, or as they stand where they are none."""
+    try:
+        text = base64.b64decode(value, validate=True).decode("utf-8")
+    except (TypeError, ValueError):
+        return f"base64:{value}"
+    return text if text.isprintable() else f"base64:{value}"
 
 
 def _inner(key: str, value: Any) -> str:

@@ -117,6 +117,12 @@ NOUNS: dict[str, Noun] = {
             "Dump and show what the metadata store holds.",
         ),
         Noun(
+            "pulsar",
+            "bkctl.commands.pulsar",
+            "[online] [reads]",
+            "Find ledgers that Apache Pulsar no longer names.",
+        ),
+        Noun(
             "space",
             "bkctl.commands.space",
             "[offline] [online] [reads]",

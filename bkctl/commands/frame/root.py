@@ -21,6 +21,7 @@ from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
 from bkctl.commands.frame.contexts import in_context, take_context
 from bkctl.commands.frame.log_output import only_json_lines
+from bkctl.commands.frame.metavars import show_metavars_alone
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
 from bkctl.commands.frame.old_names import hide_old_names
 from bkctl.commands.frame.quiet import quietly
@@ -122,6 +123,7 @@ def load(noun: Noun) -> Command:
     command = typer.main.get_group(app) if noun.verbs else typer.main.get_command(app)
     command.name = noun.name
     hide_old_names(command)
+    show_metavars_alone(command)
     for verb in getattr(command, "commands", {}).values():
         verb.short_help = summary_of(verb)
     return command
