@@ -53,7 +53,7 @@ demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look 
 	@$(PY) tests/demo.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" sh tests/demo.sh $(DEMO_DIR)
 
-# Containers often set the variable that keeps bytecode from being written. Then each of some thousand processes
+# Containers often set the variable that keeps bytecode from being written. Then each process of the tests
 # compiles what it imports (a bookie: 0.7 s in place of 0.3), and each worker rewrites every test (33 s in place of 12).
 # Empty is not set.
 test soak: export PYTHONDONTWRITEBYTECODE :=

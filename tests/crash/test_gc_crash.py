@@ -188,13 +188,12 @@ class HastyCompactor(Compactor):
 
 def test_mutant_1534_loses_entries_at_some_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "Compactor", HastyCompactor)
-    lost = 0
     for point in range(100, points_of(False)):
         try:
             crash_at(False, point, 0)
         except (AssertionError, BkctlError):
-            lost += 1
-    assert lost
+            return
+    pytest.fail("no cut has shown it")
 
 
 def test_a_request_after_a_cut_is_like_any_other() -> None:

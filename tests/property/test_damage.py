@@ -534,7 +534,7 @@ def test_holes_behind_the_mark_are_an_unsynced_tail(subject: Subject, holes: lis
 
 # ------------------------------------------------------------------------------------------- hostile
 
-HOSTILE_BYTES = 2 << 20
+HOSTILE_BYTES = 1 << 20
 #: CPU time of one pass; verify makes two, one to learn the digests and one to check them.
 HOSTILE_SECONDS_PER_MIB = 3.0
 PASSES = 2
