@@ -45,9 +45,9 @@ from bkctl.codec.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import audited_cluster
 from tests.support.java_bookkeeper import JarsUnavailableError, find_jars

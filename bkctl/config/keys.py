@@ -213,22 +213,31 @@ class Setting:
 
     key: ConfigKey
     factor: int
-    none_below: float | None
+    none_below: float | None = None
+    below: Value = None
 
     def of(self, value: Value) -> Value:
-        """Return the field's value for a value of the key; None is "not set", or "no bound"."""
+        """Return the field's value for a value of the key; None is "not set", or "no bound".
+
+        A value below ``none_below`` counts as ``below``.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float):
             return value
         if self.none_below is not None and value < self.none_below:
-            return None
+            return self.below
         return value * self.factor
 
 
 def field_of(
-    key: ConfigKey, *, unset: object = _UNSET, none_below: float | None = None, factor: int | None = None
+    key: ConfigKey,
+    *,
+    unset: object = _UNSET,
+    none_below: float | None = None,
+    below: Value = None,
+    factor: int | None = None,
 ) -> Any:
     """Declare the field of a key that had to be declared before; else as :meth:`Declare.setting`."""
-    made = Setting(key, _FACTORS.get(key.unit, 1) if factor is None else factor, none_below)
+    made = Setting(key, _FACTORS.get(key.unit, 1) if factor is None else factor, none_below, below)
     found = made.of(key.default) if unset is _UNSET else unset
     return field(default=found, metadata={_METADATA: made})
 
@@ -277,17 +286,18 @@ class Declare:
         *,
         unset: object = _UNSET,
         none_below: float | None = None,
+        below: Value = None,
         factor: int | None = None,
         **options: Unpack[_Options],
     ) -> Any:
         """Declare the key and, in the body of a dataclass of settings, the field that it fills.
 
         The field is in bytes or milliseconds, whatever the key's unit is; ``factor`` replaces that of the
-        unit. A value below ``none_below`` counts as none. ``unset`` is the field's default where the loader
-        computes what the absent key comes to.
+        unit. A value below ``none_below`` counts as none, or as ``below``. ``unset`` is the field's default
+        where the loader computes what the absent key comes to.
         """
         key = self.honoured(name, kind, default, doc, **options)
-        return field_of(key, unset=unset, none_below=none_below, factor=factor)
+        return field_of(key, unset=unset, none_below=none_below, below=below, factor=factor)
 
     def part(
         self,

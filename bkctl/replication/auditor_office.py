@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from bkctl.clock import Clock
 from bkctl.codec.underreplication import CheckKind
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.metadata.api import AuditorElection, MetadataStore, StoredLedger
 from bkctl.metadata.tree import GuardMissingError
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorCounts
 from bkctl.replication.waiting import Wait
 

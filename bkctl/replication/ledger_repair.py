@@ -19,6 +19,7 @@ from typing import cast
 from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.config.server_keys.autorecovery import RepairKeys
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
 from bkctl.replication.digest_search import access_to
@@ -47,22 +48,20 @@ from bkctl.replication.steps import Steps
 from bkctl.replication.verdict import Verdict, VerdictKind, verdict_of_failures
 
 
-@dataclass(frozen=True, slots=True)
-class RepairSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairSettings(RepairKeys):
     """Bounds of the work on one ledger.
 
-    ``entries_max`` and ``bytes_max`` are those of :class:`CopySettings`; ``grace_ms`` is
-    ``openLedgerRereplicationGracePeriod``. After ``looks_max`` looks the next try is a later one.
+    ``entries_max`` and ``bytes_max`` are those of :class:`CopySettings`; ``grace_ms`` is the time that the
+    writer of an open ledger has to replace a bookie. After ``looks_max`` looks the next try is a later one.
     ``password`` (``passwd``) counts for ledgers whose metadata tell none, which those of format 1 never do:
     their digest is found by trying. Without it such ledgers are left alone. ``mends`` moves replicas that
     break the placement policy (``repairedPlacementPolicyNotAdheringBookieEnabled``), None leaves them.
     """
 
     check: CheckSettings = field(default_factory=lambda: CheckSettings(ask_again_ms=1_000))
-    entries_max: int = 32
     bytes_max: int = 16 << 20
     speculation: Speculation | None = ENTRY_SPECULATION
-    grace_ms: int = 30_000
     looks_max: int = 6
     password: bytes | None = field(default=None, repr=False)
     mends: Mends | None = None

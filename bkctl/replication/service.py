@@ -15,9 +15,9 @@ from bkctl.client.adherence import Adheres
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.driver import BookieChoice
 from bkctl.client.settings import ClientSettings
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.metadata.api import MetadataStore
 from bkctl.replication.auditor import Auditor
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import AuditorStatus
 from bkctl.replication.misplaced import Mends
 from bkctl.replication.settings import WorkerSettings

@@ -1,29 +1,25 @@
-"""The settings of a replication worker, with BookKeeper's keys."""
+"""The settings of a replication worker: those of its keys and those that have none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bkctl.config.server_keys.autorecovery import WorkerKeys
 from bkctl.errors import UsageError
 from bkctl.replication.ledger_repair import RepairSettings
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(WorkerKeys):
     """Bounds of a replication worker.
 
-    ``rate_bytes_per_s`` is ``replicationRateByBytes``, None for no limit. ``ledgers_max`` ledgers are worked
-    on at once, each within ``repair``. ``error_pause_ms`` (``rwRereplicateBackoffMs``) follows an error of
-    the metadata store, ``locks_held_ms`` is ``lockReleaseOfFailedLedgerGracePeriod``, the longest rest of a
-    ledger that cannot be repaired. At most ``locks_held_max`` such ledgers keep their locks; further ones
-    rest without. The marks are looked through again after ``poll_ms``, also when no change was told.
+    ``ledgers_max`` ledgers are worked on at once, each within ``repair``. At most ``locks_held_max`` of those
+    that cannot be repaired keep their locks; further ones rest without. The marks are looked through again
+    after ``poll_ms``, also when no change was told.
     """
 
     repair: RepairSettings = field(default_factory=RepairSettings)
-    rate_bytes_per_s: int | None = None
     ledgers_max: int = 4
-    error_pause_ms: int = 5_000
-    locks_held_ms: int = 300_000
     locks_held_max: int = 1_000
     poll_ms: int = 60_000
 

@@ -30,7 +30,9 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 DIGESTS = ("CRC32", "CRC32C", "MAC", "DUMMY")
-WORKER = WorkerSettings(RepairSettings(grace_ms=1_000), error_pause_ms=200, locks_held_ms=6_400, poll_ms=500)
+WORKER = WorkerSettings(
+    repair=RepairSettings(grace_ms=1_000), error_pause_ms=200, locks_held_ms=6_400, poll_ms=500
+)
 
 
 class WorkerThread:

@@ -27,6 +27,7 @@ from random import Random
 from bkctl.client.machine import Finished, Machine
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
 from bkctl.codec.underreplication import ELECTION, MARKS, CheckKind, check_path, mark_path, vote_number
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.metadata.auditor_election import TreeAuditorElection
 from bkctl.metadata.memory import MemoryTree
@@ -34,7 +35,6 @@ from bkctl.metadata.store import TreeMetadataStore
 from bkctl.replication import auditor_office
 from bkctl.replication.auditor import Auditor, PeriodicCheck
 from bkctl.replication.auditor_office import Office
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.waiting import wait_for_event
 from bkctl.types import DigestType, LedgerState
 from tests.sim.event_loop import SimLoop

@@ -10,11 +10,11 @@ from random import Random
 
 from bkctl.client.adherence import Adheres
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.metadata.memory import MemoryTree
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.replication.auditor import Auditor
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Measure
 from bkctl.replication.ledger_check import MachineRunner
 from bkctl.types import DigestType, LedgerState

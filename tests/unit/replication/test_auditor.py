@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.metadata.api import NoClusterError
 from bkctl.replication.auditor import Auditor
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Counter, Measure
 from bkctl.replication.lost_bookies import LostBookies
 from bkctl.replication.maintenance import begin_maintenance, end_maintenance

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.replication.auditor import Auditor
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Measure
 from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.worker import ReplicationWorker

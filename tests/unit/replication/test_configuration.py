@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.config.values import Given, GivenValues
 from bkctl.errors import UsageError
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.configuration import auditor_settings
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from bkctl.codec.underreplication import CheckKind
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import StoredLedger
-from bkctl.replication.auditor_settings import AuditorSettings
 from bkctl.replication.auditor_status import Counter, Gauge, Measure
 from bkctl.replication.lost_bookies import LostBookies
 from bkctl.types import LedgerState

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bkctl.client.adherence import Adherence
 from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark
-from bkctl.replication.auditor_settings import AuditorSettings
+from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.replication.auditor_status import Gauge, Measure
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import RunningAuditor, audited_cluster, ledger_metadata

@@ -33,7 +33,9 @@ from tests.support.waiting import WAIT_S
 
 METADATA = MetadataSettings(session_timeout_ms=3_000, watch_poll_ms=20)
 CLIENT = ClientSettings(add_timeout_ms=3_000, read_timeout_ms=3_000)
-QUICK = WorkerSettings(RepairSettings(grace_ms=200), error_pause_ms=50, locks_held_ms=3_200, poll_ms=200)
+QUICK = WorkerSettings(
+    repair=RepairSettings(grace_ms=200), error_pause_ms=50, locks_held_ms=3_200, poll_ms=200
+)
 
 
 @dataclass
@@ -158,7 +160,9 @@ def test_what_cannot_be_done_rests_with_a_verdict_until_a_bookie_comes_back(thre
             lost = await site.member_of(alone)
             await site.lose(lost)
             site.mark(whole, alone, 4_711, bookie=lost)
-            settings = WorkerSettings(QUICK.repair, error_pause_ms=50, locks_held_ms=3_200_000, poll_ms=100)
+            settings = WorkerSettings(
+                repair=QUICK.repair, error_pause_ms=50, locks_held_ms=3_200_000, poll_ms=100
+            )
             async with site.worker(settings) as worker:
                 await wait_for(lambda: len(worker.status().resting) == 2, f"{worker.status()}")
                 kinds = {one.ledger: one.kind for one in worker.status().resting}
