@@ -3,8 +3,8 @@
 Of each index of each fragment some entries are read and their digests checked; the ledgers of indices
 without a good copy are marked with their bookies, open ledgers as far as they are confirmed.
 
-A bookie that did not answer, or went since the check began, may be starting again: its ledgers are looked at
-once more at the end, and only who is still not there is marked then. Bookies that are away, but not for long
+A bookie that did not answer, or is not away for long, may be starting again: its ledgers are looked at once
+more at the end, and only who is still not there is marked then. Bookies that are away, but not for long
 enough to be taken for lost, are left to the audit of bookies. A bookie that never answers costs the check a
 few timeouts, not one for each ledger. What is to be marked is compared with the metadata once more, as
 ledgers are deleted and repaired while the check runs.
@@ -186,7 +186,7 @@ class LedgerCheck:
     def _is_doubtful(self, one: BadIndex) -> bool:
         """Whether the bookie may be starting again."""
         if one.defect is Defect.NOT_REGISTERED:
-            return one.bookie in self._up_at_the_start
+            return one.bookie in self._up_at_the_start or one.bookie in self._office.spared
         return one.defect is Defect.UNKNOWN
 
     async def _mark(self, stored: StoredLedger, bad: list[BadIndex], back: set[str]) -> None:

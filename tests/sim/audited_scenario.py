@@ -219,6 +219,9 @@ class AuditedScenario(ReplicationScenario):
         #: The sessions of those that have written.
         self._owners: set[int] = set()
         self.marked_before: frozenset[str] = frozenset()
+        self._down_since: dict[str, float] = {}
+        #: When bookies were registered again.
+        self._came_s: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.outside = MemoryTree(self.cluster, WorldClock(self.world))
         self._found_the_cluster()
@@ -329,9 +332,18 @@ class AuditedScenario(ReplicationScenario):
     def _look(self) -> None:
         """Do nothing: here the auditors look."""
 
+    def _set_up(self, change: tuple[ModelBookie, bool]) -> None:
+        super()._set_up(change)
+        bookie, up = change
+        self._down_since.pop(bookie.name, None)
+        if not up:
+            self._down_since[bookie.name] = self.world.now_s
+
     # --- the store ------------------------------------------------------------------------------------------
 
     def _register(self, bookie: ModelBookie) -> None:
+        if bookie.up and bookie.name in self.world.unregistered:
+            self._came_s[bookie.name] = self.world.now_s
         super()._register(bookie)
         path = f"{AVAILABLE}/{bookie.name}"
         if bookie.up != (self.outside.get(path) is not None):
@@ -350,7 +362,7 @@ class AuditedScenario(ReplicationScenario):
 
     def new_log(self, tree: SimTree, kind: str) -> CheckLog:
         metadata = self.store.metadata
-        closed = metadata.state is LedgerState.CLOSED and self.percentage == 100
+        closed = metadata.state is LedgerState.CLOSED
         lacking = frozenset(self._bookies_that_lack(metadata)) if closed else frozenset()
         return CheckLog(tree, kind, self.world.now_s, lacking, self.damages, metadata)
 
@@ -401,7 +413,8 @@ class AuditedScenario(ReplicationScenario):
         if self.is_rolling:
             more = set(mark.replicas) - log.lacking - self._bookies_that_lack(self.store.metadata)
             if log.kind != "bookies" and log.metadata.state is not LedgerState.CLOSED:
-                more &= self.world.unregistered  # others may have lacked what is being written
+                # What is being written may be missing for a moment; not on who was down all the time.
+                more = {name for name in more if self._down_since.get(name, STORM_S) < log.began_s}
             require(not more, f"{log.kind} marked {mark} of bookies that were to be back")
         if log.kind == "bookies":
             require(log.up is not None, f"marked {mark}; who is up was not read after the ledger")
@@ -417,10 +430,11 @@ class AuditedScenario(ReplicationScenario):
             there.add(LEDGER_PATH)
         require(there <= log.read, f"a check is recorded that has not read {sorted(there - log.read)}")
         same = log.metadata == self.store.metadata and log.damages == self.damages
-        if self.store.deleted or not same:
+        if self.store.deleted or not same or self.percentage < 100:
             return
         lacking = log.lacking & self._bookies_that_lack(log.metadata) - self.world.unregistered
-        lacking = {name for name in lacking if self.world.bookies[name].up}
+        # Who was away meanwhile is left to the audit of bookies, and to the next check.
+        lacking = {name for name in lacking if self._came_s.get(name, -1.0) < log.began_s}
         mark = self.marks.mark_of(LEDGER)
         marked = set() if mark is None else set(mark.replicas)
         require(lacking <= marked, f"a check is recorded, and {sorted(lacking - marked)} are not marked")

@@ -21,6 +21,8 @@ from tests.support.manual_time import eventually
 
 A, B, C, D = (f"bookie-{letter}:3181" for letter in "abcd")
 INTERVAL_S = 1_000
+#: How long an auditor waits for the next check before it looks at the time stamp again.
+TIME_STAMP_S = 60
 SETTINGS = AuditorSettings(
     lost_bookie_recovery_delay_s=600, ledger_check_interval_s=INTERVAL_S, verification_percentage=100
 )
@@ -40,6 +42,7 @@ def play(scenario: Scenario, settings: AuditorSettings = SETTINGS) -> None:
             # It is counted first, and recorded then: with a clock that was moved by then the next is far.
             kind = CheckKind.ALL_LEDGERS if settings.ledger_check_interval_s else CheckKind.REPLICAS
             await eventually(lambda: cluster.store.underreplication.checked_at(kind) is not None)
+            await running.time.until_somebody_waits(TIME_STAMP_S)
             await scenario(cluster, running, bookies)
 
     asyncio.run(run())
@@ -174,9 +177,30 @@ def test_a_bookie_that_went_unseen_before_the_check_is_left_to_its_delay(
             # The watch over bookies hears late of what the check reads.
             patch.setattr(LostBookies, "bookies_are", lambda *_: False)
             cluster.go(A)
-            await next_check(running)
+            await running.time.pass_by(INTERVAL_S)
+            await running.time.until_somebody_waits(SETTINGS.doubt_s)
+            assert cluster.marks() == {2: (D,)}
+            await running.time.pass_by(SETTINGS.doubt_s)
+            await eventually(lambda: checks(running) == 2)
             assert cluster.marks() == {2: (D,)}
         await running.time.pass_by(1)
+
+    play(scenario)
+
+
+def test_a_bookie_that_is_back_at_the_second_look_is_checked_all_the_same() -> None:
+    async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
+        create(cluster, bookies, 1, (A, B))
+        bookies.lose(A, 1, [3])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LostBookies, "bookies_are", lambda *_: False)
+            cluster.go(A)
+            await running.time.pass_by(INTERVAL_S)
+            await running.time.until_somebody_waits(SETTINGS.doubt_s)
+            cluster.come(A)
+            assert cluster.marks() == {}
+            await running.time.pass_by(SETTINGS.doubt_s)
+            await eventually(lambda: cluster.marks() == {1: (A,)})
 
     play(scenario)
 
@@ -201,10 +225,12 @@ def test_while_a_lost_bookie_is_waited_for_no_check_begins() -> None:
     async def scenario(cluster: AuditedCluster, running: RunningAuditor, bookies: FakeBookies) -> None:
         create(cluster, bookies, 1, (A, B))
         await running.time.pass_by(INTERVAL_S - 100)
+        await running.time.until_somebody_waits(TIME_STAMP_S)
         cluster.go(A)
         await eventually(lambda: running.auditor.status().gone == {A})
         await running.time.pass_by(100)
         await eventually(lambda: running.auditor.status().counters[Counter.CHECKS_SKIPPED])
+        await running.time.until_somebody_waits(TIME_STAMP_S)
         assert (checks(running), cluster.marks()) == (1, {})
         cluster.come(A)
         await eventually(lambda: not running.auditor.status().gone)
