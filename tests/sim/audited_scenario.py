@@ -410,16 +410,18 @@ class AuditedScenario(ReplicationScenario):
         require(path == MARK_PATH, f"{path} is marked, and is whole")
         mark = self.marks.mark_of(LEDGER)
         assert mark is not None
+        known = self.marked_before if self.cluster.entries[path].version else frozenset()
         if self.is_rolling:
-            more = set(mark.replicas) - log.lacking - self._bookies_that_lack(self.store.metadata)
-            if log.kind != "bookies" and log.metadata.state is not LedgerState.CLOSED:
-                # What is being written may be missing for a moment; not on who was down all the time.
-                more = {name for name in more if self._down_since.get(name, STORM_S) < log.began_s}
+            more = set(mark.replicas) - known
+            if log.kind != "bookies":
+                more = more - log.lacking - self._bookies_that_lack(self.store.metadata)
+                if log.metadata.state is not LedgerState.CLOSED:
+                    # What is being written may be missing for a moment; not on who was down all the time.
+                    more = {name for name in more if self._down_since.get(name, STORM_S) < log.began_s}
             require(not more, f"{log.kind} marked {mark} of bookies that were to be back")
         if log.kind == "bookies":
             require(log.up is not None, f"marked {mark}; who is up was not read after the ledger")
             assert log.up is not None
-            known = self.marked_before if self.cluster.entries[path].version else frozenset()
             require(not (set(mark.replicas) - known) & log.up, f"marked {mark}, up were {sorted(log.up)}")
         self.marked_before = frozenset(mark.replicas)
 

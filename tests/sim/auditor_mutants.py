@@ -88,21 +88,9 @@ def checks_know_nothing_of_the_delay(patch: Patch) -> None:
     patch.setattr(LostBookies, "spared", property(lambda self: frozenset()))
 
 
-def an_audit_that_failed_takes_everybody(patch: Patch) -> None:
-    """When an audit is made again, who is gone for a moment is taken for lost."""
-
-    def audit_failed(self: LostBookies) -> None:
-        self._gone |= self._in_audit
-        self._in_audit = set()
-        self._is_asked = True
-
-    patch.setattr(LostBookies, "audit_failed", audit_failed)
-
-
 #: Where to look for those that need a rare meeting.
 FIRST_SEEDS = {
     "votes_are_known_by_their_data": 30,
-    "an_audit_that_failed_takes_everybody": 75,
     "a_deleted_ledger_is_tried_again": 45,
 }
 
@@ -115,6 +103,5 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         who_is_up_is_read_once,
         the_delay_is_not_waited_for,
         checks_know_nothing_of_the_delay,
-        an_audit_that_failed_takes_everybody,
     )
 }
