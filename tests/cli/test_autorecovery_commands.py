@@ -140,7 +140,8 @@ def test_a_maintenance_is_begun_warned_of_and_ended(run_cli: Run, uri: str, stor
     assert refused.exit_code == 4
     assert "ops@here (kernels)" in refused.stderr
     assert run_cli("maintenance", "status", "--metadata", uri).exit_code == 1
-    for words in (("autorecovery", "status"), ("autorecovery", "list"), ("bookies", "list")):
+    looks = ("autorecovery status", "autorecovery list", "bookies list", "cluster info")
+    for words in map(str.split, looks):
         assert "begun by ops@here" in run_cli(*words, "--metadata", uri).stderr
     store.cookies.create_cookie("gone:3181", b"5\n")
     asked = run_cli("maintenance", "end", "--metadata", uri)

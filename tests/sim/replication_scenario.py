@@ -218,7 +218,7 @@ class ReplicationScenario(Scenario):
         self.percentage = random.choice((0, 100, 100, 100))
         self.rate = random.choice((None, None, 500))
         self.repair_settings = RepairSettings(
-            CheckSettings(self.percentage, random.choice((1, 4)), random.choice((None, 500))),
+            check=CheckSettings(self.percentage, random.choice((1, 4)), random.choice((None, 500))),
             entries_max=random.choice((1, 3, 8)),
             grace_ms=random.choice((1_000, 4_000)),
         )
