@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from bkctl.client.settings import LIMITS, ClientSettings
+from bkctl.client.settings import ClientSettings
 from bkctl.config.values import GivenValues
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.digest_md5 import DigestMd5
-from bkctl.net.settings import LIMITS as NET_LIMITS
-from bkctl.net.settings import NetSettings
+from bkctl.net.settings import NetSettings, bounds_of
 from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
 
@@ -33,44 +33,38 @@ def client_settings(
 
     Raises UsageError naming the key that cannot be used.
     """
-    standard = ClientSettings()
     return ClientSettings(
-        add_timeout_ms=_given(values, "addEntryTimeoutSec", standard, "add_timeout_ms", 1000),
-        read_timeout_ms=_given(values, "readEntryTimeoutSec", standard, "read_timeout_ms", 1000),
+        **_given(values, ClientSettings),
         sticky_reads=values.truth("stickyReadSEnabled"),
         net=_net(values, environment, tls),
     )
 
 
 def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None) -> NetSettings:
-    standard = NetSettings()
     return NetSettings(
+        **_given(values, NetSettings),
         wire=Wire.V2 if values.truth("useV2WireProtocol") else Wire.V3,
-        connect_timeout_ms=_given(values, "clientConnectTimeoutMillis", standard, "connect_timeout_ms"),
-        connections_per_bookie=_given(values, "numChannelsPerBookie", standard, "connections_per_bookie"),
-        frame_bytes_max=_given(values, "nettyMaxFrameSizeBytes", standard, "frame_bytes_max"),
         tls=_tls(values) if tls is None else _with_rules(tls, values),
         authentication=_authentication(values, environment),
         allow_unauthenticated_bookies=values.truth("bkctlAllowUnauthenticatedBookies"),
     )
 
 
-def _given(
-    values: GivenValues, name: str, standard: ClientSettings | NetSettings, setting: str, unit: int = 1
-) -> int:
-    """Return the key in the units of the setting, of which one of the key's is so many.
-
-    The standard without it.
-    """
-    if not values.is_given(name):
-        return int(getattr(standard, setting))
-    found = values.integer(name)
-    least, most = (LIMITS | NET_LIMITS)[setting]
-    if not least <= found * unit <= most:
-        raise UsageError(
-            f"{values.where(name)}: {name}: expected {-(-least // unit)} to {most // unit}, found {found}"
-        )
-    return found * unit
+def _given(values: GivenValues, kind: type[ClientSettings | NetSettings]) -> dict[str, Any]:
+    """Return what keys give to the fields of ``kind`` that have bounds. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for name, bounds in bounds_of(kind):
+        key, factor = bounds.key, bounds.factor
+        if not key or not values.is_given(key):
+            continue
+        value = values.integer(key)
+        if not bounds.least <= value * factor <= bounds.most:
+            raise UsageError(
+                f"{values.where(key)}: {key}: expected {-(-bounds.least // factor)} to "
+                f"{bounds.most // factor}, found {value}"
+            )
+        found[name] = value * factor
+    return found
 
 
 def _tls(values: GivenValues) -> TlsSettings | None:

@@ -5,45 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
-from bkctl.net.settings import NetSettings, check_limits
+from bkctl.net.settings import NetSettings, bounded, check_bounds
 
 _TIMEOUT_MS_MAX = 3_600_000
-#: Least and most of each.
-LIMITS = {
-    "add_timeout_ms": (1, _TIMEOUT_MS_MAX),
-    "read_timeout_ms": (1, _TIMEOUT_MS_MAX),
-    "metadata_threads": (1, 256),
-    "outstanding_adds_max": (1, 1_000_000),
-    "outstanding_add_bytes_max": (1, 1 << 34),
-    "outstanding_reads_max": (1, 1_000_000),
-    "tail_timeout_ms": (1, _TIMEOUT_MS_MAX),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Bounds of a client.
 
-    ``add_timeout_ms`` (``addEntryTimeoutSec``) and ``read_timeout_ms`` (``readEntryTimeoutSec``) bound every
-    single request to a bookie; a long poll's own time comes on top. ``metadata_threads`` is how many calls of
-    the metadata store run at once, further ones wait. A ledger handle has at most ``outstanding_adds_max``
-    appends or ``outstanding_add_bytes_max`` bytes of them outstanding, and reads at most
-    ``outstanding_reads_max`` entries at once; whoever wants more waits (``throttle``). ``speculation`` is
-    when a read asks the next bookie as well (``speculativeReadTimeout``), None never; ``sticky_reads`` is
-    ``stickyReadSEnabled``. ``tail_timeout_ms`` is how long a bookie holds a long poll before it says that
-    there is nothing new.
+    ``add_timeout_ms`` and ``read_timeout_ms`` bound every single request to a bookie; a long poll's own
+    time comes on top. ``metadata_threads`` is how many calls of the metadata store run at once, further
+    ones wait. A ledger handle has at most ``outstanding_adds_max`` appends or
+    ``outstanding_add_bytes_max`` bytes of them outstanding, and reads at most ``outstanding_reads_max``
+    entries at once; whoever wants more waits (``throttle``). ``speculation`` is when a read asks the next
+    bookie as well (``speculativeReadTimeout``), None never; ``sticky_reads`` is ``stickyReadSEnabled``.
+    ``tail_timeout_ms`` is how long a bookie holds a long poll before it says that there is nothing new.
     """
 
-    add_timeout_ms: int = 5_000
-    read_timeout_ms: int = 5_000
-    metadata_threads: int = 8
-    outstanding_adds_max: int = 1_000
-    outstanding_add_bytes_max: int = 32 << 20
-    outstanding_reads_max: int = 64
+    add_timeout_ms: int = bounded(5_000, 1, _TIMEOUT_MS_MAX, key="addEntryTimeoutSec", factor=1000)
+    read_timeout_ms: int = bounded(5_000, 1, _TIMEOUT_MS_MAX, key="readEntryTimeoutSec", factor=1000)
+    metadata_threads: int = bounded(8, 1, 256)
+    outstanding_adds_max: int = bounded(1_000, 1, 1_000_000)
+    outstanding_add_bytes_max: int = bounded(32 << 20, 1, 1 << 34)
+    outstanding_reads_max: int = bounded(64, 1, 1_000_000)
     speculation: Speculation | None = ENTRY_SPECULATION
     sticky_reads: bool = False
-    tail_timeout_ms: int = 5_000
+    tail_timeout_ms: int = bounded(5_000, 1, _TIMEOUT_MS_MAX)
     net: NetSettings = field(default_factory=NetSettings)
 
     def __post_init__(self) -> None:
-        check_limits(self, LIMITS)
+        check_bounds(self)

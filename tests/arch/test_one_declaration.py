@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from bkctl.client.settings import ClientSettings
 from bkctl.config.keys import ConfigKey, Kind, Setting, State, settings_of
 from bkctl.config.server_keys import MODULES, SERVER_KEYS
+from bkctl.net.settings import NetSettings, bounds_of
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bkctl"
 SECTIONS: list[type[Any]] = [
@@ -71,6 +73,14 @@ def test_the_type_of_a_field_is_that_of_its_key() -> None:
         assert annotation in TYPES.get(key.kind, TEXT), (
             f"{owner.__name__}.{name}: {annotation} for {key.kind}"
         )
+
+
+def test_a_key_of_the_client_fills_one_field() -> None:
+    found = [
+        bounds.key for kind in (ClientSettings, NetSettings) for _, bounds in bounds_of(kind) if bounds.key
+    ]
+    assert {"addEntryTimeoutSec", "numChannelsPerBookie"} <= set(found) <= SERVER_KEYS.keys()
+    assert len(found) == len(set(found))
 
 
 def settings_declared_in(tree: ast.Module) -> list[tuple[str, str]]:

@@ -10,25 +10,18 @@ from numpy.typing import NDArray
 from bkctl.pipeline.tables.log_digests import Codes
 from bkctl.pipeline.tables.options import Range, TableOptions, bounds
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.log_columns import RecordColumns
 
 
 @dataclass(frozen=True, slots=True)
-class LogRows:
-    """Entries of one window. ``starts`` are positions of size words in ``buffer``, whose first byte is at
-    ``base`` in the file. ``kinds`` and ``results`` are codes as of ``LogDigests.judge``; a result of 0 is an
-    entry whose digest fails."""
+class LogRows(RecordColumns):
+    """Entries of one window, judged: ``kinds`` and ``results`` are codes as of ``LogDigests.judge``.
 
-    buffer: bytes
-    base: int
-    starts: Column
-    sizes: Column
-    ledgers: Column
-    entries: Column
+    A result of 0 is an entry whose digest fails.
+    """
+
     kinds: Codes
     results: Codes
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
     def select(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> LogRows:
         """Return the rows at ``which``, a mask or indices."""
