@@ -50,7 +50,7 @@ _INTEROP_DIR = Path(__file__).resolve().parent.parent / "interop"
 _SAMPLES = _INTEROP_DIR.parent / "data" / "samples"
 _POM = _INTEROP_DIR / "pom.xml"
 _SOURCES = _INTEROP_DIR / "java"
-_SHELL_LOGGING = _SOURCES / "log4j2-shell.xml"
+SHELL_LOGGING = _SOURCES / "log4j2-shell.xml"
 DRIVER_CLASS = "org.apache.bookkeeper.bookie.Driver"
 _SHELL_CLASS = "org.apache.bookkeeper.bookie.BookieShell"
 _STAMP = "pom.sha256"
@@ -100,7 +100,7 @@ class Jars:
 
     def shell_command(self, conf: Path, *arguments: str) -> list[str]:
         """The command line of ``bookkeeper shell`` with its released format of output."""
-        logging = f"-Dlog4j.configurationFile={_SHELL_LOGGING}"
+        logging = f"-Dlog4j.configurationFile={SHELL_LOGGING}"
         options = [*_JVM_OPTIONS, logging]
         return [self.java, *options, "-cp", self.classpath, _SHELL_CLASS, "-conf", str(conf), *arguments]
 
