@@ -505,6 +505,14 @@ def test_doctor_of_a_healthy_and_of_an_open_ledger(
     assert "a recovery would close it empty and write 0 entries again" in row["findings"][-1]
 
 
+def test_doctor_says_whose_the_ledger_is(run_cli: Run, env: dict[str, str]) -> None:
+    names = ("application=pulsar", "pulsar/managed-ledger=shop/eu/persistent/orders")
+    words = [word for name in names for word in ("--custom", name)]
+    made = json.loads(run_cli("ledger", "create", "-e", "1", "-w", "1", "-a", "1", *words, env=env).stdout)
+    row = json.loads(run_cli("ledger", "doctor", made["ledger"], *SHORT, env=env).stdout)
+    assert (row["application"], row["topic"]) == ("pulsar", "persistent://shop/eu/orders")
+
+
 def test_doctor_leaves_a_ledger_to_its_writer(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str]
 ) -> None:

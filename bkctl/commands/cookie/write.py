@@ -36,7 +36,7 @@ TargetsArgument = Annotated[
     typer.Argument(
         metavar="TARGET...",
         show_default=False,
-        help="Bookie directories or VERSION files; what is no path is a bookie id in the metadata store.",
+        help="Bookie directories or VERSION files; any other word is a bookie id in the metadata store.",
     ),
 ]
 

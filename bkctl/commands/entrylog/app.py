@@ -270,7 +270,7 @@ def verify_command(
 ) -> None:
     """[offline] [reads] Check entry logs: framing, ledgers map, every digest. Exit code 1 on damage.
 
-    A log without a map and a torn last record are normal. Damage is told with its byte range, what was
+    A log without a map and a torn last record are normal. Damage is shown with its byte range, what was
     expected and found there, and the entries it took as far as the index, the map or their neighbours know.
 
     The digest type of a ledger comes from its metadata, or else from its entries. When the digests of some

@@ -12,6 +12,19 @@ from bkctl.commands.frame.output import Key, Schema
 if TYPE_CHECKING:
     from bkctl.codec.ledger_metadata import LedgerMetadata
 
+#: Whose a ledger is, as its custom metadata say.
+OWNER_KEYS: Schema = (
+    Key("application", "string or null", "who made it, as its custom metadata say: pulsar, ...", wide=True),
+    Key(
+        "component",
+        "string or null",
+        "what for: managed-ledger, cursor, schema, compacted-ledger, ...",
+        wide=True,
+    ),
+    Key("topic", "string or null", "the topic of Pulsar's that it belongs to"),
+    Key("cursor", "string or null", "the subscription whose position it keeps", wide=True),
+)
+
 LEDGER_KEYS: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
@@ -29,15 +42,7 @@ LEDGER_KEYS: Schema = (
     Key("ensembles", "array of objects", "first_entry, and from there on bookies, in their order", wide=True),
     Key("custom_metadata", "object", "names and values, base64", wide=True),
     Key("version", "int", "how often the metadata was rewritten", wide=True),
-    Key("application", "string or null", "who made it, as its custom metadata say: pulsar, ...", wide=True),
-    Key(
-        "component",
-        "string or null",
-        "what for: managed-ledger, cursor, schema, compacted-ledger, ...",
-        wide=True,
-    ),
-    Key("topic", "string or null", "the topic of Pulsar's that it belongs to"),
-    Key("cursor", "string or null", "the subscription whose position it keeps", wide=True),
+    *OWNER_KEYS,
 )
 
 SECRET_KEY = Key("password", "string or null", "the ledger's password as hexadecimal, with --show-secrets")

@@ -69,7 +69,7 @@ def scan_command(
     """[offline] [reads] List every location in the index, in order of ledger and entry.
 
     The databases are opened without a lock and without leaving a file behind, a running bookie's included.
-    A row that does not decode is told on stderr, and the exit code is 1.
+    A row that does not decode is named on stderr, and the exit code is 1.
 
     Examples:
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 import typer
 
+from bkctl.codec.pulsar_names import NOBODY, LedgerOwner, ledger_owner
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, open_client
 from bkctl.commands.frame.ledger_options import LedgerArgument, LookOption
+from bkctl.commands.frame.ledger_rows import OWNER_KEYS
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
-from bkctl.commands.frame.output import Key, Schema, write_one
+from bkctl.commands.frame.output import Key, Schema, as_row, write_one
+from bkctl.errors import CorruptionError, NotFoundError
+
+if TYPE_CHECKING:
+    from bkctl.metadata.api import MetadataStore
 
 DOCTOR_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
@@ -31,6 +40,7 @@ DOCTOR_SCHEMA: Schema = (
         "array of objects",
         "of the last ensemble, unless it is closed: bookie, answered, lac, last_entry, fenced, error",
     ),
+    *OWNER_KEYS,
 )
 
 
@@ -66,6 +76,15 @@ def doctor_command(
     secret = password.read()
     with open_client(cluster, tls) as client:
         found = client.call(examine_ledger(client.client, ledger, password=secret, watch_s=watch / 1000))
-    write_one(found, DOCTOR_SCHEMA, output)
+        owner = _owner(client.store, ledger)
+    write_one({**as_row(found), **dataclasses.asdict(owner)}, DOCTOR_SCHEMA, output)
     if not found.verdict.is_well:
         raise typer.Exit(1)
+
+
+def _owner(store: MetadataStore, ledger: int) -> LedgerOwner:
+    """Return whose the ledger is; nobody's where its metadata do not decode, or are gone by now."""
+    try:
+        return ledger_owner(store.ledgers.read_ledger(ledger).metadata.custom_metadata)
+    except (CorruptionError, NotFoundError):
+        return NOBODY
