@@ -81,7 +81,7 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    tests/sim/test_auditor_simulation.py $(ARGS);; \
 	  drain) run BKCTL_SOAK=$(SOAK_DRAIN_KILLS) $(PY) -m pytest --timeout=0 -o faulthandler_timeout=0 -rP \
 	    tests/interop/test_drain_beside_java.py tests/interop/test_autorecovery_killed_with_java.py \
-	    tests/system/test_autorecovery_killed.py $(ARGS);; \
+	    tests/interop/test_worker_beside_java.py tests/system/test_autorecovery_killed.py $(ARGS);; \
 	  repair) run BKCTL_REPAIR_SEEDS=$(SOAK_EXAMPLES) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) --timeout=0 \
 	    -o faulthandler_timeout=0 tests/unit/replication/test_in_place_repair.py $(ARGS); \
 	    run BKCTL_REPAIR_ROUNDS=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \

@@ -1,13 +1,14 @@
 """Our worker on bookies of Java's and on both kinds: a bookie goes for good, Java reads each replica.
 
 Ledgers are written by Java's client: closed ones with every digest, open ones without a writer, and one whose
-writer goes on; a real ZooKeeper has the metadata.
+writer goes on; a real ZooKeeper has the metadata. With ``BKCTL_SOAK`` each kind of bookies is alone, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,14 +83,16 @@ def java() -> Iterator[JavaLedgerClient]:
         yield running
 
 
-KINDS = {"theirs": (THEIRS,) * 4, "mixed": (THEIRS, OURS, THEIRS, OURS)}
+KINDS = {"theirs": (THEIRS,) * 4, "ours": (OURS,) * 4, "mixed": (THEIRS, OURS, THEIRS, OURS)}
+CASES = {
+    "alone on both kinds": ("mixed", False),
+    "beside Java's autorecovery on Java's": ("theirs", True),
+}
+if os.environ.get("BKCTL_SOAK"):
+    CASES |= {"alone on ours": ("ours", False), "alone on Java's": ("theirs", False)}
 
 
-@pytest.mark.parametrize(
-    ("kinds", "beside_java"),
-    [("mixed", False), ("theirs", True)],
-    ids=["alone on both kinds", "beside Java's autorecovery on Java's"],
-)
+@pytest.mark.parametrize(("kinds", "beside_java"), CASES.values(), ids=list(CASES))
 def test_a_bookie_goes_for_good_and_java_finds_every_copy(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     java: JavaLedgerClient,
