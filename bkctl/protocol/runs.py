@@ -74,16 +74,18 @@ class AddRun:
 
 
 class PackedAddRun(AddRun):
-    """Plain adds of version 2 as columns, made by the compiled kernels without an object for each entry.
+    """Plain adds as columns, made by the compiled kernels.
 
     ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
     ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
     its entries. The lists of :class:`AddRun` are made when somebody asks for them, which hardly ever happens.
+    Adds of version 2 need no ``tokens``, as theirs are the keys; those of version 3 bring them.
     """
 
-    __slots__ = ("_count", "_lists", "_which", "distinct_grants", "lacs", "packed_keys", "records")
+    __slots__ = ("_count", "_lists", "_tokens", "_which", "distinct_grants", "lacs", "packed_keys", "records")
 
-    def __init__(self, columns: AddColumns) -> None:
+    def __init__(self, columns: AddColumns, tokens: list[bytes] | None = None) -> None:
+        self._tokens = tokens
         self.packed_keys, self.records, self.distinct_grants, self.lacs, self._which = columns
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
         self._count = len(self.packed_keys) // _KEY_BYTES
@@ -93,7 +95,7 @@ class PackedAddRun(AddRun):
 
     @property
     def wire(self) -> Wire:  # type: ignore[override]
-        return Wire.V2
+        return Wire.V2 if self._tokens is None else Wire.V3
 
     @property
     def size_bytes(self) -> int:  # type: ignore[override]
@@ -109,7 +111,7 @@ class PackedAddRun(AddRun):
 
     @property
     def tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self._listed()[1]
+        return self._listed()[1] if self._tokens is None else self._tokens
 
     @property
     def bodies(self) -> list[bytes]:  # type: ignore[override]
@@ -154,7 +156,7 @@ def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCo
 
 def answer_run(run: AddRun, code: ResultCode = ResultCode.OK) -> bytes:
     """Return the frames that answer all adds of a run with ``code``, joined."""
-    if isinstance(run, PackedAddRun):
+    if isinstance(run, PackedAddRun) and run.wire is Wire.V2:
         return _kernels.answer_frames(_HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code]), run.packed_keys)
     return answer_adds(run.wire, run.tokens, code)
 

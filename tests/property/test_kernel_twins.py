@@ -5,14 +5,18 @@ from __future__ import annotations
 import struct
 from array import array
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bkctl import _kernels
 from bkctl._kernels import _python
-from bkctl.protocol import scan_v2
-from bkctl.protocol.runs import PackedAddRun, answer_run
+from bkctl.protocol import scan_v2, scan_v3, v3
+from bkctl.protocol.framing import LENGTH
+from bkctl.protocol.messages import AddRequest, Wire
+from bkctl.protocol.runs import AddRun, PackedAddRun, answer_run
 from bkctl.types import ResultCode
 from tests.support.kernel_twins import COMPILED, twin
 from tests.support.log_builder import CRC32, CRC32C, entry_body
@@ -129,8 +133,7 @@ def test_runs_of_adds_are_the_same_over_both(frames: list[bytes]) -> None:
     assert (position, columns is None) == (stop, run is None)
     if columns is not None and run is not None:
         packed = PackedAddRun(columns)
-        for name in ("wire", "grants", "keys", "bodies", "tokens", "size_bytes"):
-            assert getattr(packed, name) == getattr(run, name)
+        _assert_same(packed, run)
         assert len(packed) == len(run)
         lacs = dict(zip(packed.distinct_grants, packed.lacs, strict=True))
         assert lacs == {
@@ -143,6 +146,48 @@ def test_runs_of_adds_are_the_same_over_both(frames: list[bytes]) -> None:
         }
         for code in (ResultCode.OK, ResultCode.FENCED):
             assert answer_run(packed, code) == answer_run(run, code)
+
+
+V3_IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))
+
+
+@st.composite
+def v3_adds(draw: st.DrawFn) -> bytes:
+    """A frame with a plain add of protocol v3; now and then its entry has another ledger's id."""
+    ledger, entry = draw(V3_IDS), draw(V3_IDS)
+    body = struct.pack(">qqq", ledger ^ draw(st.sampled_from([0] * 30 + [1])), entry, draw(IDS))
+    request = AddRequest(
+        wire=Wire.V3,
+        txn_id=draw(V3_IDS),
+        ledger=ledger,
+        entry=entry,
+        master_key=draw(st.sampled_from([b"k" * 20, b"q" * 20])),
+        body=body + draw(st.binary(max_size=300)),
+    )
+    payload = v3.encode_request(request)
+    return LENGTH.pack(len(payload)) + payload
+
+
+@given(frames=st.lists(v3_adds(), max_size=3 * scan_v3.PACKED_ADDS_MIN))
+def test_adds_of_version_3_are_the_same_as_columns_and_as_lists(frames: list[bytes]) -> None:
+    buffer = b"".join(frames)
+    with mock.patch.object(_kernels, "IMPL", "python"):
+        run, stop = scan_v3.scan_adds(buffer, 0, len(buffer))
+    with mock.patch.object(_kernels, "IMPL", "native"):
+        packed, position = scan_v3.scan_adds(buffer, 0, len(buffer))
+    assert (position, packed is None) == (stop, run is None)
+    if run is not None and packed is not None:
+        assert not isinstance(run, PackedAddRun)
+        assert isinstance(packed, PackedAddRun) == (len(run) >= scan_v3.PACKED_ADDS_MIN)
+        _assert_same(packed, run)
+        assert len(packed) == len(run)
+        for code in (ResultCode.OK, ResultCode.FENCED):
+            assert answer_run(packed, code) == answer_run(run, code)
+
+
+def _assert_same(packed: AddRun, run: AddRun) -> None:
+    for name in ("wire", "grants", "keys", "bodies", "tokens", "size_bytes"):
+        assert getattr(packed, name) == getattr(run, name)
 
 
 @given(head=st.binary(max_size=20), keys=st.binary(max_size=100))
