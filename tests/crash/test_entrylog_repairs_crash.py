@@ -13,6 +13,7 @@ from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quar
 from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
 from bkctl.admin.repairs.repair_undo import settle_unfinished
 from bkctl.codec.entrylog import log_name
+from bkctl.engine.db_storage import entry_locations
 from bkctl.errors import BkctlError
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import QUARANTINE_NAME
@@ -117,6 +118,29 @@ def test_a_salvage_that_is_stopped_serves_what_is_proved(made: Made, in_quaranti
             assert row.limbo
 
     stopped_everywhere(before, finished, salvage, holds)
+
+
+def test_a_salvage_stopped_between_two_batches_of_rows_serves_what_is_proved(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows move in bounded batches: some name the copy already while others still name the source.
+    monkeypatch.setattr(entry_locations, "OPERATIONS_MAX", len(made.named) // 5)
+    before = made.bookie.again()
+    finished = before.again()
+    salvage(finished)
+    proved = [entry for entry in made.named if entry != made.lost]
+    moved: set[int] = set()
+
+    def holds(left: BookieInMemory) -> None:
+        for entry in proved:
+            assert record(left, entry, anywhere=False) == made.bodies[entry]
+        places = [left.location(*entry) for entry in proved]
+        count = sum(place is not None and place.log_id != LOG_ID for place in places)
+        assert count == len(proved) or f"{CURRENT}/{log_name(LOG_ID)}" in left.disk.files
+        moved.add(count)
+
+    stopped_everywhere(before, finished, salvage, holds)
+    assert len(moved - {0, len(proved)}) >= 3
 
 
 @pytest.mark.parametrize("verb", [quarantine, release])
