@@ -1,0 +1,93 @@
+"""A logger over several directories answers every question for all of them, not for its own empty place."""
+
+from __future__ import annotations
+
+import pytest
+
+from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
+from bkctl.vfs import MemoryFileSystem
+from tests.support.manual_clock import ManualClock
+from tests.support.storage_rig import entry_of, key_of
+
+#: Members whose inherited code is right for several directories, each with the reason.
+INHERITED = {
+    "directory": "the first directory, as the place of the storage",
+    "strange_names": "the log ids, which all parts share, know the names of every directory",
+    "current_log_id": "made of `current_log_ids`, which is the parts'",
+}
+
+DIRECTORIES = ["/l0/current", "/l1/current", "/l2/current"]
+
+
+def members(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_public_member_is_the_parts_or_is_right_as_it_is() -> None:
+    """A method that the other logger does not have would work on a directory without logs."""
+    assert members(EntryLogger) - members(SpreadEntryLogger) == INHERITED.keys()
+    assert members(SpreadEntryLogger) <= members(EntryLogger)
+
+
+def test_what_both_loggers_count_and_list_is_the_same() -> None:
+    one, several = opened(1), opened(3)
+    for logger in (one, several):
+        for flush in range(6):
+            keys = [key_of(ledger, flush) for ledger in range(4)]
+            bodies = [entry_of(ledger, flush, "", 300) for ledger in range(4)]
+            locations = logger.append(keys, bodies)
+            logger.force()
+            for key, body, location in zip(keys, bodies, locations, strict=True):
+                assert logger.read(location, key) == body
+    assert several.bytes_appended == one.bytes_appended
+    assert several.entries_appended == one.entries_appended
+    assert several.forces == one.forces
+    assert several.logs_begun == len(several.log_ids())
+    assert {*several.settled_log_ids(), *several.unflushed_log_ids} == set(several.log_ids())
+    assert several.least_unflushed_log_id == min(several.unflushed_log_ids)
+    assert several.current_log_id in several.current_log_ids
+
+
+def test_names_that_are_strange_are_seen_in_every_directory() -> None:
+    disk = prepared(3)
+    disk.create("/l2/current/80000000.log").close()
+    logger = SpreadEntryLogger(DIRECTORIES, disk, EntryLogSettings(), ManualClock())
+    logger.open()
+    assert [name.rsplit("/", 1)[-1] for name in logger.strange_names] == ["80000000.log"]
+    logger.close()
+
+
+@pytest.mark.parametrize("directories", [1, 3])
+def test_a_log_that_was_removed_is_listed_nowhere(directories: int) -> None:
+    logger = opened(directories)
+    logger.append([key_of(1, 1)], [entry_of(1, 1)])
+    logger.force()
+    logger.begin_new_logs()
+    logger.append([key_of(1, 2)], [entry_of(1, 2)])
+    logger.force()
+    logger.retire()
+    (first, *_) = logger.settled_log_ids()
+    logger.remove(first)
+    logger.sync_names()
+    assert first not in logger.log_ids()
+
+
+def prepared(directories: int) -> MemoryFileSystem:
+    disk = MemoryFileSystem()
+    for path in DIRECTORIES[:directories]:
+        disk.make_directories(path)
+    return disk
+
+
+def opened(directories: int) -> EntryLogger:
+    settings = EntryLogSettings(size_bytes_max=1 << 20, force_threads=1)
+    disk = prepared(directories)
+    logger = (
+        EntryLogger(DIRECTORIES[0], disk, settings, ManualClock())
+        if directories == 1
+        else SpreadEntryLogger(DIRECTORIES[:directories], disk, settings, ManualClock())
+    )
+    logger.open()
+    return logger
