@@ -43,7 +43,6 @@ class StorageKind:
                         Otherwise each ledger directory is a storage of its own, with the ledgers of its
                         position
     has_metadata_cache  whether ``metadata-cache`` in a ledger directory is its collector's
-    is_collected_offline whether ``gc run`` collects it without a bookie
     =================== ==================================================================================
     """
 
@@ -56,7 +55,6 @@ class StorageKind:
     has_file_per_ledger: bool
     shares_log_ids: bool
     has_metadata_cache: bool
-    is_collected_offline: bool
 
     def is_in(self, indexes: Collection[str]) -> bool:
         """Whether a directory with these indexes has one of this kind."""
@@ -85,7 +83,6 @@ DB = StorageKind(
     has_file_per_ledger=False,
     shares_log_ids=False,
     has_metadata_cache=True,
-    is_collected_offline=True,
 )
 IDX = StorageKind(
     name="idx",
@@ -97,7 +94,6 @@ IDX = StorageKind(
     has_file_per_ledger=True,
     shares_log_ids=True,
     has_metadata_cache=False,
-    is_collected_offline=False,
 )
 
 #: Every kind. Where a directory has indexes of several, the first one counts: a conversion leaves the others.

@@ -359,13 +359,14 @@ def test_a_lost_ledger_index_deletes_nothing(run_cli: Run, bookie: Stopped) -> N
     assert {row["eligible"] for row in rows_of(told.stdout)} == {"no"}
 
 
-def test_idx_files_can_be_explained_but_not_run(run_cli: Run, tmp_path: Path) -> None:
-    Stopped(tmp_path, storage="idx").build()
+def test_idx_files_are_explained_and_collected(run_cli: Run, tmp_path: Path) -> None:
+    made = Stopped(tmp_path, storage="idx").build()
     assert run_cli("gc", "explain", tmp_path).exit_code == 0
     assert len(rows_of(run_cli("gc", "plan", tmp_path).stdout)) == 9
     done = run_cli("gc", "run", tmp_path, "--yes")
-    assert done.exit_code == 4
-    assert "only a bookie collects" in done.stderr
+    assert done.exit_code == 0
+    assert made.logs_left() == [0, 2, 3]
+    assert run_cli("index", "check", tmp_path).exit_code == 0
 
 
 def test_two_ledger_directories(run_cli: Run, tmp_path: Path) -> None:

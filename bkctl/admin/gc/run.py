@@ -10,34 +10,29 @@ Nothing is done where the index may be incomplete: an entry that no row speaks f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from posixpath import join
 
 from bkctl.admin.gc.index_reader import IndexReader
+from bkctl.admin.gc.offline_storage import opened_storage
 from bkctl.admin.gc.plan import COMPACT, REMOVE, Candidates, Step, candidates, is_scarce
 from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
 from bkctl.config.server_keys.garbage import GcSettings
-from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
-from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
-from bkctl.engine.db_storage.ledgers import LedgerIndex
-from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, RefusedError
+from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
-from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE
+from bkctl.scan.index import METADATA_CACHE
 from bkctl.vfs import WritableFileSystem
 
 DELETE_LEDGERS = "delete_ledgers"
@@ -46,7 +41,6 @@ LEFT = "left"
 SET_ASIDE = "set_aside"
 
 _SETTINGS = GcSettings(entries_per_s=None)
-_STORAGE = StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=0)
 _SIZE_BYTES = 4
 
 
@@ -127,10 +121,11 @@ def prepare(
     Raises RefusedError when it would not be safe, BkctlError when something cannot be read.
     """
     before = _fingerprint(filesystem, space)
-    if not space.kind.is_collected_offline:
+    if len(space.log_dirs) > 1:
         raise RefusedError(
-            f"{space.dir}: its index is .idx files (Sorted- or InterleavedLedgerStorage), which only a bookie"
-            " collects; 'bkctl gc explain' and 'bkctl gc plan' tell what there is to win"
+            f"{space.dir}: its .idx files (Sorted- or InterleavedLedgerStorage) are about"
+            f" {len(space.log_dirs)} ledger directories, which only a bookie collects; 'bkctl gc explain' and"
+            " 'bkctl gc plan' tell what there is to win"
         )
     with _index(filesystem, space) as index:
         found = survey(
@@ -185,7 +180,7 @@ def perform(
     SyncError when something could not be made durable: nothing more is done then.
     """
     space = work.space
-    with _opened(filesystem, space, clock) as storage:
+    with opened_storage(filesystem, space, clock) as storage:
         # Its databases are ours from here on: no bookie can start.
         lock.recheck()
         if _fingerprint(filesystem, space) != work.fingerprint:
@@ -198,6 +193,9 @@ def perform(
             for ledger in work.gone:
                 storage.ledgers.delete(ledger)
             storage.ledgers.flush()
+            if space.kind.has_file_per_ledger:
+                # Without a row the file goes as well; before, an empty one had taken its place.
+                storage.locations.delete_ledgers(work.gone)
             yield _deletion(work, done=True)
         removed: list[int] = []
         yield from _remove(storage, work, removed)
@@ -305,35 +303,6 @@ def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[obj
 # --- doing it -------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _opened(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> Iterator[DbLedgerStorage]:
-    """Open the space as a storage without a flush thread; nothing is ever put into it."""
-    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
-    from bkctl.kvstore.rocksdb_store import open_store
-
-    failures: list[BkctlError] = []
-    with ExitStack() as stack:
-        index = space.index_dirs[0]
-        locations = open_store(join(index, LOCATIONS), LOCATIONS_PROFILE, create=False)
-        stack.callback(locations.close)
-        rows = open_store(join(index, LEDGERS), LEDGERS_PROFILE, create=False)
-        stack.callback(rows.close)
-        logs = EntryLogger(space.log_dirs[0], filesystem, EntryLogSettings())
-        storage = DbLedgerStorage(
-            space.log_dirs[0],
-            lock=threading.Lock(),
-            entry_logger=logs,
-            locations=EntryLocationIndex(locations),
-            ledgers=LedgerIndex(rows),
-            clock=clock,
-            settings=_STORAGE,
-            on_failure=failures.append,
-        )
-        stack.callback(storage.stop)
-        logs.open()
-        yield storage
-
-
 def _finish(filesystem: WritableFileSystem, storage: DbLedgerStorage, work: Work) -> Iterator[RunRow]:
     compactor = TransactionalCompactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: None)
     recovered = compactor.recover()
@@ -423,7 +392,7 @@ def _forget(filesystem: WritableFileSystem, space: IndexSpace, removed: list[int
     from bkctl.kvstore.rocksdb_store import open_store
 
     path = join(space.log_dirs[0], METADATA_CACHE)
-    if not removed or not is_key_value_store(filesystem, path):
+    if not (removed and space.kind.has_metadata_cache and is_key_value_store(filesystem, path)):
         return
     try:
         usages = LogUsages(0, open_store(path, LEDGERS_PROFILE, create=False))

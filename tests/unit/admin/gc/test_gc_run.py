@@ -261,10 +261,20 @@ def test_damage_behind_the_mark_is_refused(tmp_path: Path) -> None:
         made.run()
 
 
-def test_idx_files_are_refused(tmp_path: Path) -> None:
-    made = Stopped(tmp_path, storage="idx").build()
+def test_idx_files_about_several_directories_are_refused(tmp_path: Path) -> None:
+    made = Stopped(tmp_path, count=2, storage="idx").build()
     with pytest.raises(RefusedError, match="only a bookie collects"):
-        made.run()
+        made.prepare()
+
+
+def test_idx_files_are_collected(tmp_path: Path) -> None:
+    """The file of a deleted ledger goes, and those of the others stay as they are."""
+    made = Stopped(tmp_path, storage="idx").build()
+    rows = made.run(dump_of(1, 9), RunOptions(threshold=0.6, delete_ledgers=True))
+    assert [row.action for row in rows] == [DELETE_LEDGERS, REMOVE, REMOVE, COMPACT, COMPACT]
+    assert made.readable() == {key for key in LIVE if key[0] == 1}
+    assert [path.name for path in made.current().rglob("*.idx")] == ["1.idx"]
+    assert check([made.root]) == []
 
 
 def test_a_bookie_that_starts_meanwhile_is_noticed(bookie: Stopped) -> None:
@@ -381,13 +391,14 @@ def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
 
 
 @pytest.mark.slow
-def test_a_stop_at_any_step_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("storage", ["db", "idx"])
+def test_a_stop_at_any_step_loses_nothing(tmp_path: Path, storage: str) -> None:
     options = RunOptions(threshold=0.6, delete_ledgers=True)
     cluster = dump_of(1, 9)
     alive = {key for key in LIVE if key[0] == 1}
     point = 0
     while True:
-        made = Stopped(tmp_path / str(point)).build()
+        made = Stopped(tmp_path / str(point), storage=storage).build()
         faulty = FaultyFileSystem(PosixFileSystem(), crash_after=point)
         with DirectoryLock(str(made.current())) as lock:
             work = made.prepare(cluster, options)
