@@ -60,6 +60,11 @@ def get(port: int, path: str) -> str:
         return str(answer.read().decode())
 
 
+def work_of(port: int) -> dict[str, Any]:
+    """Return what the auditor and the worker of a process say of themselves."""
+    return dict(json.loads(get(port, "/api/v1/bkctl/autorecovery")))
+
+
 def test_a_lost_bookies_replicas_are_put_back_until_sigterm(tmp_path: Path) -> None:
     with LocalCluster(3, tmp_path / "cluster") as cluster:
         uri = cluster.metadata_uri
@@ -73,13 +78,13 @@ def test_a_lost_bookies_replicas_are_put_back_until_sigterm(tmp_path: Path) -> N
             next(one for one in cluster.bookies if one.bookie_id == gone).stop()
             until(lambda: gone not in store.ledgers.read_ledger(ledger).metadata.segments[0].bookies)
             until(lambda: store.underreplication.mark_of(ledger) is None)
+            # The mark goes before the worker counts the ledger as replicated.
+            until(lambda: work_of(row["http_port"])["worker"]["replicated"] >= 1)
             metrics = get(row["http_port"], "/metrics")
             assert "\nreplication_worker_NUM_ENTRIES_WRITTEN 20" in metrics
             assert 'auditor_AUDIT_BOOKIES_TIME_count{success="true"}' in metrics
             assert json.loads(get(row["http_port"], "/api/v1/autorecovery/status")) == {"enabled": True}
-            work = json.loads(get(row["http_port"], "/api/v1/bkctl/autorecovery"))
-            assert work["auditor"]["elected"]
-            assert work["worker"]["replicated"] >= 1
+            assert work_of(row["http_port"])["auditor"]["elected"]
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S) == 0
             assert store.underreplication.auditor() is None

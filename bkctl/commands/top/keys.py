@@ -122,6 +122,7 @@ _AUTORECOVERY = (
     Key("workers", "array of objects", "replication workers by their locks: host, ledgers"),
     Key("workers[].host", "string", "host that the locks name"),
     Key("workers[].ledgers", "int", "ledgers that it has under lock"),
+    Key("maintenance", "string or null", "who has begun a maintenance that is on"),
 )
 
 

@@ -78,7 +78,7 @@ def test_names_that_are_no_marks(name: str) -> None:
 
 def test_what_is_no_ledger() -> None:
     for ledger in (-1, 2**63):
-        with pytest.raises(UsageError, match="no ledger id"):
+        with pytest.raises(UsageError, match="is not a ledger id"):
             underreplication.mark_path(ledger)
 
 
