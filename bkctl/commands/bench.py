@@ -68,7 +68,8 @@ RateOption = Annotated[
     ),
 ]
 FirstLedgerOption = Annotated[
-    int | None, typer.Option("--first-ledger", metavar="ID", help="Ledgers are numbered from here on.")
+    int | None,
+    typer.Option("--first-ledger", metavar="ID", help="Id of the first ledger; the others follow it."),
 ]
 PasswordOption = Annotated[str, typer.Option("--password", metavar="TEXT", help="Password of the ledgers.")]
 
@@ -96,7 +97,7 @@ def add_command(
     password: PasswordOption = "",
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Add entries to ledgers of their own, as fast as the bookie answers.
+    """[online] [writes] Add entries to new ledgers, as fast as the bookie answers.
 
     The ledgers have no metadata: a bookie's garbage collection removes them. The exit code is 1 when an add
     was not answered with success.
@@ -142,7 +143,8 @@ def read_command(
     first_ledger: FirstLedgerOption = None,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Read what 'bench add' wrote with the same connections, ledgers and first ledger.
+    """[online] [reads] Read what 'bench add' wrote, with the same --connections, --ledgers and
+    --first-ledger.
 
     Examples:
 

@@ -39,7 +39,7 @@ def noun() -> None:
 @app.command("info")
 @takes(INFO_SCHEMA, one=True, watch=True)
 def info_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
-    """[online] [reads] Show what a cluster is: its id, its bookies by mode, who puts replicas back.
+    """[online] [reads] Show a cluster: its id, its bookies by mode, and its autorecovery.
 
     Examples:
 

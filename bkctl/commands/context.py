@@ -98,7 +98,7 @@ def add_command(
         typer.Option(
             "--http-token-hosts",
             metavar="HOST[,...]",
-            help="Hosts that get it though only metadata name them.",
+            help="Hosts that are sent the token even when only the metadata name them.",
         ),
     ] = None,
     protected: Annotated[
@@ -107,9 +107,9 @@ def add_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Add a context, or change one: it then has what this line says and nothing else.
+    """[offline] [writes] Add a context, or replace one of the same name.
 
-    The first one is in use at once. A context with a secret names the file that holds it.
+    The first context is used at once. Secrets are not stored in it: it names the files that hold them.
 
     Examples:
 
@@ -143,7 +143,7 @@ def add_command(
 @app.command("use")
 @takes(SCHEMA, one=True)
 def use_command(name: NameArgument, output: OutputOption = None) -> None:
-    """[offline] [writes] Let lines that name no context run in this one.
+    """[offline] [writes] Use this context for commands that name none.
 
     Examples:
 
@@ -183,7 +183,7 @@ def show_command(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Show a context: the one that this line would run in, or another.
+    """[offline] [reads] Show the context in use, or the one that is named.
 
     Examples:
 

@@ -133,10 +133,10 @@ def doctor_command(
 ) -> None:
     """[offline] [online] [reads] Examine a bookie's directories, or a live bookie; say what to do.
 
-    With --conf everything is looked at: configuration, cookies against it and the metadata store, directories
-    and disks, marks, journals, entry logs and the index. With PATH what the files tell by themselves. With
-    --url the live bookie is asked; --metadata adds what the metadata store knows of it. Nothing is
-    written, no lock taken.
+    With --conf everything is examined: the configuration, cookies against it and the metadata store,
+    directories and disks, marks, journals, entry logs and the index. With PATH the files are examined by
+    themselves. With --url the live bookie is asked; --metadata adds what the metadata store knows about it.
+    Nothing is written, no lock taken.
 
     Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
     command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none; 3,

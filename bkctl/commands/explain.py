@@ -42,7 +42,8 @@ def explain_command(
     """[offline] [reads] Say what a BookKeeper error code means, and what to do.
 
     Takes numbers and names as clients, bookies, protocol captures and exit codes show them. One number can
-    mean several things in different places; all are told. Exit code 6 for one that does not exist.
+    mean several things in different places; all of them are listed. Exit code 6 for a code that does not
+    exist.
 
     Examples:
 

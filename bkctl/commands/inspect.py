@@ -12,7 +12,7 @@ from bkctl.commands.frame.options import OutputOption, PathArgument, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] Say what a file or directory of BookKeeper's is and what it holds.")
+app = noun_app("[offline] [reads] Identify a BookKeeper file or directory and summarise what it holds.")
 
 SCHEMA: Schema = (
     Key("path", "string", "the file, or the directory of a database"),
@@ -26,11 +26,11 @@ SCHEMA: Schema = (
 @app.command()
 @takes(SCHEMA)
 def inspect_command(path: PathArgument, output: OutputOption = None) -> None:
-    """[offline] [reads] Say what a file or directory of BookKeeper's is and what it holds.
+    """[offline] [reads] Identify a BookKeeper file or directory and summarise what it holds.
 
-    Knows entry logs, journals, index files and databases, cookies, marks, status files, ledger metadata
-    and metadata dumps. Reads headers and small files only: use verify to check the rest. Exit code 1 when
-    something cannot be what it should be.
+    Knows entry logs, journals, index files and databases, cookies, marks, status files, ledger metadata and
+    metadata dumps. Reads headers and small files only: use verify to check the rest. Exit code 1 when a
+    file is not what its name or place says.
 
     Examples:
 

@@ -63,8 +63,8 @@ def noun() -> None:
 def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] Show every lastMark file, and which of them counts.
 
-    A bookie writes its marks into all ledger directories and replays from the highest. Sixteen bytes of
-    anything read as a mark: where journals are found one that fits none of them is doubted.
+    A bookie writes its marks into all ledger directories and replays from the highest. Any sixteen bytes
+    can be read as a mark, so a mark that fits none of the journals found is reported as doubtful.
 
     Examples:
 
@@ -108,7 +108,10 @@ def set_command(
     ],
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Set it forwards, too: what is skipped is lost here and listed."),
+        typer.Option(
+            "--accept-loss",
+            help="Allow it to be set forwards: the records that are skipped are lost here, and listed.",
+        ),
     ] = False,
     losses: LossesOption = None,
     dry_run: DryRunOption = False,
@@ -118,14 +121,11 @@ def set_command(
     """[offline] [writes] Set the last mark of a journal, from which the next start replays.
 
     Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
-    directory, because of all of them the highest counts. 'bkctl repair undo' goes back to the old ones.
+    directory, because a bookie uses the highest of them. 'bkctl repair undo' restores the old marks.
 
-    Backwards it may be set at any time: a start only replays more. Forwards, only with --accept-loss, the
-    records in between are never replayed: their entries are listed, and their ledgers are put into limbo
-    before the mark moves (where records are damaged or gone, all ledgers of the journal). Keys, fences and
-    explicit LACs among them are brought into the ledger index. .idx files have no place for limbo, so that
-    forwards is refused there.
-
+    Backwards is always possible: a start then only replays more. Forwards, with --accept-loss, records are
+    skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
+    fences and explicit LACs go to the ledger index. Refused over .idx files, which have no place for limbo.
     Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
 
     Examples:

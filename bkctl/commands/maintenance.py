@@ -59,11 +59,11 @@ def begin_command(
             "--delay",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="How long bookies are waited for, should somebody enable autorecovery meanwhile.",
+            help="How long to wait for lost bookies, should somebody enable autorecovery meanwhile.",
         ),
     ] = "1h",  # type: ignore[assignment]
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why, for those who find it on.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown to others while it is on.")
     ] = "",
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Who begins it. Default: user@host.")
@@ -73,7 +73,7 @@ def begin_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Switch autorecovery off for the whole cluster and make it wait longer for bookies.
+    """[online] [writes] Switch autorecovery off for the whole cluster, and lengthen its delay.
 
     What was set before is recorded, with who did it and when. Refused with exit code 4 while one is on.
 
@@ -105,10 +105,10 @@ def end_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Set back what the maintenance has set, except what somebody has changed since.
+    """[online] [writes] End the maintenance: restore what it has set, unless somebody has changed it since.
 
-    Asks, or needs --yes, while bookies are down: their ledgers are copied when the delay of before is over.
-    Exit code 6 when none is on.
+    Asks for confirmation, or needs --yes, while bookies are down: their ledgers are copied as soon as the
+    restored delay is over. Exit code 6 when no maintenance is on.
 
     Examples:
 

@@ -70,16 +70,16 @@ def orphans_command(
     every: Annotated[bool, typer.Option("--all", help="Also show ledgers that Pulsar names.")] = False,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] List ledgers of Pulsar's that its metadata do not name any more.
+    """[online] [reads] List Pulsar ledgers that Pulsar's metadata no longer name.
 
-    Every ledger whose custom metadata say that Pulsar made it is looked for in the metadata of topics,
-    cursors and schemas. One that is named nowhere is an orphan: no broker reads or deletes it, and it keeps
-    its space. Nothing is changed. Look at a ledger with 'bkctl ledger show' before you delete it.
+    Every ledger that Pulsar made, by its custom metadata, is looked up in the metadata of topics, cursors
+    and schemas. A ledger that is named nowhere is an orphan: no broker reads or deletes it, and it takes up
+    space. Nothing is changed. Look at a ledger with 'bkctl ledger show' before you delete it.
 
-    What cannot be proved is 'unknown': all of them, as soon as one node of Pulsar's does not decode (brokers
-    may compress them); ledgers of a namespace that is not here, which may be of another Pulsar cluster on the
-    same bookies; those that may be named elsewhere, as compacted topics are; and young ones. Ledgers of other
-    applications are not looked at.
+    Ledgers for which this cannot be proved are 'unknown': all of them, as soon as one node of Pulsar's
+    metadata does not decode (brokers may compress them); those of a namespace that is not here, which may
+    belong to another Pulsar cluster on the same bookies; those that may be named elsewhere, as compacted
+    topics are; and young ones. Ledgers of other applications are not looked at.
 
     Exit code 0: no orphan; 1: there are orphans; 3: metadata that do not decode; 6: no managed ledgers there.
 

@@ -87,14 +87,15 @@ def space_command(
     known: KnownClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] Say who uses the space, most bytes first.
+    """[offline] [online] [reads] Show who uses the disk space, most bytes first.
 
-    With PATH the entry logs of bookies are read, running or not: every byte counts, alive or dead. Whose a
-    ledger is stands in its metadata: give --metadata for topics and applications. An entry is alive if its
-    ledger still exists and the index points at the copy in this log.
+    With PATH the entry logs of bookies are read, running or not: every byte counts, alive or dead. The
+    topic or application of a ledger is known from its metadata: give --metadata for that. An entry is alive
+    if its ledger still exists and the index points at the copy in this log.
 
-    Without PATH nothing but metadata is read: the length of closed ledgers times their write quorum, which is
-    what bookies hold of them in all, without headers and garbage. Open ledgers are counted, not measured.
+    Without PATH only metadata are read: the length of each closed ledger times its write quorum, which is
+    what all bookies together hold of it, without headers and garbage. Open ledgers are counted, not
+    measured.
 
     Exit code 1 when a log is damaged, whose bytes are then not all counted, or metadata do not decode.
 

@@ -26,7 +26,7 @@ KEYS: Schema = (
 @app.command()
 @takes(KEYS, one=True)
 def version(output: OutputOption = None) -> None:
-    """[offline] [reads] Show the versions of bkctl and of what it runs on.
+    """[offline] [reads] Show the versions of bkctl and of the libraries that it uses.
 
     \b
     Examples:

@@ -68,7 +68,7 @@ def noun() -> None:
 @app.command("status")
 @takes(STATUS_SCHEMA, one=True, watch=True)
 def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
-    """[online] [reads] Say whether lost replicas are put back, by whom, and how many ledgers wait for it.
+    """[online] [reads] Show whether lost replicas are put back, by whom, and how many ledgers wait.
 
     Examples:
 
@@ -113,7 +113,8 @@ def enable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> N
 def disable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [writes] Let no worker of the cluster begin with another ledger.
 
-    For a while, 'bkctl maintenance begin' is better: it keeps who did it and what was set before.
+    To disable it for a while, prefer 'bkctl maintenance begin': it records who did it and what was set
+    before.
 
     Examples:
 
@@ -146,9 +147,9 @@ def delay_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] [writes] Show or set how long an auditor waits for a bookie that is gone.
+    """[online] [reads] [writes] Show or set how long the auditor waits for a lost bookie to come back.
 
-    Setting it, be it to the same value, makes the auditor look at all bookies.
+    Setting it, even to the same value, makes the auditor check all bookies at once.
 
     Examples:
 
@@ -198,8 +199,8 @@ def trigger_command(
 ) -> None:
     """[online] [writes] Have the auditor look at all bookies now. Exit code 6 without an auditor.
 
-    A check of all ledgers begins within a minute where our auditor is elected, and at its next election where
-    Java's is; one that its configuration switches off is not made.
+    A check of all ledgers begins within a minute where our auditor is elected, and at its next election
+    where Java's is; a check that its configuration switches off is not made.
 
     Examples:
 

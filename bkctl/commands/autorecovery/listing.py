@@ -57,7 +57,7 @@ def list_command(
         bool,
         typer.Option(
             "--clear-whole",
-            help="Read every entry, and remove the marks of ledgers that lack nothing or are deleted.",
+            help="Read every entry, and remove the marks of ledgers that are whole or deleted.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
@@ -70,8 +70,8 @@ def list_command(
     """[online] [reads] [writes] List the ledgers that are marked as missing replicas.
 
     Exit code 0 when none is, or every mark was removed; 1 when there are some, 3 when bookies of some could
-    not be asked. Nothing is copied. --clear-whole removes a mark under its lock only, so that one on which a
-    worker is at work stays.
+    not be asked. Nothing is copied. --clear-whole removes a mark only while holding its lock, so that the
+    mark of a ledger that a worker is copying stays.
 
     Examples:
 

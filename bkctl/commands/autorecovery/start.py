@@ -37,12 +37,12 @@ def start_command(
     log_format: LogFormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Put lost replicas of a cluster back, until a signal: in the foreground.
+    """[online] [writes] Run autorecovery in the foreground: put lost replicas back until a signal.
 
-    A candidate for the auditor and a replication worker, as Java's `bookkeeper autorecovery` and beside it.
-    They take the same bk_server.conf; a bookie runs both within itself with autoRecoveryDaemonEnabled=true.
-    Prints one row when it runs; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) give the vote
-    and the locks back. Exit code 4: Pulsar's metadata driver elects the auditor of this cluster.
+    Runs an auditor's candidate and a replication worker, as Java's `bookkeeper autorecovery` does, and
+    works beside it with the same bk_server.conf. With autoRecoveryDaemonEnabled=true a bookie runs both by
+    itself. Prints one row when it runs; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) give
+    the vote and the locks back. Exit code 4: Pulsar's metadata driver elects the auditor of this cluster.
 
     Examples:
 

@@ -148,7 +148,8 @@ def _started_row(report: StartReport) -> dict[str, object]:
 def init_command(*, configuration: ConfigurationOptions, output: OutputOption = None) -> None:
     """[online] [writes] Make a new bookie: its directories, and its cookie there and in the metadata store.
 
-    A start does the same for a bookie that nothing is known of. Refuses when there is one already.
+    'bkctl bookie start' does the same for a bookie that is new everywhere. Refuses when the bookie exists
+    already.
 
     Examples:
 

@@ -54,7 +54,7 @@ def check_conf_command(
     configuration: ConfigurationOptions,
     memory: MemoryOption = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also show keys and directories about which all is well.")
+        bool, typer.Option("--all", help="Also show keys and directories that are in order.")
     ] = False,
     ask_metadata: Annotated[
         bool,
@@ -62,7 +62,7 @@ def check_conf_command(
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Say what a start would make of a configuration, without a start.
+    """[offline] [reads] Check a configuration without starting: the fate of each key and directory.
 
     Each key has a row with its fate: honoured, honoured under an old name, overruled by another key, the
     environment or -X, ignored and why, unknown (with the key that may be meant), refused, or out of bounds.
@@ -70,8 +70,8 @@ def check_conf_command(
     cookie and the index in it are of this configuration, and which process uses it. Nothing is written, no
     lock taken, no port opened; the metadata store is asked with --ask-metadata only.
 
-    Exit code 0: nothing to mend; 1: an error or a warning. Without --all only what is not simply well is
-    shown; notes alone leave 0.
+    Exit code 0: nothing to mend; 1: an error or a warning. Without --all only keys and directories with
+    something to say about them are shown; notes alone leave 0.
 
     Examples:
 

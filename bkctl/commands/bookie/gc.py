@@ -43,7 +43,7 @@ class WaitOptions:
     """Whether a command waits for the end of a pass, and how long."""
 
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and tell what it did.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until the pass has ended, and report what it did.")
     ] = True
     timeout: Annotated[
         int | None,
@@ -51,7 +51,7 @@ class WaitOptions:
             "--timeout",
             metavar="TIME",
             parser=parse_duration_or_seconds_ms,
-            help="How long the end of the pass is waited for, such as 90s. Default: until it has ended.",
+            help="How long to wait for the end of the pass, such as 90s. Default: until it has ended.",
         ),
     ] = None
 
@@ -76,10 +76,11 @@ def gc_command(
     configuration: ConfigurationOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Collect garbage on a running bookie now: deleted ledgers, and logs without others.
+    """[online] [writes] Collect garbage on a running bookie now: deleted ledgers, and logs of only such
+    ledgers.
 
-    Exit code 1 when damaged logs were set aside, 3 when something kept ledgers from being deleted or the
-    time was over, 4 when deletions wait to be confirmed. Works on Java bookies, which tell less.
+    Exit code 1 when damaged logs were set aside, 3 when ledgers could not be deleted or the time ran out, 4
+    when deletions wait to be confirmed. Works on Java bookies, which report less.
 
     Examples:
 
@@ -105,7 +106,7 @@ def compact_command(
     major: Annotated[bool, typer.Option("--major", help="Logs below majorCompactionThreshold.")] = False,
     minor: Annotated[bool, typer.Option("--minor", help="Logs below minorCompactionThreshold.")] = False,
     suspend: Annotated[
-        bool, typer.Option("--suspend", help="Compact nothing unasked until --resume or the next start.")
+        bool, typer.Option("--suspend", help="Run no automatic compaction until --resume or the next start.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Take a --suspend back.")] = False,
     *,
@@ -113,11 +114,11 @@ def compact_command(
     configuration: ConfigurationOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Compact entry logs of a running bookie now, or let compaction rest.
+    """[online] [writes] Compact entry logs of a running bookie now, or suspend compaction.
 
-    Without --major and --minor both are meant; a major compaction takes the logs of a minor one with it.
-    A compaction that the bookie's configuration has off stays off unless forceAllowCompaction=true. Exit
-    codes are those of gc. Works on Java bookies, which tell less.
+    Without --major and --minor both are run; a major compaction includes the logs of a minor one. A
+    compaction that the bookie's configuration switches off stays off unless forceAllowCompaction=true. Exit
+    codes are those of gc. Works on Java bookies, which report less.
 
     Examples:
 

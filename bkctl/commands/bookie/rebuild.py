@@ -35,7 +35,7 @@ def rebuild_command(
     configuration: ConfigurationOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Make a new, empty disk fit to take the place of one that was lost.
+    """[offline] [writes] Prepare a new, empty disk to replace one that was lost.
 
     A bookie that the metadata store knows does not start on a directory without its cookie: it would answer
     "no such entry" for all that was on the disk. This gives each new directory a row for every ledger that

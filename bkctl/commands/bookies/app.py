@@ -84,7 +84,7 @@ TimeoutOption = Annotated[
         "--timeout",
         metavar="TIME",
         parser=parse_duration_ms,
-        help="How long a bookie is waited for.",
+        help="How long to wait for a bookie.",
     ),
 ]
 
@@ -184,7 +184,7 @@ def probe_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Connect to bookies and let them answer, over both versions of the protocol.
+    """[online] [reads] Connect to bookies and check that they answer, over both versions of the protocol.
 
     Nothing is written. Exit code 3 when some do not answer, 5 when none does.
 
@@ -244,12 +244,12 @@ def replace_id_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Put a bookie's new id in the places of its old one, in the metadata of all ledgers.
+    """[online] [writes] Replace a bookie's old id by its new one in the metadata of all ledgers.
 
-    For a bookie that was given another id and kept its entries. A ledger is changed only while the new id
-    answers for the first and last entry of each of these segments, as --dry-run finds out, too; open ledgers
-    stay as they are. Refused (exit code 4) while OLD is up, or NEW is not. Exit code 3 when some ledgers
-    stay. A run that was interrupted is made again with the same --undo-file.
+    For a bookie that was given another id and kept its entries. A ledger is changed only when the bookie
+    with the new id has the first and last entry of each segment concerned (--dry-run checks this too); open
+    ledgers stay as they are. Refused (exit code 4) while OLD is up, or NEW is not. Exit code 3 when some
+    ledgers stay. After an interruption run it again with the same --undo-file.
 
     Examples:
 

@@ -66,7 +66,7 @@ _WaitOption = Annotated[
         "--wait",
         metavar="TIME",
         parser=parse_duration_ms,
-        help="How long writers and workers are waited for when nothing else is left to do.",
+        help="How long to wait for writers and workers when nothing else is left to do.",
     ),
 ]
 _PartlyOption = Annotated[
@@ -107,11 +107,12 @@ def drain_command(
 ) -> None:
     """[online] [writes] Take a bookie out of service: plan, make it read-only, move its ledgers, verify.
 
-    Its cookie is deleted last, when no ledger names it. No writer fails: those at work change to other
-    bookies when this one refuses their next entry; what idle ones keep open stays without --recover-open.
-    It copies by itself, with or without replication workers. A run that was cut short is made again and goes
-    on. Exit code 0 done, 1 done with accepted losses, 3 partly done, 4 blocked with nothing moved, 6 no such
-    bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in BKCTL_HTTP_TOKEN_HOSTS.
+    Its cookie is deleted last, when no ledger names it. No writer fails: active writers move to other
+    bookies when this one refuses their next entry. Ledgers that idle writers keep open stay, unless
+    --recover-open is given. It copies by itself, with or without replication workers. After an interruption
+    run it again; it goes on from there. Exit code 0 done, 1 done with accepted losses, 3 partly done, 4
+    blocked with nothing moved, 6 no such bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in
+    BKCTL_HTTP_TOKEN_HOSTS.
 
     Examples:
 

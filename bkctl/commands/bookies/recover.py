@@ -59,12 +59,14 @@ def recover_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Copy what bookies should have of ledgers to other bookies, which take their places.
+    """[online] [writes] Copy all replicas that bookies should hold to other bookies, which take their
+    places.
 
-    Up or down, neither the bookies nor their cookies are changed. Works without a replication worker, and
-    leaves alone what one is at. Exit code 0 when no ledger names them any more, 1 when that took accepted
-    losses, 3 when some ledgers stay, 4 when some are blocked and nothing was moved, 6 for an unknown bookie.
-    --dry-run asks bookies for entries and chooses targets as the real run does, and ends with its exit code.
+    The bookies may be up or down; neither they nor their cookies are changed. Needs no replication worker,
+    and leaves alone the ledgers that one is working on. Exit code 0 when no ledger names them any more, 1
+    when that took accepted losses, 3 when some ledgers stay, 4 when some are blocked and nothing was moved,
+    6 for an unknown bookie. --dry-run asks bookies for entries and chooses targets as the real run does,
+    and ends with its exit code.
 
     Examples:
 

@@ -21,15 +21,15 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="BOOKIE",
-        help="Copy to these bookies only; may be repeated. Default: whom the placement policy chooses.",
+        help="Copy to these bookies only; may be repeated. Default: those that the placement policy chooses.",
     ),
 ]
 RecoverOpenOption = Annotated[
     bool,
     typer.Option(
         "--recover-open",
-        help="Close ledgers that are still written to there when their writers have had "
-        "openLedgerRereplicationGracePeriod to go elsewhere. This stops these writers.",
+        help="Close ledgers that are still being written there, after their writers have had "
+        "openLedgerRereplicationGracePeriod to move away. This stops these writers.",
     ),
 ]
 AcceptLossesOption = Annotated[

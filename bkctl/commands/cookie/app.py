@@ -78,7 +78,7 @@ def get_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] Show cookies: of directories, VERSION files, dumps, of the metadata store.
+    """[offline] [online] [reads] Show cookies of directories, VERSION files, dumps or the metadata store.
 
     An argument that exists on disk is read as a path; otherwise it is taken as a bookie id, which needs a
     metadata store (or ./bkctl-data). With a store and no TARGET: every cookie in it.
@@ -161,8 +161,8 @@ def diff_command(
 ) -> None:
     """[offline] [online] [reads] Explain field by field why cookies differ. Exit code 1 when they do.
 
-    With --conf the configuration says what is expected of its directories and of the metadata store; TARGETs
-    are compared as well. Without it the first TARGET's cookie is what the others are compared with.
+    With --conf the cookies of its directories and of the metadata store, and those of TARGETs, are compared
+    with the configuration. Without it they are compared with the cookie of the first TARGET.
 
     Examples:
 
@@ -264,7 +264,7 @@ def generate_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] Make a cookie as a Java bookie would write it, and store it nowhere.
+    """[offline] [online] [reads] Make a cookie as a Java bookie would write it, without storing it.
 
     Build it from --conf, or from a bookie id and its directories exactly as they are configured, without the
     trailing 'current'. A bookie accepts only a cookie that agrees with its configuration in everything.

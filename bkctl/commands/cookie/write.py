@@ -47,7 +47,7 @@ FileOption = Annotated[
 
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Also while the bookie runs, and where the cookie speaks against it."),
+    typer.Option("--force", help="Do it even while the bookie runs, or where the cookie does not fit."),
 ]
 
 BackupOption = Annotated[
@@ -74,7 +74,7 @@ def create_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [writes] Store a cookie where there is none: in directories, in the metadata store.
+    """[offline] [online] [writes] Store a cookie where there is none, in directories or the metadata store.
 
     Directories come first, each durable before the next, then the store. Refuses (4) over another cookie,
     while the bookie is registered or a process uses the directory, and where the cookie does not fit: it is
@@ -102,7 +102,7 @@ def update_command(
     backup_dir: BackupOption = ".",
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [writes] Replace cookies that are there; what they were is kept in a backup.
+    """[offline] [online] [writes] Replace existing cookies; a backup of the old ones is kept.
 
     Refuses (4) as 'cookie create' does. A bookie moved to another address needs the new cookie in all of its
     directories and in the store, there under its new id; the old id's cookie is deleted last.
@@ -127,10 +127,10 @@ def delete_command(
     backup_dir: BackupOption = ".",
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [writes] Delete cookies; what they were is kept in a backup.
+    """[offline] [online] [writes] Delete cookies; a backup of them is kept.
 
-    The store's go first: a bookie without its stored cookie refuses to start, which is the safe half-way
-    state. Refuses (4) while the bookie is registered or a process uses the directory.
+    The cookie in the metadata store goes first: a bookie without it refuses to start, which is the safe
+    state half-way. Refuses (4) while the bookie is registered or a process uses the directory.
 
     Examples:
 

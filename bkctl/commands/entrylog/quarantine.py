@@ -44,15 +44,16 @@ def quarantine_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Set an entry log aside, so that no bookie reads or collects it; --release undoes it.
+    """[offline] [writes] Move an entry log out of the bookie's reach, so that it is neither read nor
+    collected.
 
-    It goes into the folder bkctl-quarantine of its directory. The index stays as it is: a read of an entry in
-    the log fails, ours and Java's alike, so that clients ask other replicas; it is never "no such entry".
-    Everything else is served. Until the log is released or salvaged 'bkctl index rebuild' is refused; do not
-    let Java's shell rebuild the index either.
+    It goes into the folder bkctl-quarantine of its directory. The index stays as it is: reading an entry of
+    that log fails, on bkctl's bookies and on Java's, so that clients ask other replicas; the answer is
+    never "no such entry". Everything else is served. Until the log is released or salvaged 'bkctl index
+    rebuild' is refused; do not let Java's shell rebuild the index either.
 
-    --release brings it back, also after a bookie has run: nothing of it is lost meanwhile, but for ledgers
-    that were deleted. It is refused (4) when another log has the name. .idx files are refused.
+    --release brings the log back, also after a bookie has run in between; only ledgers that were deleted in
+    the meantime are gone from it. It is refused (4) when another log has the name. .idx files are refused.
 
     Examples:
 

@@ -58,16 +58,19 @@ def salvage_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Copy what proves itself in a damaged log to a fresh log, which the index names then.
+    """[offline] [writes] Copy the provably good records of a damaged log to a fresh log, and point the
+    index at it.
 
-    A record whose digest is known and checks is copied, and one without a known digest where the chain of
-    sizes and ids is whole; 'by_digest' and 'by_structure' say how many of each. Give --metadata, and the
-    password for the MAC digest, to have more proved by digests. What its digest proves wrong is lost.
+    A record is copied when its digest is known and checks. A record whose digest is not known is copied
+    when the chain of sizes and ids around it is whole. 'by_digest' and 'by_structure' count the two kinds.
+    Give --metadata, and the password for the MAC digest, so that digests can prove more of them. A record
+    whose digest does not check is lost.
 
-    The fresh log is durable and read back before the index names it. Entries that the index names and no
-    record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger repair --from'
-    reads that list. Last of all the source goes into quarantine, where it stays: it is never written or
-    deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair undo' goes back.
+    The fresh log is durable and has been read back before the index points at it. Entries that the index
+    names and no record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger
+    repair --from' reads that list. At the end the damaged log is moved into quarantine and stays there: it
+    is never written to or deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair
+    undo' takes a salvage back.
 
     A log without damage is left alone (exit code 3 when digests of its records are not known). .idx files
     have no place for limbo: they are refused.

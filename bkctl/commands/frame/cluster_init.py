@@ -25,7 +25,7 @@ def init_command(
 ) -> None:
     """[online] [writes] Make a new, empty cluster in the metadata store.
 
-    Nothing is touched when there is a cluster already (exit code 4). The parent of the ledgers root must be
+    Nothing is changed when a cluster is there already (exit code 4). The parent of the ledgers root must be
     there. No bookie is made: 'bkctl bookie init' does that.
 
     Examples:

@@ -21,7 +21,7 @@ TrustDumpOption = Annotated[
     bool,
     typer.Option(
         "--trust-dump",
-        help="Let a dump prove that ledgers are gone though it has no end marker or instance id.",
+        help="Accept a dump as proof that ledgers are gone although it has no end marker or instance id.",
     ),
 ]
 

@@ -75,7 +75,7 @@ LookOption = Annotated[
         "--watch",
         metavar="TIME",
         parser=parse_duration_ms,
-        help="How long an open ledger is watched for a writer that is at work.",
+        help="How long to watch an open ledger for an active writer.",
     ),
 ]
 

@@ -179,7 +179,7 @@ NOUNS: dict[str, Noun] = {
             "version",
             "bkctl.commands.version",
             "[offline] [reads]",
-            "Show the versions of bkctl and of what it runs on.",
+            "Show the versions of bkctl and of the libraries that it uses.",
             verbs=False,
         ),
     )

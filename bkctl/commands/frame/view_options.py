@@ -44,11 +44,11 @@ class ViewOptions:
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", metavar="N", parser=_count, help="Show N rows; all are examined all the same."
+            "--limit", metavar="N", parser=_count, help="Show at most N rows; all of them are still examined."
         ),
     ] = None
     no_headers: Annotated[
-        bool, typer.Option("--no-headers", help="No line of headings in a table or CSV.")
+        bool, typer.Option("--no-headers", help="Leave out the heading line of a table or CSV.")
     ] = False
 
     @property

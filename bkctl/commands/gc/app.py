@@ -58,7 +58,8 @@ _QuickOption = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="Believe ledgers maps and the bookie's cache instead of reading the logs; copies count as live.",
+        help="Trust ledgers maps and the bookie's cache instead of reading the logs; duplicate "
+        "copies count as live.",
     ),
 ]
 
@@ -128,15 +129,15 @@ def explain_command(
     known: KnownClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] Say of each entry log what is alive in it, and why it stays or goes.
+    """[offline] [online] [reads] Show how much of each entry log is alive, and why the log stays or goes.
 
     An entry is live if its ledger still exists and the index points at the copy in this log. A bookie also
     counts the copies that replays and compactions leave behind (counted_bytes). Ledgers are live when the
     metadata store, or a dump of it, has them; with neither, when the ledger index has a row.
 
-    With --url a running bookie of ours is asked, for what its last collection found and what it will do with
-    its own thresholds. A Java bookie tells only how its compactions stand (gc_details), a row for each of its
-    ledger directories.
+    With --url a running bookie is asked: one of bkctl's reports what its last collection found and what it
+    will do with its own thresholds; a Java bookie reports only how its compactions stand (gc_details), a
+    row for each of its ledger directories.
 
     Exit code 1 when a log is damaged or entries of it are missing from the index; the other logs are
     explained all the same.
@@ -200,7 +201,7 @@ def plan_command(
     known: KnownClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [online] [reads] Say what could be reclaimed at thresholds 0.1 to 0.9, and at what cost.
+    """[offline] [online] [reads] Show what could be reclaimed at thresholds 0.1 to 0.9, and at what cost.
 
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).

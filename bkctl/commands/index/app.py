@@ -68,8 +68,8 @@ def scan_command(
 ) -> None:
     """[offline] [reads] List every location in the index, in order of ledger and entry.
 
-    The databases are opened without a lock and without leaving a file behind, a running bookie's included.
-    A row that does not decode is named on stderr, and the exit code is 1.
+    The databases are opened without a lock and no file is left behind, so a running bookie's can be read
+    too. A row that does not decode is named on stderr, and the exit code is 1.
 
     Examples:
 

@@ -85,12 +85,12 @@ def check_command(
 ) -> None:
     """[offline] [reads] Check the index against the entry logs, and the logs against the index.
 
-    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
-    know are taken for garbage of deleted ledgers, unless --metadata says that they
-    exist; the metadata of another cluster are refused (4). What the journal brings back at the next start is
-    a note; an entry that stands only in a journal in front of the last mark, which no start replays, is lost
-    to readers, and is damage. Other directories of the same bookie are found by its cookie. Beside a running
-    bookie entries that it is just writing or moving may be found wrong.
+    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does
+    not know are taken for garbage of deleted ledgers, unless --metadata says that they exist; the metadata
+    of another cluster are refused (4). What the journal brings back at the next start is a note; an entry
+    that stands only in a journal in front of the last mark, which no start replays, is lost to readers, and
+    is damage. Other directories of the same bookie are found by its cookie. While the bookie runs, entries
+    that it is writing or moving at that moment may be reported as wrong.
 
     Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
 

@@ -32,11 +32,11 @@ REBUILD_SCHEMA: Schema = (
 )
 
 
-_Locations = Annotated[bool, typer.Option("--locations", help="Only where entries are.")]
-_Ledgers = Annotated[bool, typer.Option("--ledgers", help="Only what is known of ledgers.")]
+_Locations = Annotated[bool, typer.Option("--locations", help="Rebuild only the locations of entries.")]
+_Ledgers = Annotated[bool, typer.Option("--ledgers", help="Rebuild only the rows of ledgers.")]
 _All = Annotated[bool, typer.Option("--all", help="Both; the default.")]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 256M, 1GiB.")
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 256M, 1GiB.")
 ]
 _Jobs = Annotated[
     int | None,
@@ -57,7 +57,9 @@ _IndexDirs = Annotated[
 ]
 _Storage = Annotated[
     str | None,
-    typer.Option("--storage", metavar="db|idx", help="Kind of index, where no trace of one is left."),
+    typer.Option(
+        "--storage", metavar="db|idx", help="Kind of index to make where nothing is left of the old one."
+    ),
 ]
 _AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Go on over damaged logs; mark ledgers that may lack entries.")
@@ -98,17 +100,17 @@ def rebuild_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Build the index anew from entry logs (and journals), verify it, swap it in.
+    """[offline] [writes] Rebuild the index from entry logs (and journals), verify it, swap it in.
 
     The new index is built beside the old one and compared row by row with the logs; then the two change
     places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
     idx.BACKUP-<time>. After a kill the same command goes on from where it was. Refused while a bookie runs.
 
     Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
-    in the logs or locations in the old index, unless the cluster proves that it was deleted: by
-    --metadata, or by a dump (--metadata) that is complete and newer than the ledger. What nobody
-    knows of it is decided the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the
-    old index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
+    in the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata,
+    or by a dump (--metadata) that is complete and newer than the ledger. Whatever is not known about such a
+    ledger is set the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old
+    index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
     built with --accept-loss. Whatever differs from before is listed.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under

@@ -36,13 +36,13 @@ def repair_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Replace the 16-byte rows that Java's ledger index rebuild wrote by 8-byte rows.
+    """[offline] [writes] Replace the 16-byte rows written by Java's ledger index rebuild by 8-byte rows.
 
-    A 16-byte row wins over its ledger's 8-byte row whenever a Java bookie starts: the ledger is fenced and
-    without master key again, or back although it was deleted. Each becomes one 8-byte row; of two rows the
-    8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no more are
-    deleted with their locations: by the metadata store, or by a dump of it (--metadata) that is complete and
-    newer than the ledger.
+    Whenever a Java bookie starts, a 16-byte row wins over its ledger's 8-byte row: the ledger is fenced and
+    has no master key again, or it reappears although it was deleted. Each becomes one 8-byte row; of two
+    rows the 8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no
+    more are deleted with their locations: by the metadata store, or by a dump of it (--metadata) that is
+    complete and newer than the ledger.
 
     Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
     are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' makes them anew).

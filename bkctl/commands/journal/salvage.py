@@ -59,17 +59,17 @@ def salvage_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Copy what can be read of damaged journals into a fresh directory.
+    """[offline] [writes] Copy the readable records of damaged journals into a fresh directory.
 
     Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
     their digests, and every record keeps its offset, so that the last marks stay right: what lies between
     becomes padding. The source is only read; move it away, and the fresh directory into its place: the next
     start replays it.
 
-    What the damage took behind the last mark is listed, and its ledgers are put into limbo before anything
-    is copied; where it is not certain what stood there, all ledgers of the journal are. .idx files have no
-    place for limbo: with such a loss it is refused there. Of several journal directories --journal chooses
-    one, by any of its journals.
+    Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
+    before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
+    are put into limbo. .idx files have no place for limbo: with such a loss it is refused there. Of several
+    journal directories --journal chooses one, by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
 

@@ -46,11 +46,12 @@ def compare_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Read every entry from each of its bookies alone, and compare what comes.
+    """[online] [reads] Read every entry from each of its bookies and compare the replicas.
 
     Digests are checked and payloads are compared; nothing is written and nothing fenced. An open ledger is
-    compared as far as it is confirmed. The exit code is 0 when every bookie has every entry, else 1. A last
-    add confirmed in an entry's header that differs is no difference: a recovery has written the entry again.
+    compared as far as it is confirmed. The exit code is 0 when every bookie has every entry, else 1.
+    Entries that differ only in the last add confirmed of their headers count as equal: a recovery wrote one
+    of them again.
 
     Examples:
 

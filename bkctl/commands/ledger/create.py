@@ -18,9 +18,9 @@ def create_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Make a ledger: choose its bookies and store its metadata. It stays open and empty.
+    """[online] [writes] Create an empty, open ledger: choose its bookies and store its metadata.
 
-    Only the process that makes a ledger can write to it, so the only way to close it is 'bkctl
+    Only the process that creates a ledger can write to it, so the only way to close this one is 'bkctl
     ledger recover'.
 
     Examples:

@@ -41,10 +41,11 @@ def delete_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Delete ledgers: their metadata now, their entries when bookies next collect garbage.
+    """[online] [writes] Delete ledgers: the metadata now, the entries when bookies next collect garbage.
 
-    Asks, or needs --yes. Before that the metadata goes to an undo file that only its owner can read, with the
-    ledgers' passwords. A ledger that somebody changes meanwhile is not deleted (exit code 3).
+    Asks for confirmation, or needs --yes. The metadata are first written to an undo file, which holds the
+    ledgers' passwords and only its owner can read. A ledger that is changed by somebody else in the
+    meantime is not deleted (exit code 3).
 
     Examples:
 

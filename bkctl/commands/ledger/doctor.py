@@ -59,11 +59,11 @@ def doctor_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Say why a ledger does not open, and what to run next. Changes and fences nothing.
+    """[online] [reads] Say why a ledger does not open, and what to run next. Changes nothing.
 
-    A ledger that is not closed is looked at twice: if something moved in between, a writer is at work, the
-    verdict is open and there is nothing to run. A writer that writes less often is seen with a longer
-    --look. The exit code is 0 for the verdicts healthy and open, else 1.
+    A ledger that is not closed is looked at twice: if it grew in between, a writer is active, the verdict
+    is 'open' and there is nothing to run. To notice a writer that writes rarely, give a longer --look. The
+    exit code is 0 for the verdicts healthy and open, else 1.
 
     Examples:
 

@@ -29,9 +29,9 @@ def fence_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Fence a ledger on every bookie of its last ensemble that answers, without closing it.
+    """[online] [writes] Fence a ledger on every reachable bookie of its last ensemble, without closing it.
 
-    Says what that guarantees. The exit code is 3 when too few bookies answered for the writer to be stopped.
+    The row says what that guarantees. The exit code is 3 when too few bookies answered to stop the writer.
 
     Examples:
 

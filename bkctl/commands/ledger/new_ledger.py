@@ -54,7 +54,7 @@ class NewLedgerOptions:
         typer.Option(
             "--racks",
             metavar="FILE",
-            help="Spread over racks: lines of a bookie and its location (/dc1/rack7).",
+            help="Spread over racks: a file with a bookie and its location (/dc1/rack7) on each line.",
         ),
     ] = None
     rack_script: Annotated[

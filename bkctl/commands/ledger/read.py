@@ -36,10 +36,10 @@ def read_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Read entries of a ledger, digests checked; its writer, if there is one, is left alone.
+    """[online] [reads] Read entries of a ledger and check their digests; a writer is not disturbed.
 
-    Of a ledger that is not closed these are the entries that are confirmed. What stands before an entry that
-    cannot be read is printed. Exit code 6 when entries that are named do not exist, or are not confirmed.
+    Of a ledger that is not closed only confirmed entries are read. The entries before one that cannot be
+    read are printed. Exit code 6 when --entry names entries that do not exist or are not confirmed.
 
     Examples:
 

@@ -67,7 +67,7 @@ FromOption = Annotated[
 LostOption = Annotated[
     str | None,
     typer.Option(
-        "--losses", metavar="FILE", help="Write what no replica proves into a new file, as JSON, at the end."
+        "--losses", metavar="FILE", help="At the end, write the lost entries into a new file, as JSON."
     ),
 ]
 
@@ -81,7 +81,7 @@ class RepairOptions:
         typer.Option(
             "--bookie",
             metavar="ID",
-            help="Look at and write to this bookie alone; without ids, all ledgers that name it. Repeatable.",
+            help="Check and repair this bookie only; without ids, all ledgers that name it. Repeatable.",
         ),
     ] = None
     recover: Annotated[
@@ -99,7 +99,7 @@ class RepairOptions:
         typer.Option(
             "--http",
             metavar="ID=URL",
-            help="HTTP admin of a bookie, where it is not the one that it registered. Repeatable.",
+            help="HTTP admin of a bookie, if it is not the one that the bookie registered. Repeatable.",
         ),
     ] = None
     dry_run: DryRunOption = False
@@ -131,18 +131,17 @@ def repair_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Copy what replicas lack to the bookies that the metadata name; end their limbo.
+    """[online] [writes] Copy missing and corrupt entries to the bookies that should have them; clear limbo.
 
-    Every entry is read from each of its bookies alone. What is missing, unknown or corrupt is copied from a
-    replica that its digest proves, over what is there, and read back. Metadata stay as they are. Where a
-    bookie of ours then has everything and has the ledger in limbo, it leaves limbo; a Java bookie keeps the
-    flag until it is stopped (index limbo --clear) and loses nothing by it. Run it again after an
-    interruption: what is there is left alone. A Java bookie may serve a corrupt entry from its read cache
-    until it is restarted; readers see by the digest that it is none.
-    Entries that no replica proves are listed as lost, and with --losses in a file; nothing is made up for
-    them, and the ledger ends where it ended. A ledger that is not closed is refused, or with --recover closed
-    first. Rows are one for each ledger and bookie.
-    The exit code is 0 when everything is there, 3 when something is not, and 1 with --dry-run when there is
+    Every entry is read from each of its bookies. A missing, unknown or corrupt replica is written again
+    from one whose digest checks, and read back. The metadata stay as they are. When a bkctl bookie then has
+    every entry of a ledger that it has in limbo, the limbo is cleared; a Java bookie keeps the flag until
+    it is stopped (index limbo --clear) and loses nothing by it. It can be run again after an interruption:
+    good replicas are left alone. A Java bookie may serve a corrupt entry from its read cache until it is
+    restarted; readers detect this by the digest. Entries without any good replica are listed as lost, and
+    with --losses in a file; nothing is made up for them, and the ledger keeps its length. A ledger that is
+    not closed is refused, or with --recover closed first. There is one row for each ledger and bookie. The
+    exit code is 0 when everything is there, 3 when something is not, and 1 with --dry-run when there is
     something to do.
 
     Examples:

@@ -36,11 +36,11 @@ def restore_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Give deleted ledgers their metadata back, byte for byte, from an undo file.
+    """[online] [writes] Restore the metadata of deleted ledgers, byte for byte, from an undo file.
 
-    Their entries are there only as long as no bookie has collected garbage since. Refuses when one of them
-    exists (exit code 4). Restoring a whole dump asks for confirmation, or needs --yes, unless --ledger limits
-    it.
+    Their entries are still there only if no bookie has collected garbage since. Refuses when one of the
+    ledgers exists (exit code 4). Restoring a whole dump asks for confirmation, or needs --yes, unless
+    --ledger limits it.
 
     Examples:
 

@@ -54,7 +54,7 @@ def write_command(
     """[online] [writes] Write standard input into a new ledger, an entry a line, and close it.
 
     A line's newline is not part of its entry. The id goes to stderr as soon as the ledger is there. When
-    something fails the ledger is closed behind what is acknowledged, if that is possible.
+    something fails, the ledger is closed after the last acknowledged entry, if that is possible.
 
     Examples:
 

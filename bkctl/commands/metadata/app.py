@@ -73,10 +73,10 @@ def dump_command(
 ) -> None:
     """[online] [reads] Write every node below the ledgers root to one JSON file.
 
-    Other commands read it with --metadata. It holds the ledgers' passwords, so it goes to a file that
-    only its owner can read, or to stdout with --show-secrets. Its last key, "end", says that it is complete,
-    when the reading began, and which ledger id would have been the next one: a ledger with a lower id that
-    is not in the dump is gone.
+    Other commands read it with --metadata. It holds the ledgers' passwords, so it goes to a file that only
+    its owner can read, or to stdout with --show-secrets. Its last key, "end", says that the dump is
+    complete, when it was begun, and which ledger id would have been given out next: a ledger with a lower
+    id that is not in the dump is gone.
 
     Examples:
 

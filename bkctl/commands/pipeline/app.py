@@ -119,7 +119,8 @@ _Master = Annotated[
 _Complete = Annotated[
     bool,
     typer.Option(
-        "--complete", help="replication-audit: what was given is all there is; other bookies hold nothing."
+        "--complete",
+        help="replication-audit: the directories are complete; bookies not among them hold nothing.",
     ),
 ]
 _BookiesGone = Annotated[
@@ -149,19 +150,25 @@ _Entries = Annotated[
 ]
 _Bookie = Annotated[
     str | None,
-    typer.Option("--bookie", metavar="ID", help="Whose directories these are, in place of their cookies."),
+    typer.Option(
+        "--bookie",
+        metavar="ID",
+        help="Id of the bookie that these directories belong to, instead of what their cookies say.",
+    ),
 ]
 _Digest = Annotated[
     str,
     typer.Option(
-        "--digest", metavar="auto|off|TYPE", help="How entries' digests are checked, by jobs that do."
+        "--digest",
+        metavar="auto|off|TYPE",
+        help="How digests of entries are checked, in jobs that check them.",
     ),
 ]
 _Jobs = Annotated[
     int | None, typer.Option("--jobs", metavar="N", help="Processes and threads; default: processors.")
 ]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on memory: 512M, 4GiB.")
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 512M, 4GiB.")
 ]
 _AcceptLoss = Annotated[
     bool,
@@ -177,7 +184,7 @@ def noun() -> None:
 @app.command("list")
 @takes(LIST_SCHEMA)
 def list_command(output: OutputOption = None) -> None:
-    """[offline] [reads] List the jobs: what each tells, needs, reads and writes.
+    """[offline] [reads] List the jobs: what each finds out, needs, reads and writes.
 
     Examples:
 
@@ -251,13 +258,13 @@ def run_command(
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
     Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
-    counts. For a fleet run 'collect' on every bookie and give its URL as PATH: every job reads the newest
-    complete set of each bookie, with --metadata of before the sets and --metadata-after of after them. The
-    --out of an 'inventory' can be a PATH of replication-audit, garbage, orphans and stats as well.
+    counts. For a fleet, run 'collect' on every bookie and give its URL as PATH: every job reads the newest
+    complete set of each bookie, with --metadata taken before the sets and --metadata-after taken after
+    them. The --out of an 'inventory' can be a PATH of replication-audit, garbage, orphans and stats.
 
-    Entries whose state is not yet known are never reported as missing: what comes behind the last add
-    confirmed of an open ledger, what changed between two readings of metadata, a bookie whose directories
-    were not given.
+    Entries whose state is not yet known are never reported as missing: those after the last add confirmed
+    of an open ledger, those that changed between two readings of the metadata, and those of a bookie whose
+    directories were not given.
 
     Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what.
 

@@ -51,7 +51,7 @@ _To = Annotated[
     ),
 ]
 _Full = Annotated[bool, typer.Option("--full", help="Read every log, also those that did not change.")]
-_Resume = Annotated[bool, typer.Option("--resume", help="Go on with the set of a pass that was ended.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue the set of an interrupted pass.")]
 _Rate = Annotated[
     int,
     typer.Option(
@@ -61,19 +61,21 @@ _Rate = Annotated[
 _Blocks = Annotated[
     str | None,
     typer.Option(
-        "--blocks", metavar="DIR", help="Also all entries of the blocks in this table of replica-compare."
+        "--blocks",
+        metavar="DIR",
+        help="Also collect all entries of the blocks that this table of replica-compare names.",
     ),
 ]
 _Bookie = Annotated[
     str | None,
-    typer.Option("--bookie", metavar="ID", help="Whose directories these are."),
+    typer.Option("--bookie", metavar="ID", help="Id of the bookie that these directories belong to."),
 ]
 _Digest = Annotated[
     str, typer.Option("--digest", metavar="auto|off|TYPE", help="How entries' digests are checked.")
 ]
 _Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes.")]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Bound on queries' memory.")
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit of the queries.")
 ]
 
 

@@ -83,7 +83,11 @@ class SetOptions:
 
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="WHEN", help="Sets that were complete then: 2026-11-23T04:00:00Z."),
+        typer.Option(
+            "--as-of",
+            metavar="WHEN",
+            help="Use the sets that were complete at this time: 2026-11-23T04:00:00Z.",
+        ),
     ] = None
     max_age: Annotated[
         int,
@@ -91,7 +95,7 @@ class SetOptions:
             "--max-age",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="A bookie of an older set is not judged; 0s: any.",
+            help="Bookies whose set is older are not judged; 0s: any age.",
         ),
     ] = "36h"  # type: ignore[assignment] # typer parses the default as well
 

@@ -42,7 +42,9 @@ _Master = Annotated[
 _Archive = Annotated[
     str | None,
     typer.Option(
-        "--archive", metavar="FILE|URL", help="What 'make spark-archive' made; else bkctl is there."
+        "--archive",
+        metavar="FILE|URL",
+        help="The archive of 'make spark-archive'; without it bkctl must be installed on the workers.",
     ),
 ]
 _DeployMode = Annotated[

@@ -24,17 +24,17 @@ def forget_command(
     paths: PathsArgument,
     number: Annotated[
         list[str] | None,
-        typer.Option("--number", metavar="NUMBER", help="Only this repair (several times: several)."),
+        typer.Option("--number", metavar="NUMBER", help="Only this repair; may be repeated."),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Remove the records of repairs with what they keep; they cannot be undone then.
+    """[offline] [writes] Remove the records of repairs and the files kept for undoing them.
 
-    What is kept of a database takes room as soon as the bookie has rewritten its tables. The directories are
-    otherwise as they were, and so is what lies in quarantine. A repair whose undo was cut off is not
-    forgotten: run 'bkctl repair undo' first.
+    These repairs cannot be undone afterwards. The files kept of a database take room as soon as the bookie
+    has rewritten its tables. Nothing else in the directories changes, and logs in quarantine stay. A repair
+    whose undo was cut off is not forgotten: run 'bkctl repair undo' first.
 
     Examples:
 

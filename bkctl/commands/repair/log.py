@@ -26,9 +26,9 @@ LOG_SCHEMA: Schema = (
 
 @takes(LOG_SCHEMA)
 def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
-    """[offline] [reads] List the repairs on record in a bookie's directories, the oldest first.
+    """[offline] [reads] List the recorded repairs of a bookie's directories, the oldest first.
 
-    The last one can be undone as long as nothing else has worked on its directories: why_not says what has.
+    The last one can be undone as long as nothing else has changed its directories; 'why_not' says what has.
 
     Examples:
 

@@ -50,10 +50,10 @@ def plan_command(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Make a plan of what 'bkctl doctor' finds: which commands, in which order, and why.
+    """[offline] [reads] Plan the repair of what 'bkctl doctor' finds: commands, their order, and why.
 
-    Nothing is changed. Steps that need the bookie stopped come first, then what is copied from its replicas
-    while it runs; for that the metadata store has to be named. What no command ends stands at the end,
+    Nothing is changed. Steps that need the bookie stopped come first, then those that copy from other
+    replicas while it runs, which need --metadata. Findings that no command repairs stand at the end,
     without a number. Exit code 1 when there is anything in the plan; 3 when entries could not be checked.
 
     Examples:

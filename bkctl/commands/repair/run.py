@@ -42,11 +42,11 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
 
-    What each command says goes to stderr. Every step is noted in PLAN.log, durably, so that the next run goes
-    on behind the last one that was done. The first step that fails ends the run with its exit code, and the
-    row says what to do now: a step may need the bookie stopped (4), another one running (3 or 5). Exit code 0
-    when every step is done and ended its findings, 3 when the plan has findings that no command ends. Look
-    once more then, with 'bkctl repair plan': what a repair brings to light is planned anew. 'bkctl repair
+    The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the next
+    run continues after the last finished step. The first step that fails ends the run with its exit code,
+    and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5). Exit code 0
+    when every step is done and has ended its findings, 3 when the plan has findings that no command
+    repairs. Then run 'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair
     undo' takes back what a step did to the directories of a stopped bookie.
 
     Examples:

@@ -21,15 +21,15 @@ UNDO_SCHEMA: Schema = (
 def undo_command(
     paths: PathsArgument, dry_run: DryRunOption = False, yes: YesOption = False, output: OutputOption = None
 ) -> None:
-    """[offline] [writes] Undo the last repair: the directories are byte for byte as before it.
+    """[offline] [writes] Undo the last repair: restore the directories byte for byte.
 
     Name the directories that the repair was about, or the folder that holds them. It is refused (4) when a
-    bookie uses one of them, and when anything has worked there since: a bookie that was started, another
-    command. The files say so: names, lengths, and the content of small ones. 'bkctl repair log' tells of each
-    repair whether it can be undone.
+    bookie uses one of them, and when a bookie or another command has changed anything there since; this is
+    seen from the names and lengths of files and the content of small ones. 'bkctl repair log' shows whether
+    a repair can be undone.
 
-    After a repair that was killed this goes back to the state before it. While it works the cookies
-    (VERSION) are away, so that no bookie starts; when it was killed itself, run it again.
+    It also takes back a repair that was killed half-way. While it works the cookies (VERSION) are moved
+    away, so that no bookie starts; if it is killed itself, run it again.
 
     Examples:
 

@@ -51,9 +51,7 @@ MetricsPortOption = Annotated[
 IntervalOption = Annotated[
     int, typer.Option("--interval", metavar="TIME", parser=parse_duration_ms, help="Time between samples.")
 ]
-OnceOption = Annotated[
-    bool, typer.Option("--once", help="Print what one interval shows, and end. No screen.")
-]
+OnceOption = Annotated[bool, typer.Option("--once", help="Print one sample, without a screen, and exit.")]
 RecordOption = Annotated[
     str | None,
     typer.Option("--record", metavar="FILE", help="Append every sample to a file, a line of JSON each."),
@@ -64,7 +62,7 @@ RecordMaxOption = Annotated[
         "--record-max",
         metavar="SIZE",
         parser=parse_byte_size,
-        help="Where the recording ends; the screen goes on.",
+        help="Size at which recording stops; the screen goes on.",
     ),
 ]
 ReplayOption = Annotated[
