@@ -292,6 +292,7 @@ def write_metadata_tables(folder: Path, ids: Any, owners: Any, slots: Any, last:
         "ledger": ids, "state": "CLOSED", "digest": "crc32c", "ensemble_size": REPLICAS,
         "write_quorum": REPLICAS, "ack_quorum": 2, "length": 1_000_000, "last_entry": last[::REPLICAS],
         "ctime_ms": 1_700_000_000_000, "ensembles": ensembles, "custom_metadata": empty, "version": 1,
+        "application": None, "topic": None,
     }  # fmt: skip
     write_table(folder / "ledgers", table_of(LEDGERS, made, len(ids)))
     made = {

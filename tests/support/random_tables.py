@@ -82,6 +82,8 @@ def _ledger(chance: random.Random, ledger: int) -> dict[str, Any]:
         "length": chance.choice((0, 1, 1023, 1024, 4096, 10**7, 2**50)),
         "last_entry": chance.randint(-1, 100),
         "ctime_ms": chance.choice((None, 0, 1_700_000_000_000, 1_790_000_000_000)),
+        "application": chance.choice((None, "pulsar", "pulsar", "other")),
+        "topic": chance.choice((None, "persistent://a/b/c", "persistent://a/b/d")),
     }
 
 

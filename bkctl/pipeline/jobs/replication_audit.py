@@ -23,6 +23,10 @@ _FRAGMENT = (
     Column("first_entry", "BIGINT", "first entry of the fragment"),
     Column("last_entry", "BIGINT", "last entry of the fragment; null for the open tail"),
 )
+_OWNER = (
+    Column("application", "STRING", "application that the ledger's custom metadata name"),
+    Column("topic", "STRING", "topic of Apache Pulsar's that it belongs to"),
+)
 
 REPLICATION_AUDIT = Job(
     name="replication-audit",
@@ -31,6 +35,7 @@ REPLICATION_AUDIT = Job(
         RUNS,
         UNFLUSHED,
         Input("bookies", "bookies"),
+        Input("ledgers", "ledgers", ("ledger", "application", "topic"), snapshot=Snapshot.BEFORE),
         Input("ledgers_after", "ledgers", ("ledger",), snapshot=Snapshot.AFTER),
         Input("fragments", "fragments", snapshot=Snapshot.BEFORE),
         Input("fragments_after", "fragments", snapshot=Snapshot.AFTER),
@@ -48,6 +53,7 @@ REPLICATION_AUDIT = Job(
                 Column("last_missing", "BIGINT", "last; with striping not all between are meant"),
                 Column("missing", "BIGINT", "how many"),
                 Column("why", "STRING", "whether the bookie is gone, has none or lacks a part"),
+                *_OWNER,
             ),
             order="ledger, first_missing, slot",
             shown=True,
@@ -66,8 +72,21 @@ REPLICATION_AUDIT = Job(
                 Column("unknown_copies", "BIGINT", "copies on bookies that were not examined"),
                 Column("write_quorum", "BIGINT", "copies that there should be"),
                 Column("ack_quorum", "BIGINT", "copies that an acknowledged entry had"),
+                *_OWNER,
             ),
             order="copies, ledger, first_entry",
+        ),
+        ResultTable(
+            "owners_short",
+            "by application and topic, what misses copies",
+            (
+                *_OWNER,
+                Column("ledgers", "BIGINT", "ledgers with a missing copy"),
+                Column("entries", "BIGINT", "entries with a missing copy"),
+                Column("entries_lost", "BIGINT", "entries without any copy"),
+                Column("fewest_copies", "BIGINT", "copies of the entries that have the fewest"),
+            ),
+            order="fewest_copies, entries DESC, application, topic",
         ),
         ResultTable(
             "bookie_audit",

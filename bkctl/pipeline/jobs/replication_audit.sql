@@ -192,8 +192,8 @@ WHERE g.low <= g.high
 -- table missing
 SELECT g.ledger, g.state, g.first_entry, g.last_entry, g.slot, g.bookie, g.low AS first_missing,
        g.high AS last_missing,
-       g.missing, g.why
-FROM gaps g
+       g.missing, g.why, l.application, l.topic
+FROM gaps g LEFT JOIN ledgers l ON l.ledger = g.ledger
 
 -- view cuts
 SELECT DISTINCT c.ledger, c.first_entry, c.cut
@@ -227,12 +227,21 @@ LEFT JOIN gaps g ON g.ledger = p.ledger AND g.first_entry = p.first_entry AND g.
                 AND g.low <= p.low AND g.high >= p.high
 GROUP BY p.ledger, p.first_entry, p.low, p.high, p.residue, p.entries, p.state, p.write_quorum, p.ack_quorum
 
--- table short_entries
+-- view short_pieces
 SELECT c.ledger, c.state, c.low AS first_entry, c.high AS last_entry, sum(c.entries) AS entries,
        c.write_quorum - c.missing - c.unknown AS copies, c.missing, c.unknown AS unknown_copies,
        c.write_quorum, c.ack_quorum
 FROM piece_copies c WHERE c.missing > 0
 GROUP BY c.ledger, c.state, c.low, c.high, c.missing, c.unknown, c.write_quorum, c.ack_quorum
+
+-- table short_entries
+SELECT p.*, l.application, l.topic FROM short_pieces p LEFT JOIN ledgers l ON l.ledger = p.ledger
+
+-- table owners_short
+SELECT s.application, s.topic, count(DISTINCT s.ledger) AS ledgers, sum(s.entries) AS entries,
+       sum(CASE WHEN s.copies + s.unknown_copies = 0 THEN s.entries ELSE 0 END) AS entries_lost,
+       min(s.copies) AS fewest_copies
+FROM short_entries s GROUP BY s.application, s.topic
 
 -- table bookie_audit
 SELECT r.bookie, r.role, count(a.ledger) AS slots, coalesce(sum(a.expected), 0) AS expected,

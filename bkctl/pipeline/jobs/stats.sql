@@ -7,6 +7,7 @@ SELECT d.ledger, sum(d.bytes) AS bytes, count(*) AS bookies FROM disk_ledgers d 
 
 -- step sized
 SELECT l.ledger, l.state, l.digest, l.ensemble_size, l.write_quorum, l.ack_quorum, l.ctime_ms, l.last_entry,
+       l.application, l.topic,
        greatest(coalesce(l.length, 0), 0) AS bytes, coalesce(d.bytes, 0) AS disk_bytes,
        CASE WHEN l.ctime_ms >= 0 THEN greatest(p.now_ms - l.ctime_ms, 0) END AS age_ms
 FROM ledgers l LEFT JOIN disk_bytes d ON d.ledger = l.ledger CROSS JOIN parameters p
@@ -31,8 +32,15 @@ FROM sized s GROUP BY s.state, s.digest, s.ensemble_size, s.write_quorum, s.ack_
 SELECT s.*, row_number() OVER (ORDER BY s.disk_bytes DESC, s.bytes DESC, s.ledger) AS rank FROM sized s
 
 -- table largest_ledgers
-SELECT b.rank, b.ledger, b.state, b.bytes, b.disk_bytes, b.last_entry, b.ctime_ms, b.age_ms
+SELECT b.rank, b.ledger, b.state, b.bytes, b.disk_bytes, b.last_entry, b.ctime_ms, b.age_ms,
+       b.application, b.topic
 FROM by_size b CROSS JOIN parameters p WHERE b.rank <= p.top
+
+-- table ledger_owners
+SELECT s.application, s.topic, count(*) AS ledgers,
+       sum(CASE WHEN s.state = 'CLOSED' THEN 0 ELSE 1 END) AS ledgers_not_closed,
+       sum(s.bytes) AS bytes, sum(s.disk_bytes) AS disk_bytes
+FROM sized s GROUP BY s.application, s.topic
 
 -- view bookie_disk
 SELECT d.bookie, sum(d.bytes) AS bytes, count(*) AS ledgers FROM disk_ledgers d GROUP BY d.bookie

@@ -1,7 +1,8 @@
 """Tables ``ledgers`` and ``fragments``: ledger metadata, from a store's URI or a dump.
 
 A fragment is what one slot of one ensemble has to hold: one row for each segment of a ledger and each slot of
-its ensemble. ``last_entry`` is null in the last segment of a ledger that is not closed.
+its ensemble. ``last_entry`` is null in the last segment of a ledger that is not closed. ``application`` and
+``topic`` are what the custom metadata of a ledger say of its owner, in Apache Pulsar's names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import islice
 
 import pyarrow as pa
 
+from bkctl.codec.pulsar_names import ledger_owner
 from bkctl.pipeline.tables.arrow_columns import rows_batches
 from bkctl.pipeline.tables.ledger_source import (
     DescribedLedger,
@@ -67,6 +69,7 @@ class MetadataTable:
 def ledger_rows(item: DescribedLedger) -> Iterator[_Row]:
     """Yield the one row of a ledger."""
     found = item.metadata
+    owner = ledger_owner(found.custom_metadata)
     yield (
         item.ledger,
         found.state.value,
@@ -80,6 +83,8 @@ def ledger_rows(item: DescribedLedger) -> Iterator[_Row]:
         [{"first_entry": part.first_entry, "bookies": list(part.bookies)} for part in found.segments],
         [(name, base64.b64encode(value).decode("ascii")) for name, value in found.custom_metadata],
         item.version,
+        owner.application,
+        owner.topic,
     )
 
 

@@ -143,6 +143,8 @@ LEDGERS = pa.schema(
         ("ensembles", pa.list_(_ENSEMBLE)),
         ("custom_metadata", pa.map_(pa.string(), pa.string())),
         ("version", pa.int32()),
+        ("application", pa.string()),
+        ("topic", pa.string()),
     ]
 )
 FRAGMENTS = pa.schema(

@@ -248,3 +248,28 @@ def test_statistics_count_every_ledger_once(tmp_path: Path) -> None:
         ("b", 0, 1, None),
     ]
     assert (outcome.counts["ledgers"], outcome.counts["ledgers_not_closed"]) == (3, 1)
+
+
+def test_statistics_sum_up_ledgers_by_topic(tmp_path: Path) -> None:
+    topic = {"application": "pulsar", "topic": "persistent://tenant/space/orders"}
+    closed = {"state": "CLOSED", "digest": "crc32c"}
+    tables = write_tables(
+        tmp_path / "t",
+        ledgers=[
+            {"ledger": 1, "length": 10, **closed, **topic},
+            {"ledger": 2, "length": 20, **closed, **topic, "state": "OPEN"},
+            {"ledger": 3, "length": 5, **closed, "application": "other"},
+            {"ledger": 4, "length": 1, **closed},
+        ],
+        fragments=[],
+        logs=[log(0, 3000)],
+        log_ledgers=[part(0, 1, 200), part(0, 4, 100)],
+    )
+    outcome = run_over(tables, "stats", tmp_path / "o", top=1)
+    columns = ("application", "topic", "ledgers", "ledgers_not_closed", "disk_bytes")
+    assert rows_of(outcome, "ledger_owners", *columns) == [
+        ("other", None, 1, 0, 0),
+        ("pulsar", topic["topic"], 2, 1, 200),
+        (None, None, 1, 0, 100),
+    ]
+    assert rows_of(outcome, "largest_ledgers", "ledger", "topic") == [(1, topic["topic"])]

@@ -81,6 +81,45 @@ def test_an_entry_that_both_its_bookies_lack_is_lost(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_short_is_summed_up_by_topic(tmp_path: Path) -> None:
+    topic = "persistent://tenant/space/orders"
+    ledgers = [
+        {**LEDGER, "application": "pulsar", "topic": topic},
+        {"ledger": 8, "state": "CLOSED", "application": "pulsar", "topic": topic},
+        {"ledger": 9, "state": "CLOSED"},
+    ]
+    runs = [
+        *(row for row in full() if row["first"] != 4),
+        *holding("a", 0, 1, ledger=8),
+        *holding("b", 0, ledger=8),
+        *holding("a", 0, ledger=9),
+    ]
+    tables = write_tables(
+        tmp_path / "t",
+        ledgers=ledgers,
+        fragments=[*fragment(), *fragment("ab", 1, ledger=8), *fragment("ab", 0, ledger=9)],
+        runs=runs,
+        bookies=given("a", "b", "c"),
+    )
+    outcome = run_over(tables, "replication-audit", tmp_path / "o")
+    assert rows_of(outcome, "missing", "ledger", "bookie", "topic") == [
+        (7, "b", topic),
+        (7, "c", topic),
+        (8, "b", topic),
+        (9, "b", None),
+    ]
+    assert rows_of(outcome, "short_entries", "ledger", "entries", "application", "topic") == [
+        (7, 1, "pulsar", topic),
+        (8, 1, "pulsar", topic),
+        (9, 1, None, None),
+    ]
+    columns = ("application", "topic", "ledgers", "entries", "entries_lost", "fewest_copies")
+    assert rows_of(outcome, "owners_short", *columns) == [
+        ("pulsar", topic, 2, 2, 1, 0),
+        (None, None, 1, 1, 0, 1),
+    ]
+
+
 def test_duplicates_of_one_entry_do_not_stand_in_for_another(tmp_path: Path) -> None:
     runs = [*(row for row in full() if (row["bookie"], row["first"]) != ("a", 3)), *holding("a", 2, 2, 2)]
     tables = write_tables(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_ledgers_have_the_columns_of_the_command_line(three: Path) -> None:
     ]
     assert first["custom_metadata"] == [("application", base64.b64encode(b"\x00pulsar").decode())]
     assert "password" not in first
+    assert (first["application"], first["topic"]) == ("\x00pulsar", None)
+
+
+def test_a_ledger_of_pulsars_has_its_topic(tmp_path: Path) -> None:
+    found = replace(
+        metadata(LedgerState.CLOSED, {0: ("a", "b")}, 6),
+        custom_metadata=(
+            ("application", b"pulsar"),
+            ("component", b"managed-ledger"),
+            ("pulsar/managed-ledger", b"tenant/space/persistent/a%2Fb"),
+        ),
+    )
+    (row,) = table_rows("ledgers", [dump(tmp_path / "zk.json", {1: found})])
+    assert (row["application"], row["topic"]) == ("pulsar", "persistent://tenant/space/a/b")
 
 
 def test_fragments_end_where_the_next_begins_and_empty_ones_are_left_out(three: Path) -> None:
