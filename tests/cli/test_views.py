@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ ROWS = [
     {"name": "a", "free_bytes": 5, "detail": "y"},
     {"name": "c", "free_bytes": 2048, "detail": "z"},
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    name: str
+    free_bytes: int
 
 
 @pytest.mark.parametrize(
@@ -68,6 +75,12 @@ def test_custom_metadata_are_text_for_people() -> None:
     pairs = {"application": "cHVsc2Fy", "odd": "/w==", "bell": "Bw==", "none": ""}
     shown = "application=pulsar, odd=base64:/w==, bell=base64:Bw==, none="
     assert human("custom_metadata", pairs) == shown
+
+
+def test_dataclasses_are_phrases_like_objects() -> None:
+    room = Room("a", 2048)
+    assert human("x", room) == "name a, free_bytes 2.0 KiB"
+    assert human("x", (room, room)) == "name a, free_bytes 2.0 KiB; name a, free_bytes 2.0 KiB"
 
 
 def test_lists_and_objects_are_phrases() -> None:

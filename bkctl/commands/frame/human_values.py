@@ -7,6 +7,7 @@ JSON, NDJSON and CSV have the exact values; a table is for eyes. What a value is
 from __future__ import annotations
 
 import base64
+import dataclasses
 import enum
 import json
 import os
@@ -120,14 +121,24 @@ def _text(value: Any) -> str:
         value = os.fspath(value)
     if isinstance(value, str | int | float):
         return str(value)
+    if isinstance(value, list | tuple):
+        value = [_fields(each) for each in value]
+    value = _fields(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_inner(name, each)}" for name, each in value.items() if each is not None)
-    if isinstance(value, list | tuple) and not value:
+    if isinstance(value, list) and not value:
         return "-"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         apart = "; " if any(isinstance(each, Mapping) for each in value) else ", "
         return apart.join(_inner("", each) for each in value)
     return json.dumps(value, default=str)
+
+
+def _fields(value: Any) -> Any:
+    """Return the fields of a dataclass by their names, any other value as it is."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return value
 
 
 def _decoded(value: Any) -> str:
