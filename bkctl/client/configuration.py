@@ -1,7 +1,7 @@
 """A client's settings from BookKeeper's keys, as a ``bk_server.conf`` or a client's configuration has them.
 
-Only keys that are given count; for the others this client's own defaults stand. Keys of TLS are a bookie's
-(``tlsTrustStore``), or a client's beside a bookie's (``clientTrustStore``), which come first.
+The keys and the fields that they fill are declared in :mod:`bkctl.config.server_keys.client`. Keys of TLS are
+a bookie's (``tlsTrustStore``), or a client's beside a bookie's (``clientTrustStore``), which come first.
 
 Source: ``org.apache.bookkeeper.conf.ClientConfiguration``, ``AbstractConfiguration``.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from bkctl.client.settings import ClientSettings
 from bkctl.config.values import GivenValues
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.digest_md5 import DigestMd5
-from bkctl.net.settings import NetSettings, bounds_of
+from bkctl.net.settings import NetSettings
 from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
 
@@ -33,38 +32,16 @@ def client_settings(
 
     Raises UsageError naming the key that cannot be used.
     """
-    return ClientSettings(
-        **_given(values, ClientSettings),
-        sticky_reads=values.truth("stickyReadSEnabled"),
-        net=_net(values, environment, tls),
-    )
+    return values.fill(ClientSettings, net=_net(values, environment, tls))
 
 
 def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None) -> NetSettings:
-    return NetSettings(
-        **_given(values, NetSettings),
+    return values.fill(
+        NetSettings,
         wire=Wire.V2 if values.truth("useV2WireProtocol") else Wire.V3,
         tls=_tls(values) if tls is None else _with_rules(tls, values),
         authentication=_authentication(values, environment),
-        allow_unauthenticated_bookies=values.truth("bkctlAllowUnauthenticatedBookies"),
     )
-
-
-def _given(values: GivenValues, kind: type[ClientSettings | NetSettings]) -> dict[str, Any]:
-    """Return what keys give to the fields of ``kind`` that have bounds. Raises UsageError."""
-    found: dict[str, Any] = {}
-    for name, bounds in bounds_of(kind):
-        key, factor = bounds.key, bounds.factor
-        if not key or not values.is_given(key):
-            continue
-        value = values.integer(key)
-        if not bounds.least <= value * factor <= bounds.most:
-            raise UsageError(
-                f"{values.where(key)}: {key}: expected {-(-bounds.least // factor)} to "
-                f"{bounds.most // factor}, found {value}"
-            )
-        found[name] = value * factor
-    return found
 
 
 def _tls(values: GivenValues) -> TlsSettings | None:
@@ -72,13 +49,12 @@ def _tls(values: GivenValues) -> TlsSettings | None:
         return None
     trust = _store(values, "clientTrustStore", "tlsTrustStore")
     key = _store(values, "clientKeyStore", "tlsKeyStore")
-    return TlsSettings(
+    return values.fill(
+        TlsSettings,
         trust_path=trust,
         certificate_path=None if key is None else values.text("tlsCertificatePath"),
         key_path=key,
         key_password_path=values.text("clientKeyStorePasswordPath") or values.text("tlsKeyStorePasswordPath"),
-        protocols=values.texts("tlsEnabledProtocols"),
-        verify_host_names=values.truth("tlsHostnameVerificationEnabled"),
     )
 
 

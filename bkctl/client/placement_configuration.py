@@ -23,6 +23,7 @@ from bkctl.client.placement_policies import (
     zone_aware,
 )
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.client import PlacementSettings
 from bkctl.config.values import GivenValues
 from bkctl.errors import UsageError
 from bkctl.metadata.api import MetadataStore
@@ -45,44 +46,36 @@ def policy_choice(
 
     Raises UsageError for a class that is not known.
     """
-    name = _class(values, _POLICY, (_RACK, _REGION, _ZONE, _RANDOM))
-    locations = _locations(values, store)
+    settings = values.fill(PlacementSettings)
+    name = _class(values, _POLICY, settings.policy, (_RACK, _REGION, _ZONE, _RANDOM))
+    resolver = _class(values, _RESOLVER, settings.resolver, (_SCRIPT, *_PULSAR))
+    locations = _locations(settings.script, resolver, store)
     if name == _RANDOM or (name is None and locations is None):
         return None
-    policy = _policy(values, name or _RACK)
-    weights = _Room(values, store, net).weights
+    policy = _policy(settings, name or _RACK)
+    weights = _Room(settings, store, net).weights
     return PolicyChoice(store.registration, locations or (lambda bookies: {}), policy, weights=weights)
 
 
-def _policy(values: GivenValues, name: str) -> _Policy:
+def _policy(settings: PlacementSettings, name: str) -> _Policy:
     if name == _RACK:
-        racks_min = values.integer("minNumRacksPerWriteQuorum")
-        enforce = values.truth("enforceMinNumRacksPerWriteQuorum")
-        return lambda at: rack_aware(at, racks_min, enforce=enforce)
+        return lambda at: rack_aware(at, settings.racks_min, enforce=settings.enforce_racks)
     if name == _REGION:
-        regions = frozenset(filter(None, (values.text("reppRegionsToWrite") or "").split(";"))) or None
-        regions_min = values.integer("reppMinimumRegionsForDurability")
-        enforce = values.truth("reppEnableDurabilityEnforcementInReplace")
-        return lambda at: region_aware(at, regions_min, enforce=enforce, regions=regions)
-    desired, least = (
-        values.integer("desiredNumZonesPerWriteQuorum"),
-        values.integer("minNumZonesPerWriteQuorum"),
-    )
-    enforce = values.truth("enforceStrictZoneawarePlacement")
-    return lambda at: zone_aware(at, desired, least, enforce=enforce)
+        regions = frozenset(filter(None, (settings.regions or "").split(";"))) or None
+        least, enforce = settings.regions_min, settings.enforce_regions
+        return lambda at: region_aware(at, least, enforce=enforce, regions=regions)
+    desired, zones = settings.zones_desired, settings.zones_min
+    return lambda at: zone_aware(at, desired, zones, enforce=settings.enforce_zones)
 
 
-def _locations(values: GivenValues, store: MetadataStore) -> Locations | None:
-    resolver = _class(values, _RESOLVER, (_SCRIPT, *_PULSAR))
+def _locations(script: str | None, resolver: str | None, store: MetadataStore) -> Locations | None:
     if resolver in _PULSAR:
         return PulsarLocations(store.pulsar_rack_mapping)
-    script = values.text("networkTopologyScriptFileName")
     return None if script is None else RememberedLocations(script_locations(script))
 
 
-def _class(values: GivenValues, key: str, known: Sequence[str]) -> str | None:
+def _class(values: GivenValues, key: str, text: str | None, known: Sequence[str]) -> str | None:
     """Return the last part of a class name. Raises UsageError for one that is not known."""
-    text = values.text(key)
     if text is None:
         return None
     name = text.rpartition(".")[2]
@@ -94,11 +87,8 @@ def _class(values: GivenValues, key: str, known: Sequence[str]) -> str | None:
 class _Room:
     """The free space of bookies, asked for now and then (``getBookieInfoIntervalSeconds``)."""
 
-    def __init__(self, values: GivenValues, store: MetadataStore, net: NetSettings | None) -> None:
-        self._wanted = values.truth("diskWeightBasedPlacementEnabled")
-        self._multiple_max = values.integer("bookieMaxMultipleForWeightBasedPlacement")
-        self._interval_s = values.integer("getBookieInfoIntervalSeconds")
-        self._timeout_s = values.integer("getBookieInfoTimeoutSecs")
+    def __init__(self, settings: PlacementSettings, store: MetadataStore, net: NetSettings | None) -> None:
+        self._settings = settings
         self._store = store
         self._net = net
         self._clock = SystemClock()
@@ -107,9 +97,9 @@ class _Room:
 
     def weights(self) -> Weights:
         """Return the weights. Called in a thread: it asks all bookies that are up when its time has come."""
-        if self._wanted and self._clock.monotonic() >= self._due_s:
-            self._due_s = self._clock.monotonic() + self._interval_s
+        if self._settings.by_space and self._clock.monotonic() >= self._due_s:
+            self._due_s = self._clock.monotonic() + self._settings.space_interval_s
             up = self._store.registration.bookies().writable
-            found = ask_disk_space(self._store, up, self._timeout_s, self._net)
+            found = ask_disk_space(self._store, up, self._settings.space_timeout_s, self._net)
             self._free = {one.bookie: one.free_bytes for one in found if one.free_bytes is not None}
-        return Weights(self._free, self._multiple_max)
+        return Weights(self._free, self._settings.multiple_max)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any
 
+from bkctl.config.keys import Setting, field_of, settings_of
+from bkctl.config.server_keys import SERVER_KEYS
+from bkctl.config.server_keys.client import NetKeys
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.tls import TlsSettings
-from bkctl.protocol.framing import FRAME_BYTES_MAX
 from bkctl.protocol.messages import Wire
 
 _BOUNDS = "bkctl.bounds"
@@ -17,28 +20,30 @@ _BOUNDS = "bkctl.bounds"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the most of a field, and the key that fills it, in units of ``factor``."""
+    """The least and the most of a field."""
 
-    least: int
-    most: int
-    key: str = ""
-    factor: int = 1
+    least: float
+    most: float
 
 
-def bounded(default: int, least: int, most: int, *, key: str = "", factor: int = 1) -> Any:
-    """Declare a number of settings with its bounds, and the key that fills it where there is one."""
-    return field(default=default, metadata={_BOUNDS: Bounds(least, most, key, factor)})
+def bounded(default: int, least: int, most: int) -> Any:
+    """Declare a number of settings that no key fills, with its bounds."""
+    return field(default=default, metadata={_BOUNDS: Bounds(least, most)})
 
 
 def bounds_of(kind: type[Any]) -> Iterator[tuple[str, Bounds]]:
-    """Yield the fields of ``kind`` that have bounds."""
+    """Yield the fields of ``kind`` that have bounds: their own, or those of the keys that fill them."""
     for one in fields(kind):
         if _BOUNDS in one.metadata:
             yield one.name, one.metadata[_BOUNDS]
+    for name, setting in settings_of(kind):
+        if isinstance(setting, Setting) and (lower := setting.key.lower) is not None:
+            upper = inf if setting.key.upper is None else setting.key.upper
+            yield name, Bounds(lower * setting.factor, upper * setting.factor)
 
 
-@dataclass(frozen=True, slots=True)
-class NetSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetSettings(NetKeys):
     """How a client talks to bookies.
 
     ``wire`` is the protocol's version (``useV2WireProtocol``). A connection has at most
@@ -47,20 +52,16 @@ class NetSettings:
     their time running, and further ones are refused as not connected. With ``tls``
     (``tlsProviderFactoryClass``) nothing but START_TLS is ever sent in clear; with ``authentication``
     (``clientAuthProviderFactoryClass``) nothing but that before it is over. ``connect_timeout_ms`` bounds
-    both, too. A bookie that wants no authentication has not shown who it is: the client goes on with it
-    only with ``allow_unauthenticated_bookies`` (``bkctlAllowUnauthenticatedBookies``).
+    both, too. The fields with keys of the client are those of :class:`NetKeys`.
     """
 
     wire: Wire = Wire.V3
-    connect_timeout_ms: int = bounded(5_000, 1, 3_600_000, key="clientConnectTimeoutMillis")
-    connections_per_bookie: int = bounded(1, 1, 64, key="numChannelsPerBookie")
     outstanding_max: int = bounded(10_000, 1, 1_000_000)
     waiting_max: int = bounded(10_000, 1, 1_000_000)
-    frame_bytes_max: int = bounded(FRAME_BYTES_MAX, 1024, 1 << 30, key="nettyMaxFrameSizeBytes")
+    frame_bytes_max: int = field_of(SERVER_KEYS["nettyMaxFrameSizeBytes"])
     write_buffer_bytes_max: int = bounded(1 << 20, 1 << 16, 1 << 30)
     tls: TlsSettings | None = None
     authentication: AuthProvider | None = field(default=None, repr=False)
-    allow_unauthenticated_bookies: bool = False
 
     def __post_init__(self) -> None:
         check_bounds(self)

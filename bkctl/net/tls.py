@@ -8,7 +8,9 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 
+from bkctl.config.keys import field_of
 from bkctl.config.secret_file import read_secret, require_secret
+from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.errors import UsageError
 
 _PASSWORD_BYTES_MAX = 4096
@@ -31,8 +33,8 @@ class TlsSettings:
     certificate_path: str | None = None
     key_path: str | None = None
     key_password_path: str | None = None
-    protocols: tuple[str, ...] = ()
-    verify_host_names: bool = False
+    protocols: tuple[str, ...] = field_of(SERVER_KEYS["tlsEnabledProtocols"])
+    verify_host_names: bool = field_of(SERVER_KEYS["tlsHostnameVerificationEnabled"])
 
     def __post_init__(self) -> None:
         if (self.certificate_path is None) != (self.key_path is None):

@@ -7,9 +7,10 @@ Source: ``org.apache.bookkeeper.conf.ServerConfiguration``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.config.values import GivenValues
-from bkctl.replication.fragment_check import CheckSettings
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.settings import WorkerSettings
 
@@ -23,9 +24,10 @@ def worker_settings(values: GivenValues) -> WorkerSettings:
     """Return the bounds of a replication worker. Raises UsageError naming the key that cannot be used."""
     reads_max = values.integer("inFlightReadEntryNumInLedgerChecker")
     password = values.text("passwd")
+    check = RepairSettings().check
     repair = values.fill(
         RepairSettings,
-        check=CheckSettings() if reads_max < 1 else CheckSettings(reads_max=reads_max),
+        check=check if reads_max < 1 else replace(check, reads_max=reads_max),
         password=None if password is None else password.encode(),
     )
     return values.fill(WorkerSettings, repair=repair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.config.keys import ConfigKey, Kind, Setting, State, settings_of
 from bkctl.config.server_keys import MODULES, SERVER_KEYS
 from bkctl.net.settings import NetSettings, bounds_of
+from bkctl.net.tls import TlsSettings
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bkctl"
 SECTIONS: list[type[Any]] = [
@@ -76,11 +78,16 @@ def test_the_type_of_a_field_is_that_of_its_key() -> None:
 
 
 def test_a_key_of_the_client_fills_one_field() -> None:
-    found = [
-        bounds.key for kind in (ClientSettings, NetSettings) for _, bounds in bounds_of(kind) if bounds.key
-    ]
-    assert {"addEntryTimeoutSec", "numChannelsPerBookie"} <= set(found) <= SERVER_KEYS.keys()
+    found = [key.name for kind in (ClientSettings, NetSettings, TlsSettings) for _, _, key in keyed(kind)]
+    assert {"addEntryTimeoutSec", "numChannelsPerBookie", "tlsEnabledProtocols"} <= set(found)
     assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("kind", [ClientSettings, NetSettings])
+def test_a_number_of_the_client_has_its_bounds(kind: type[Any]) -> None:
+    numbers = {one.name for one in dataclasses.fields(kind) if one.type == "int"}
+    assert numbers
+    assert numbers == {name for name, _ in bounds_of(kind)}
 
 
 def settings_declared_in(tree: ast.Module) -> list[tuple[str, str]]:

@@ -176,7 +176,9 @@ def test_a_bound_that_is_none_is_named_as_it_was_given(given: str) -> None:
     key, _, value = given.partition("=")
     with pytest.raises(UsageError, match=rf"-X.*{key}.*{value}"):
         settings_of([given])
-    with pytest.raises(UsageError, match=r"addEntryTimeoutSec: expected 1 to 3600, found 3601"):
+    with pytest.raises(
+        UsageError, match=r"addEntryTimeoutSec: expected an int from 1 to 3600 \(s\), found '3601'"
+    ):
         settings_of(["addEntryTimeoutSec=3601"])
 
 

@@ -1,13 +1,21 @@
-"""The client within a Java bookie: placement, time-outs, speculative reads."""
+"""The client of autorecovery and of the commands: placement, time-outs, connections, TLS.
+
+A bookie without autorecovery has no client, and of these keys it uses none.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from bkctl.config.keys import Area, ConfigKey, Declare, Kind
 
-_PL = Declare(Area.CLIENT)
-_CLIENT = "the bookie runs no client of its own"
+KEYS: list[ConfigKey] = []
+_PL = Declare(Area.CLIENT, KEYS)
+_CLIENT = "the client here has no such setting"
+_FORMS = ("JKS", "PKCS12", "PEM")
+_FORM = "Form of that file, which must be PEM here."
 
-#: Name, type and Java's default of what only a client uses.
+#: Name, type and Java's default of what only Java's client uses.
 _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = (
     ("networkTopologyScriptNumberArgs", Kind.INT, 100),
     ("enforceMinNumFaultDomainsForWrite", Kind.BOOL, False),
@@ -15,13 +23,9 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("useHostnameResolveLocalNodePlacementPolicy", Kind.BOOL, False),
     ("networkTopologyStabilizePeriodSeconds", Kind.INT, 0),
     ("bookieAddressResolverEnabled", Kind.BOOL, True),
-    ("stickyReadSEnabled", Kind.BOOL, False),
     ("reorderReadSequenceEnabled", Kind.BOOL, True),
     ("opportunisticStriping", Kind.BOOL, False),
     ("delayEnsembleChange", Kind.BOOL, False),
-    ("useV2WireProtocol", Kind.BOOL, False),
-    ("addEntryTimeoutSec", Kind.INT, 5),
-    ("readEntryTimeoutSec", Kind.INT, 5),
     ("readTimeout", Kind.INT, 5),
     ("addEntryQuorumTimeoutSec", Kind.INT, -1),
     ("speculativeReadTimeout", Kind.INT, 2000),
@@ -31,11 +35,9 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("firstSpeculativeReadLACTimeout", Kind.INT, 1500),
     ("maxSpeculativeReadLACTimeout", Kind.INT, 5000),
     ("speculativeReadLACTimeoutBackoffMultiplier", Kind.FLOAT, 2.0),
-    ("numChannelsPerBookie", Kind.INT, 1),
     ("numIOThreads", Kind.INT, None),
     ("numWorkerThreads", Kind.INT, None),
     ("throttle", Kind.INT, 5000),
-    ("clientConnectTimeoutMillis", Kind.INT, 10000),
     ("clientTcpUserTimeoutMillis", Kind.INT, None),
     ("tcpKeepIdle", Kind.INT, -1),
     ("tcpKeepIntvl", Kind.INT, -1),
@@ -53,13 +55,7 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("recoveryBatchReadEnabled", Kind.BOOL, False),
     ("explicitLacInterval", Kind.INT, 0),
     ("maxNumEnsembleChanges", Kind.INT, None),
-    ("clientKeyStore", Kind.PATH, None),
-    ("clientKeyStorePasswordPath", Kind.PATH, None),
-    ("clientKeyStoreType", Kind.STRING, None),
-    ("clientTrustStore", Kind.PATH, None),
     ("clientTrustStorePasswordPath", Kind.PATH, None),
-    ("clientTrustStoreType", Kind.STRING, None),
-    ("tlsHostnameVerificationEnabled", Kind.BOOL, False),
     ("startTLSTimeoutSecs", Kind.INT, 10),
     ("clientSendBufferSize", Kind.INT, 1 << 20),
     ("clientReceiveBufferSize", Kind.INT, 1 << 20),
@@ -86,46 +82,160 @@ _OF_THE_CLIENT: tuple[tuple[str, Kind, bool | int | float | str | None], ...] = 
     ("taskExecutionWarnTimeMicros", Kind.LONG, 1_000_000),
 )
 
-#: What autorecovery, which has a client, does as it says.
-_PLACEMENT: tuple[ConfigKey, ...] = (
-    _PL.honoured(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementSettings:
+    """The way in which a client chooses bookies. Texts of classes are those of the file; None is not set.
+
+    Bookies are asked for their free space every ``space_interval_s`` where their weights count.
+    """
+
+    policy: str | None = _PL.setting(
         "ensemblePlacementPolicy",
         Kind.CLASS,
         None,
         "Rackaware-, RegionAware-, Zoneaware- or DefaultEnsemblePlacementPolicy, for copies.",
         default_text="racks where a script or mapping is named",
-    ),
-    _PL.honoured(
+    )
+    resolver: str | None = _PL.setting(
         "reppDnsResolverClass",
         Kind.CLASS,
         None,
         "ScriptBasedMapping, or Pulsar's BookieRackAffinityMapping.",
         default_text="ScriptBasedMapping",
-    ),
-    _PL.honoured("networkTopologyScriptFileName", Kind.PATH, None, "Prints the locations of addresses."),
-    _PL.honoured("minNumRacksPerWriteQuorum", Kind.INT, 2, "Racks of a write set.", lower=1),
-    _PL.honoured("enforceMinNumRacksPerWriteQuorum", Kind.BOOL, False, "Rather fail than break that."),
-    _PL.honoured("minNumZonesPerWriteQuorum", Kind.INT, 2, "Zones of a write set at least.", lower=1),
-    _PL.honoured("desiredNumZonesPerWriteQuorum", Kind.INT, 3, "Zones that it should have.", lower=1),
-    _PL.honoured("enforceStrictZoneawarePlacement", Kind.BOOL, True, "Rather fail than break that."),
-    _PL.honoured("reppRegionsToWrite", Kind.STRING, None, "Only these regions, as R1;R2."),
-    _PL.honoured("reppMinimumRegionsForDurability", Kind.INT, 2, "Regions of a write set.", lower=1),
-    _PL.honoured("reppEnableDurabilityEnforcementInReplace", Kind.BOOL, True, "Rather fail than break that."),
-    _PL.honoured("diskWeightBasedPlacementEnabled", Kind.BOOL, False, "Prefer bookies with more room."),
-    _PL.honoured(
+    )
+    script: str | None = _PL.setting(
+        "networkTopologyScriptFileName", Kind.PATH, None, "Prints the locations of addresses."
+    )
+    racks_min: int = _PL.setting("minNumRacksPerWriteQuorum", Kind.INT, 2, "Racks of a write set.", lower=1)
+    enforce_racks: bool = _PL.setting(
+        "enforceMinNumRacksPerWriteQuorum", Kind.BOOL, False, "Rather fail than break that."
+    )
+    zones_min: int = _PL.setting(
+        "minNumZonesPerWriteQuorum", Kind.INT, 2, "Zones of a write set at least.", lower=1
+    )
+    zones_desired: int = _PL.setting(
+        "desiredNumZonesPerWriteQuorum", Kind.INT, 3, "Zones that it should have.", lower=1
+    )
+    enforce_zones: bool = _PL.setting(
+        "enforceStrictZoneawarePlacement", Kind.BOOL, True, "Rather fail than break that."
+    )
+    regions: str | None = _PL.setting(
+        "reppRegionsToWrite", Kind.STRING, None, "Only these regions, as R1;R2."
+    )
+    regions_min: int = _PL.setting(
+        "reppMinimumRegionsForDurability", Kind.INT, 2, "Regions of a write set.", lower=1
+    )
+    enforce_regions: bool = _PL.setting(
+        "reppEnableDurabilityEnforcementInReplace", Kind.BOOL, True, "Rather fail than break that."
+    )
+    by_space: bool = _PL.setting(
+        "diskWeightBasedPlacementEnabled", Kind.BOOL, False, "Prefer bookies with more room."
+    )
+    multiple_max: int = _PL.setting(
         "bookieMaxMultipleForWeightBasedPlacement",
         Kind.INT,
         3,
         "Weight at most this times the median; 0: no bound.",
         lower=0,
-    ),
-    _PL.honoured(
-        "getBookieInfoIntervalSeconds", Kind.INT, 86400, "Time between looks at that room.", unit="s"
-    ),
-    _PL.honoured("getBookieInfoTimeoutSecs", Kind.INT, 5, "Wait for a bookie's answer.", unit="s", lower=1),
-)
+    )
+    space_interval_s: int = _PL.setting(
+        "getBookieInfoIntervalSeconds",
+        Kind.INT,
+        86400,
+        "Time between looks at that room.",
+        unit="s",
+        factor=1,
+    )
+    space_timeout_s: int = _PL.setting(
+        "getBookieInfoTimeoutSecs", Kind.INT, 5, "Wait for a bookie's answer.", unit="s", lower=1, factor=1
+    )
 
-KEYS: tuple[ConfigKey, ...] = (
-    *_PLACEMENT,
-    *(_PL.ignored(name, kind, default, _CLIENT) for name, kind, default in _OF_THE_CLIENT),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKeys:
+    """The requests of the client, as far as keys bound them."""
+
+    add_timeout_ms: int = _PL.setting(
+        "addEntryTimeoutSec",
+        Kind.INT,
+        5,
+        "Wait for a bookie's answer to an add.",
+        unit="s",
+        lower=1,
+        upper=3600,
+    )
+    read_timeout_ms: int = _PL.setting(
+        "readEntryTimeoutSec",
+        Kind.INT,
+        5,
+        "Wait for a bookie's answer to a read.",
+        unit="s",
+        lower=1,
+        upper=3600,
+    )
+    sticky_reads: bool = _PL.setting(
+        "stickyReadSEnabled", Kind.BOOL, False, "Read the next entry from the bookie that answered last."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetKeys:
+    """The connections of the client to bookies, as far as keys of the client bound them.
+
+    A bookie that wants no authentication has not shown who it is: a client with credentials goes on with it
+    only with ``allow_unauthenticated_bookies``.
+    """
+
+    connect_timeout_ms: int = _PL.setting(
+        "clientConnectTimeoutMillis",
+        Kind.INT,
+        5000,
+        "Wait for a connection, its TLS and its authentication.",
+        unit="ms",
+        lower=1,
+        upper=3_600_000,
+        java_default="10000",
+    )
+    connections_per_bookie: int = _PL.setting(
+        "numChannelsPerBookie", Kind.INT, 1, "Connections to each bookie.", lower=1, upper=64
+    )
+    allow_unauthenticated_bookies: bool = _PL.setting(
+        "bkctlAllowUnauthenticatedBookies",
+        Kind.BOOL,
+        False,
+        "With SASL credentials, go on with a bookie that wants no authentication.",
+        java_default="no such key",
+    )
+
+
+_PL.honoured("useV2WireProtocol", Kind.BOOL, False, "Talk the older protocol, without protobuf.")
+_PL.honoured(
+    "clientAuthProviderFactoryClass",
+    Kind.CLASS,
+    None,
+    "SASLClientProviderFactory: DIGEST-MD5 with $BKCTL_SASL_USER and $BKCTL_SASL_PASSWORD.",
+    default_text="no authentication",
 )
+_PL.honoured(
+    "clientTrustStore",
+    Kind.PATH,
+    None,
+    "Certificates that bookies' are checked against.",
+    default_text="tlsTrustStore",
+)
+_PL.honoured("clientTrustStoreType", Kind.STRING, "JKS", _FORM, choices=_FORMS)
+_PL.honoured(
+    "clientKeyStore", Kind.PATH, None, "The private key that is shown to bookies.", default_text="tlsKeyStore"
+)
+_PL.honoured("clientKeyStoreType", Kind.STRING, "JKS", _FORM, choices=_FORMS)
+_PL.honoured(
+    "clientKeyStorePasswordPath",
+    Kind.PATH,
+    None,
+    "File with the password of that key.",
+    default_text="tlsKeyStorePasswordPath",
+)
+_PL.honoured("tlsHostnameVerificationEnabled", Kind.BOOL, False, "A bookie's certificate must name its host.")
+for _name, _kind, _default in _OF_THE_CLIENT:
+    _PL.ignored(_name, _kind, _default, _CLIENT)

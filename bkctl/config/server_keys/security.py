@@ -129,13 +129,6 @@ _SEC.refused(
     "credentials for ZooKeeper cannot be given yet, so the nodes would be open to everybody; "
     "take the key out to accept that",
 )
-_SEC.ignored("clientAuthProviderFactoryClass", Kind.CLASS, None, "a Java class of the embedded client")
-_SEC.ignored(
-    "bkctlAllowUnauthenticatedBookies",
-    Kind.BOOL,
-    False,
-    "commands with SASL credentials read it: they go on with a bookie that wants no authentication",
-)
 _SEC.refused(
     "authorizedRoles",
     Kind.LIST,

@@ -34,7 +34,6 @@ def test_the_releases_own_file_loads(release_conf: Path) -> None:
     assert [text.split(": ")[1].split()[0] for text in warnings(notices)] == [
         "httpServerClass",
         "statsProviderClass",
-        "stickyReadSEnabled",
         "journalDirectories",
         "ledgerDirectories",
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.client.configuration import SASL_PASSWORD, SASL_USER, client_settings
 from bkctl.client.placement_configuration import policy_choice
 from bkctl.config import loader
 from bkctl.config.keys import Area, Declare, Kind, State
@@ -14,6 +15,9 @@ from bkctl.config.values import GivenValues, gather
 from bkctl.errors import UsageError
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.replication.configuration import auditor_settings, worker_settings
+from tests.support.tls_files import TLS_FACTORY
+
+SASL = {"clientAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLClientProviderFactory"}
 
 INT = Declare(Area.JOURNAL).honoured("size", Kind.INT, 1, "Doc.", unit="MiB", lower=1, upper=2048)
 
@@ -104,6 +108,15 @@ def test_every_honoured_key_becomes_a_setting_and_no_other_does() -> None:
     loader.build(other, None, loopback_only=False, notices=[])
     auditor_settings(values)
     worker_settings(values)
+    # The client of autorecovery and of the commands, with TLS and SASL.
+    client = GivenValues(gather(Properties(), {}, {}, {"tlsProviderFactoryClass": TLS_FACTORY, **SASL}), {})
+    client_settings(client, {SASL_USER: "u", SASL_PASSWORD: "p"})
+    stores = {"clientTrustStore": "t.pem", "clientTrustStoreType": "PEM"}
+    stores |= {"clientKeyStore": "k.pem", "clientKeyStoreType": "PEM", "tlsCertificatePath": "c.pem"}
+    secured = gather(Properties(), {}, {}, {"tlsProviderFactoryClass": TLS_FACTORY, **stores})
+    files = GivenValues(secured, {})
+    client_settings(files, {})
+    values.asked |= client.asked | files.asked
     for policy in ("Rackaware", "RegionAware", "Zoneaware"):
         one = {"ensemblePlacementPolicy": (f"org.apache.bookkeeper.client.{policy}EnsemblePlacementPolicy",)}
         placement = GivenValues(gather(Properties(), one, {}, {}), {})

@@ -1,4 +1,4 @@
-"""An auditor's settings from BookKeeper's keys."""
+"""An auditor's and a worker's settings from BookKeeper's keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.config.values import Given, GivenValues
 from bkctl.errors import UsageError
-from bkctl.replication.configuration import auditor_settings
+from bkctl.replication.configuration import auditor_settings, worker_settings
+from bkctl.replication.settings import WorkerSettings
 
 
 def settings_of(**keys: str) -> AuditorSettings:
@@ -18,6 +19,18 @@ def settings_of(**keys: str) -> AuditorSettings:
 
 def test_without_keys_the_settings_are_javas() -> None:
     assert settings_of() == AuditorSettings()
+
+
+@pytest.mark.parametrize("reads_max", ["-1", "8"])
+def test_a_worker_of_a_configuration_asks_a_silent_bookie_again(reads_max: str) -> None:
+    given = {"inFlightReadEntryNumInLedgerChecker": Given((reads_max,), "conf:1")}
+    check = worker_settings(GivenValues(given, {})).repair.check
+    assert check.ask_again_ms == 1_000
+    assert check.reads_max == (8 if reads_max == "8" else WorkerSettings().repair.check.reads_max)
+
+
+def test_without_keys_a_worker_is_the_default_one() -> None:
+    assert worker_settings(GivenValues({}, {})) == WorkerSettings()
 
 
 def test_every_key_arrives() -> None:
