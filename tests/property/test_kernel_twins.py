@@ -8,13 +8,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkctl import _kernels
 from bkctl._kernels import _python
 from bkctl.protocol import scan_v2, scan_v3, v3
-from bkctl.protocol.framing import LENGTH
 from bkctl.protocol.messages import AddRequest, Wire
 from bkctl.protocol.runs import AddRun, PackedAddRun, answer_run
 from bkctl.types import ResultCode
@@ -152,23 +151,35 @@ V3_IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))
 
 
 @st.composite
-def v3_adds(draw: st.DrawFn) -> bytes:
-    """A frame with a plain add of protocol v3; now and then its entry has another ledger's id."""
-    ledger, entry = draw(V3_IDS), draw(V3_IDS)
-    body = struct.pack(">qqq", ledger ^ draw(st.sampled_from([0] * 30 + [1])), entry, draw(IDS))
-    request = AddRequest(
-        wire=Wire.V3,
-        txn_id=draw(V3_IDS),
-        ledger=ledger,
-        entry=entry,
-        master_key=draw(st.sampled_from([b"k" * 20, b"q" * 20])),
-        body=body + draw(st.binary(max_size=300)),
-    )
-    payload = v3.encode_request(request)
-    return LENGTH.pack(len(payload)) + payload
+def v3_adds(draw: st.DrawFn) -> list[bytes]:
+    """Frames with plain adds of v3; now and then an entry has another ledger's id, or another length.
+
+    The ids of a stretch have one width, as those of a client have: a frame of another shape ends a run.
+    """
+    frames = []
+    for _ in range(draw(st.integers(1, 3))):
+        ledgers = [draw(V3_IDS)]
+        if ledgers[0] < 100:
+            ledgers.append(ledgers[0] + 1)
+        txn, entry = (min(draw(V3_IDS), 2**63 - 100) for _ in range(2))
+        size = draw(st.integers(0, 300))
+        for number in range(draw(st.integers(0, 3 * scan_v3.PACKED_ADDS_MIN))):
+            ledger = draw(st.sampled_from(ledgers))
+            stray = draw(st.sampled_from([0] * 60 + [1, 2]))
+            body = struct.pack(">qqq", ledger ^ (stray == 1), entry + number, draw(IDS))
+            request = AddRequest(
+                wire=Wire.V3,
+                txn_id=txn + number,
+                ledger=ledger,
+                entry=entry + number,
+                master_key=draw(st.sampled_from([b"k" * 20, b"q" * 20])),
+                body=body + bytes([number]) * (size + (stray == 2)),
+            )
+            frames.append(v3.encode_request(request))
+    return frames
 
 
-@given(frames=st.lists(v3_adds(), max_size=3 * scan_v3.PACKED_ADDS_MIN))
+@given(frames=v3_adds())
 def test_adds_of_version_3_are_the_same_as_columns_and_as_lists(frames: list[bytes]) -> None:
     buffer = b"".join(frames)
     with mock.patch.object(_kernels, "IMPL", "python"):
@@ -183,6 +194,20 @@ def test_adds_of_version_3_are_the_same_as_columns_and_as_lists(frames: list[byt
         assert len(packed) == len(run)
         for code in (ResultCode.OK, ResultCode.FENCED):
             assert answer_run(packed, code) == answer_run(run, code)
+
+
+def test_the_adds_of_version_3_above_are_runs_indeed() -> None:
+    """Frames that no run is made of would let the test above pass whatever the kernels do."""
+    lengths = []
+
+    @settings(max_examples=50, database=None, derandomize=True)
+    @given(frames=v3_adds())
+    def collect(frames: list[bytes]) -> None:
+        run, _ = scan_v3.scan_adds(b"".join(frames), 0, sum(map(len, frames)))
+        lengths.append(0 if run is None else len(run))
+
+    collect()
+    assert sum(length >= scan_v3.PACKED_ADDS_MIN for length in lengths) >= 10
 
 
 def _assert_same(packed: AddRun, run: AddRun) -> None:
