@@ -35,7 +35,7 @@ from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun, answer_adds
 from bkctl.protocol.wire import encode_response
 from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
 from bkctl.server.wire.answer_codes import code_of
-from bkctl.server.wire.client_socket import keep_alive, unsent_bytes
+from bkctl.server.wire.client_socket import keep_alive, unread_bytes, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
@@ -68,6 +68,10 @@ class BookieConnection(asyncio.Protocol):
         #: Whether the connection is to be closed in a turn of the loop that comes soon.
         self._ending = False
         self._socket: socket.socket | None = None
+        #: The descriptor under which ``SilentSockets`` watch the client, -1 while the loop does.
+        self._silent_descriptor = -1
+        #: Long polls among the events that came last.
+        self._polls_begun = 0
         self._untaken = UntakenAnswers()
         #: Whether the client is to send the rest of a frame, as it is from the start.
         self._owes = True
@@ -126,6 +130,7 @@ class BookieConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._transport = None
+        self._port.silent_sockets.forget(self, self._silent_descriptor)
         self.turns.clear()
         self._cancel_slow_timer()
         if self._close_timer is not None:
@@ -135,6 +140,7 @@ class BookieConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         events = self._state.feed(data)
+        self._polls_begun = 0
         held_bytes = self._state.pending_bytes
         if held_bytes or self._owes:
             self._owes = held_bytes > 0
@@ -153,6 +159,33 @@ class BookieConnection(asyncio.Protocol):
                 self._start_tls(event)
             else:
                 self._close(event)
+        if self._polls_begun and self._polls_begun == len(events) and not held_bytes:
+            self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        """Leave the socket to the silent ones: nothing is expected before a long poll was answered.
+
+        TLS keeps its own account of what was read, so that its connections stay with the loop.
+        """
+        if self._secured or self._socket is None or self._transport is None or self._transport.is_closing():
+            return
+        descriptor = self._socket.fileno()
+        if self._port.silent_sockets.watch(self, descriptor):
+            self._silent_descriptor = descriptor
+            self._set_reading()
+
+    def wake(self) -> None:
+        """Read again, because something came from the client."""
+        self._silent_descriptor = -1
+        self._set_reading()
+
+    def hung_up(self) -> None:
+        """Close, unless there is something to read before the end."""
+        if unread_bytes(self._socket):
+            self.wake()
+        else:
+            self._silent_descriptor = -1
+            self.close()
 
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as nobody waits for them any more."""
@@ -236,7 +269,7 @@ class BookieConnection(asyncio.Protocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing() or self._handshaking:
             return
-        if self.is_paused:
+        if self.is_paused or self._silent_descriptor >= 0:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -262,6 +295,7 @@ class BookieConnection(asyncio.Protocol):
         else:
             if isinstance(request, AddRequest):
                 self._port.adds.begin(self, 1, len(request.body))
+            self._polls_begun += isinstance(request, ReadRequest)
             respond = partial(self.respond, request, self._port.now_s())
             self._port.processor.process(request, respond, self)
 

@@ -28,6 +28,7 @@ from bkctl.server.wire.handshakes import Handshakes
 from bkctl.server.wire.long_polls import LongPolls
 from bkctl.server.wire.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.wire.request_processor import RequestProcessor
+from bkctl.server.wire.silent_sockets import SilentSockets
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
 
@@ -105,6 +106,7 @@ class BookieServer:
             frame_timeout_ms=settings.frame_timeout_ms,
             now_s=clock.monotonic,
         )
+        self.silent_sockets = SilentSockets(self.loop)
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
 
@@ -139,6 +141,7 @@ class BookieServer:
         # turn them away, and they would try again after a second.
         bound.listen(self.settings.backlog)
         self.watch.start(self.loop)
+        self.silent_sockets.start()
 
     async def stop(self) -> None:
         """Accept nothing more, answer what is in progress (a bounded time long), close every connection."""
@@ -157,6 +160,7 @@ class BookieServer:
             await asyncio.wait_for(self._all_gone(), self.close_timeout_s)
         for connection in list(self._connections):
             connection.abort()
+        self.silent_sockets.stop()
         await self.loop.run_in_executor(None, self._stop_stages)
 
     async def _all_gone(self) -> None:
@@ -178,10 +182,10 @@ class BookieServer:
         self.high_priority_stage.stop()
 
     def connected(self, connection: Channel) -> None:
-        """Take in a client; without a free place it gets that of one that stalls, or is closed."""
+        """Take in a client, in the place of one that is gone or stalls when there is none; else close it."""
         self._connections.add(connection)
         full = len(self._connections) > self.settings.connections_max
-        if full and not self.watch.displace():
+        if full and not (self.silent_sockets.end_one() or self.watch.displace()):
             self.connections_refused += 1
             connection.abort()
         else:

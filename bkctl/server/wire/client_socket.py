@@ -21,6 +21,11 @@ def keep_alive(connected: socket.socket | None) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+def unread_bytes(connected: socket.socket | None) -> int:
+    """Return how many bytes have come that nobody has read; 0 for a socket that is closed."""
+    return _asked(connected, termios.FIONREAD)
+
+
 def unsent_bytes(connected: socket.socket | None) -> int:
     """Return how many bytes the system holds of what was sent, because the client has not acknowledged them.
 
@@ -28,10 +33,14 @@ def unsent_bytes(connected: socket.socket | None) -> int:
     bound (``net.ipv4.tcp_mem``): at it every connection of the machine waits. A socket that is closed, or a
     system that does not answer (Linux does), has 0.
     """
+    return _asked(connected, termios.TIOCOUTQ)
+
+
+def _asked(connected: socket.socket | None, request: int) -> int:
     if connected is None:
         return 0
     try:
-        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER_BYTES))
+        answer = fcntl.ioctl(connected.fileno(), request, bytes(_NUMBER_BYTES))
     except (OSError, ValueError):
         return 0
     return int.from_bytes(answer, sys.byteorder)
