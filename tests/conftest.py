@@ -22,6 +22,10 @@ from hypothesis import HealthCheck, settings
 from tests.support.folder_seconds import FolderSeconds
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Every process that a test starts, from whatever directory, imports this tree and no installed one.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+)
 #: Where fixtures of modules start bookies, ZooKeeper and Java.
 SHARING_FOLDERS = ("tests/cli/", "tests/interop/", "tests/system/")
 

@@ -15,7 +15,6 @@ import pytest
 
 from bkctl.commands.frame.terminal_text import EscapingStream, escaped, escaping, unescaped
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: Moves the cursor, sets the window's title, forges a line, and turns the direction of writing.
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb"
 HARMFUL = ("\x1b", "\x07", "\x9b", "\u202e")
@@ -29,7 +28,7 @@ def bkctl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
 
 

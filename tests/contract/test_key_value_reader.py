@@ -244,7 +244,7 @@ def test_farm_goes_at_interpreter_exit(tmp_path: Path) -> None:
         "import sys; from bkctl.kvstore.rocksdb import open_read_only;"
         "reader = open_read_only(sys.argv[1]); rows = reader.iterate(); next(rows)"
     )
-    environment = {**os.environ, "TMPDIR": tempfile.gettempdir(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], check=True, env=environment)
     assert farms() == set()
 

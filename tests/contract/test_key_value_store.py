@@ -405,11 +405,8 @@ sys.stdin.read()
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that has ``tmp_path / "db"`` open."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", HOLD, str(tmp_path / "db")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
@@ -476,10 +473,9 @@ def test_a_kill_loses_nothing_that_was_synced(tmp_path: Path) -> None:
         'print("held"',
         "from bkctl.kvstore.base import Put\nstore.write([Put(b'k', b'v')], sync=True)\nprint('x'",
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "db")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()

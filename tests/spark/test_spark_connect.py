@@ -60,7 +60,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         **os.environ,
         "JAVA_HOME": java_home(),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(REPOSITORY),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     with (folder / "log").open("wb") as log:

@@ -45,7 +45,7 @@ def test_a_session_for_work_is_authenticated_and_leaves_nothing(tmp_path: Path) 
         text=True,
         timeout=200,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

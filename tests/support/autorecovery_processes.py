@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -34,8 +33,6 @@ asyncio.run(Auditor(store, name).run())
 """
 
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
 _OUR_KEYS = {
     "bookieId": "recoverer:3181",
     "httpServerEnabled": "false",
@@ -57,7 +54,7 @@ def our_autorecovery(folder: Path, metadata_uri: str, bytes_per_s: int) -> Itera
     for key, value in (_OUR_KEYS | {"replicationRateByBytes": str(bytes_per_s)}).items():
         command += ["-X", f"{key}={value}"]
     with (folder / "autorecovery.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=_ENVIRONMENT)
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
         yield process
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from types import TracebackType
 
 from tests.support.any_disk import ANY_DISK
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 60.0
 
 #: Small files and caches: rolls, swaps and flushes come several times a second.
@@ -71,7 +69,6 @@ class BookieProcess:
                 cwd=self.directory,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             )
 
     def start(self) -> dict[str, object]:

@@ -25,8 +25,6 @@ from tests.support.autorecovery_processes import our_autorecovery
 from tests.support.replicas import assert_whole, replicas_of
 from tests.support.waiting import WAIT_S
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
 LEDGERS = 6
 ENTRIES = 24
@@ -122,8 +120,6 @@ def test_killed_while_it_copies_nothing_is_lost_and_the_files_are_whole(tmp_path
     # Every bookie is stopped: what counts now are their files, without those of the one that was lost.
     command = [sys.executable, "-m", "bkctl", "pipeline", "run", "replication-audit", *map(str, folders)]
     command += ["--metadata", uri, "--bookies-gone", lost, "--out", str(tmp_path / "audit"), "-o", "json"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=WAIT_S, env=ENVIRONMENT
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["verdict"] == "clean"

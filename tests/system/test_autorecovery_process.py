@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster
 from tests.support.waiting import WAIT_S, until
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 KEYS = {
     "bookieId": "recoverer:3181",
     "httpServerEnabled": "true",
@@ -42,7 +40,6 @@ def autorecovery(folder: Path, uri: str) -> Iterator[tuple[subprocess.Popen[str]
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         )
     try:
         assert process.stdout is not None
@@ -127,7 +124,6 @@ def test_without_a_cluster_it_does_not_start(tmp_path: Path) -> None:
         text=True,
         timeout=WAIT_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert done.returncode == 6, done.stderr
     assert "no cluster" in done.stderr

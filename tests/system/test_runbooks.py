@@ -47,7 +47,7 @@ def cluster(made: RunbookCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", _is_stdout, raising=False)
     for name in [name for name in os.environ if name.startswith("BKCTL_")]:
         monkeypatch.delenv(name)
-    for name, value in {**_ENVIRONMENT, "PYTHONPATH": str(REPOSITORY)}.items():
+    for name, value in _ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     yield made
     monkeypatch.chdir(REPOSITORY)

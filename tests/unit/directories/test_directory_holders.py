@@ -31,10 +31,9 @@ def current(tmp_path: Path) -> Path:
 def process(program: str, current: Path) -> Iterator[int]:
     """A process that runs ``program`` (``d`` is the directory) until the block ends; its id."""
     code = f"import sys; d = sys.argv[1]\n{program}\nprint('ready', flush=True); sys.stdin.read()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", code, str(current)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as started:  # fmt: skip
         assert started.stdout is not None
         assert started.stdout.readline() == "ready\n"
