@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,39 @@ def test_files_of_a_directory_are_written_read_and_listed(tmp_path: Path) -> Non
         place.read("a/c", 4)
     place.child("a").remove()
     assert place.names() == []
+
+
+def test_large_files_and_long_listings_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file goes up in parts and comes back whole and cut; a listing of several pages is complete."""
+    large = bytes(range(251)) * (12 << 12)
+    with s3_bucket("audits", monkeypatch) as parameters:
+        place = located(f"s3://audits/d?{parameters}")
+        place.write("large", large)
+        assert place.read("large", len(large)) == large
+        with place.filesystem.open_input_file("audits/d/large") as file:
+            assert file.read_at(7, 251 * 5000) == bytes(range(7))
+            assert file.read_at(300, len(large) - 100) == large[-100:]
+        many = located(f"s3://audits/many?{parameters}")
+        names = [f"{number:03}/x" for number in range(103)]
+        for name in names:
+            many.write(name, b"1")
+        assert many.sizes() == dict.fromkeys(names, 1)
+        assert len(many.names()) == 103
+        many.remove()
+        assert (many.names(), place.sizes()) == ([], {"large": len(large)})
+
+
+def test_the_store_of_these_tests_puts_an_object_only_where_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_bucket("audits", monkeypatch) as parameters:
+        server = parameters.partition("=")[2].partition("&")[0]
+        answers = []
+        for content in (b"first", b"second"):
+            connection = HTTPConnection(server, timeout=60)
+            connection.request("PUT", "/audits/x", content, {"If-None-Match": "*"})
+            answers.append(connection.getresponse().status)
+            connection.close()
+        assert answers == [200, 412]
+        assert located(f"s3://audits?{parameters}").read("x", 10) == b"first"
 
 
 def test_sets_results_and_reports_are_in_an_object_store(
