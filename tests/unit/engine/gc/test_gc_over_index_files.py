@@ -7,13 +7,15 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.errors import BkctlError
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
-from tests.support.storage_rig import entry_of
+from tests.support.storage_rig import entry_of, key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, SMALL, Cluster
 
 ENTRIES = 12
@@ -126,3 +128,57 @@ def test_a_power_cut_at_any_point_of_a_collection_costs_nothing_alive(transactio
             assert point > 2 * STEP
             return
     raise AssertionError("the collection has no end")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 4)),
+        st.tuples(st.just("drop"), st.integers(0, 4)),
+        st.tuples(st.sampled_from(["flush", "collect", "end logs"]), st.just(0)),
+        st.tuples(st.just("cut"), st.integers(0, 150)),
+    ),
+    min_size=5,
+    max_size=30,
+)
+
+
+@given(steps=STEPS, transactional=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=2000 if os.environ.get("BKCTL_SOAK") else 40, deadline=None)
+def test_any_order_of_writes_deletions_passes_and_cuts_loses_nothing(
+    steps: list[tuple[str, int]], transactional: bool, seed: int
+) -> None:
+    """A dictionary says what must be read. A power cut comes in a pass, at a point of the file system."""
+    cluster = Cluster()
+    rig = Rig(cluster, transactional)
+    rig.open()
+    written: dict[tuple[int, int], bytes] = {}
+    newest = {number: number for number in range(5)}
+    for step, number in steps:
+        if step == "write":
+            ledger = newest[number]
+            cluster.live.add(ledger)
+            rig.storage.ledgers.set(ledger, LedgerData(fenced=False, master_key=b"key"))
+            for entry in range(ENTRIES // 2):
+                written[ledger, entry] = rig.put(ledger, entry, len(written), SIZE)
+        elif step == "drop":
+            cluster.live.discard(newest[number])
+            written = {key: body for key, body in written.items() if key[0] != newest[number]}
+            newest[number] += 5
+        elif step == "end logs":
+            rig.storage.begin_new_logs()
+        else:
+            rig.storage.flush()
+        if step == "cut":
+            rig.faulty.crash_after = rig.faulty.points + number
+        if step in ("collect", "cut"):
+            for collector in rig.collectors:
+                try:
+                    collector.collect(MAJOR)
+                except BkctlError:
+                    assert rig.faulty.crashed
+        if step == "cut":
+            rig = Rig(cluster, transactional, disk=rig.disk.crash(random.Random(seed)))
+            rig.open()
+        rig.storage.read_cache.remove_many([key_of(*key) for key in sorted(written)])
+        for (ledger, entry), body in written.items():
+            assert rig.storage.read(ledger, entry) == body
