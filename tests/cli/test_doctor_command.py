@@ -382,7 +382,7 @@ FAULTS = (
         "marks",
         "warning",
         "expected 16 bytes, found 5 bytes; it does not count",
-        "bkctl lastmark show {b}/ledgers/current",
+        "bkctl lastmark set {b}/journal/current {b}/ledgers/current --journal 0x0 --offset 0",
     ),
     Fault(
         "damaged journal middle",
@@ -398,7 +398,7 @@ FAULTS = (
         "journals",
         "error",
         "cannot be read as records",
-        "bkctl journal verify {b}/journal/current/1a1fe14808f.txn",
+        "bkctl journal salvage {b}/journal/current {b}/ledgers/current --in-place --journal 0x1a1fe14808f",
     ),
     Fault(
         "damaged log",

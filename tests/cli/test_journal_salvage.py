@@ -97,6 +97,54 @@ def test_a_start_replays_all_but_what_is_listed(
             assert row.fenced
 
 
+def test_in_place_only_the_damaged_journal_changes_and_undo_brings_it_back(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    lost, before = damaged(bookie, lambda entries: entries[10]), content(bookie.root)
+    words = ("journal", "salvage", bookie.root, "--in-place")
+    dry = run_cli(*words, "--dry-run", "-o", "json")
+    assert content(bookie.root) == before
+    if bookie.storage == "idx":
+        assert dry.exit_code == 4
+        return
+    done = run_cli(*words, "--losses", tmp_path / "losses.json", "--yes", "-o", "json")
+    assert (dry.exit_code, done.exit_code) == (1, 1), done.stderr
+    (kept,) = [row["path"] for row in json.loads(done.stdout) if row["kind"] == "kept"]
+    after = content(bookie.journal)
+    (changed,) = [path for path in after if "bkctl-repairs" not in path and after[path] != before[path]]
+    assert Path(kept).read_bytes() == before[changed]
+    with started(bookie.root, COUNT) as running:
+        for (ledger, entry), body in bookie.truth.bodies.items():
+            if (ledger, entry) != lost and ledger != DELETED:
+                assert running.reads.read(ledger, entry) == body
+        with pytest.raises(LedgerLimboError):
+            running.reads.read(*lost)
+
+
+def test_in_place_is_taken_back_byte_for_byte(run_cli: Run, bookie: TruthfulBookie) -> None:
+    if bookie.storage == "idx":
+        return
+    damaged(bookie, lambda entries: entries[0])
+    before = content(bookie.root)
+    assert run_cli("journal", "salvage", bookie.root, "--in-place", "--yes").exit_code == 1
+    assert content(bookie.root) != before
+    # A second one finds nothing to replace.
+    again = run_cli("journal", "salvage", bookie.root, "--in-place", "--yes", "-o", "json")
+    assert again.exit_code == 0, again.stderr
+    assert {row["kind"] for row in json.loads(again.stdout)} == {"journal"}
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert content(bookie.root) == before
+
+
+@pytest.mark.parametrize("words", [(), ("--in-place", "--out", "x")])
+def test_where_the_copies_go_has_to_be_said(
+    run_cli: Run, bookie: TruthfulBookie, words: tuple[str, ...]
+) -> None:
+    refused = run_cli("journal", "salvage", bookie.root, *words)
+    assert refused.exit_code == 2
+    assert "--out DIR, or --in-place" in refused.stderr
+
+
 def test_no_padding_goes_across_the_last_mark(run_cli: Run, bookie: TruthfulBookie, tmp_path: Path) -> None:
     """Damage from in front of the mark to behind it: a replay begins within what becomes padding."""
     if bookie.storage == "idx":

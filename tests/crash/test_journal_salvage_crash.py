@@ -1,4 +1,4 @@
-"""``journal salvage`` stopped at every step: a copy with a cookie is whole, and its losses are in limbo."""
+"""``journal salvage`` stopped at every step: a whole copy or none, and its losses are in limbo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bkctl.admin.journals.salvage import plan_salvage, salvage_journals
+from bkctl.admin.journals.salvage import plan_salvage, salvage_in_place, salvage_journals
 from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
 from bkctl.admin.repairs.repair_undo import settle_unfinished
 from bkctl.errors import BkctlError
@@ -68,6 +68,45 @@ def test_a_stop_at_any_step(damaged: BookieInMemory) -> None:
             assert all((row := left.row(ledger)) is not None and row.limbo for ledger in lost)
         settle_unfinished(left.files, DIRECTORIES)
         assert (left.content, fresh(left)) in ((damaged.content, {}), (finished.content, whole))
+        if not stopped.files.crashed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert step > 10
+
+
+def replace(bookie: BookieInMemory) -> set[int]:
+    """Salvage the journals in place; the ledgers that lose something."""
+    settle_unfinished(bookie.files, DIRECTORIES)
+    found = find_stopped_bookie(bookie.files, [ROOT])
+    plan = plan_salvage(bookie.files, found, found.journals[0], DigestBook(), bookie.databases)
+    salvage_in_place(bookie.files, found, plan, bookie.databases, ManualClock())
+    return {loss.ledger for loss in plan.losses.losses}
+
+
+def journals(bookie: BookieInMemory) -> dict[str, bytes]:
+    """The journals that a start would replay."""
+    return {path: data for path, data in bookie.disk.files.items() if path.endswith(".txn")}
+
+
+def test_a_stop_at_any_step_in_place(damaged: BookieInMemory) -> None:
+    """A journal is the old one or its whole copy, and then its losses are in limbo."""
+    finished = damaged.again()
+    lost = replace(finished)
+    assert lost
+    assert journals(finished) != journals(damaged)
+    for step in range(STEPS_MAX):
+        stopped = damaged.again(crash_after=step)
+        try:
+            replace(stopped)
+        except BkctlError:
+            assert stopped.files.crashed
+        left = stopped.after_power_cut(random.Random(step))
+        assert journals(left) in (journals(damaged), journals(finished))
+        if journals(left) == journals(finished):
+            assert all((row := left.row(ledger)) is not None and row.limbo for ledger in lost)
+        settle_unfinished(left.files, DIRECTORIES)
+        assert left.content in (damaged.content, finished.content)
         if not stopped.files.crashed:
             break
     else:

@@ -11,6 +11,9 @@ these are all ledgers of the journal. The source is only read.
 
 The cookie is written last of all: a bookie does not start on a directory without it, which a run that was
 killed leaves.
+
+In place, each damaged journal is replaced by its copy, in one step, when that is durable and was read back;
+the damaged file is kept with the record of the repair. Other journals stay as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from posixpath import join
+from posixpath import dirname, join
 
 from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
 from bkctl.admin.journals.skipped_records import (
@@ -55,6 +58,7 @@ from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
+from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
 MADE_BY = "journal salvage"
 _CAUSE = "damage of a journal behind the last mark"
@@ -62,6 +66,7 @@ _PADDING = struct.Struct(">ii")
 #: Java takes memory for all of a padding record at once.
 _PADDING_BYTES_MAX = 1 << 20
 _WRITE_BYTES = 1 << 20
+_COPY_SUFFIX = f".salvage{TEMPORARY_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,11 @@ class SalvagedJournal:
     journal: JournalFile
     records: int
     damage: tuple[Damage, ...]
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record."""
+        return any(not damage.readable and not damage.unsynced for damage in self.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +171,39 @@ def salvage_journals(
     return directory
 
 
+def salvage_in_place(
+    fs: WritableFileSystem, bookie: StoppedBookie, salvage: Salvage, databases: IndexDatabases, clock: Clock
+) -> list[str]:
+    """Replace every damaged journal by its copy; the paths of the damaged files, which are kept.
+
+    As :func:`salvage_journals`, and like it nothing is changed when no journal is damaged.
+    """
+    paths = [each.journal.path for each in salvage.journals if each.is_damaged]
+    if not paths and not salvage.rows:
+        return []
+    repair = begin_repair(
+        fs,
+        clock,
+        (*bookie.mark_dirs, *bookie.every_dir),
+        MADE_BY,
+        f"{salvage.place.directory.path}, in place",
+        [
+            *(changes_database(database_of(fs, space)) for space in bookie.spaces if salvage.rows),
+            *(changes_file(path) for path in paths),
+        ],
+    )
+    put_in_limbo(fs, bookie, salvage, databases)
+    for salvaged in salvage.journals:
+        if salvaged.is_damaged:
+            path = salvaged.journal.path
+            copy = path + _COPY_SUFFIX
+            _copy(fs, salvaged, salvage.mark, copy)
+            fs.rename(copy, path)
+            fs.sync_directory(dirname(path))
+    repair.finish()
+    return [kept for kept in map(repair.kept, paths) if kept is not None]
+
+
 def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: IndexDatabases) -> None:
     """Put what lost something into limbo, a synced batch for each database. Raises StorageError."""
     for space in bookie.spaces if salvage.rows else ():
@@ -185,14 +228,7 @@ def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
         raise RefusedError(f"{home}: is there already; name a new directory")
     fs.make_directories(directory)
     for salvaged in salvage.journals:
-        path = join(directory, journal_name(salvaged.journal.journal_id))
-        file = fs.create(path)
-        try:
-            _write(fs, salvaged.journal, salvage.mark, file)
-            file.sync()
-        finally:
-            file.close()
-        _read_back(fs, path, salvaged)
+        _copy(fs, salvaged, salvage.mark, join(directory, journal_name(salvaged.journal.journal_id)))
     fs.sync_directory(directory)
     cookie = join(salvage.place.directory.path, COOKIE_NAME)
     if fs.status(cookie) is not None:
@@ -268,6 +304,17 @@ def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -
         )
     if version < PADDED_FROM:
         raise RefusedError(f"{journal.path}: damage in a journal of version {version}, which has no padding")
+
+
+def _copy(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMark, path: str) -> None:
+    """Write the copy of a journal, durably, and read it back; its name is not durable yet."""
+    file = fs.create(path)
+    try:
+        _write(fs, salvaged.journal, mark, file)
+        file.sync()
+    finally:
+        file.close()
+    _read_back(fs, path, salvaged)
 
 
 def _write(fs: FileSystem, journal: JournalFile, mark: LastMark, file: WritableFile) -> None:

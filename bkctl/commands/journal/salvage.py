@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,16 +20,19 @@ from bkctl.commands.frame.options import (
     PathsArgument,
 )
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.admin.journals.salvage import Salvage
+    from bkctl.admin.journals.stopped_bookie import StoppedBookie
 
 SCHEMA: Schema = (
     Key(
         "kind",
         "string",
-        "journal (a file), damage (in it), missing (a file that is gone), lost (of a ledger)",
+        "journal (a file), damage (in it), kept (with --in-place: a damaged file as it was), missing (a "
+        "file that is gone), lost (of a ledger)",
     ),
     Key("path", "string or null", "the journal, or the directory of journals"),
     Key("records", "int or null", "of a journal: how many records are copied"),
@@ -48,8 +51,12 @@ def salvage_command(
     paths: PathsArgument,
     *,
     out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="The fresh journal directory; it must not be there.")
-    ],
+        str | None,
+        typer.Option("--out", metavar="DIR", help="The fresh journal directory; it must not be there."),
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Replace each damaged journal by its copy instead.")
+    ] = False,
     journal: JournalOption = None,
     losses: LossesOption = None,
     digest: DigestOption = Digest.AUTO,
@@ -59,12 +66,12 @@ def salvage_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Copy the readable records of damaged journals into a fresh directory.
+    """[offline] [writes] Copy the readable records of damaged journals, so that a start replays them.
 
     Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
     their digests, and every record keeps its offset, so that the last marks stay right: what lies between
-    becomes padding. The source is only read; move it away, and the fresh directory into its place: the next
-    start replays it.
+    becomes padding. With --out the source is only read: move it away, and the fresh directory into its place.
+    With --in-place each damaged journal is replaced by its copy and kept for 'bkctl repair undo'.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
@@ -79,44 +86,84 @@ def salvage_command(
 
       bkctl journal salvage /data/bookie --out /data/bookie/journal.new --dry-run
 
-      bkctl journal salvage /data/bookie --out /data/bookie/journal.new --losses losses.json --yes
+      bkctl journal salvage /data/bookie --in-place --losses losses.json --yes
     """
-    from bkctl.admin.journals.limbo_rows import rocks_databases
-    from bkctl.admin.journals.salvage import plan_salvage, salvage_journals
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
-    from bkctl.admin.logs.digests import digest_book
     from bkctl.admin.repairs.repair_undo import settle_before
-    from bkctl.clock import SystemClock
-    from bkctl.directories.holders import DirectoryLock
 
-    filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
+    if (out is None) != in_place:
+        raise UsageError("say where the copies go: --out DIR, or --in-place")
+    filesystem = PosixFileSystem()
+    settle_before(filesystem, paths, also=[] if out is None else [out], dry_run=dry_run)
+    secret = password.read()
 
-    def plan() -> Salvage:
-        place = bookie.place_of(journal or 0)
-        with metadata.opened() as (dump, find):
-            book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
-            return plan_salvage(filesystem, bookie, place, book, databases)
+    def plan(bookie: StoppedBookie) -> Salvage:
+        return _plan(filesystem, bookie, journal or 0, digest, metadata, secret)
 
-    settle_before(filesystem, paths, also=[out], dry_run=dry_run)
-    bookie = find_stopped_bookie(filesystem, paths)
+    kept: list[str] = []
     if dry_run:
-        salvage = plan()
+        salvage = plan(find_stopped_bookie(filesystem, paths))
     else:
-        with DirectoryLock(*bookie.every_dir) as lock:
-            bookie = find_stopped_bookie(filesystem, paths)
-            salvage = plan()
-            limbo = len(salvage.losses.losses)
-            ask(
-                f"copy {len(salvage.journals)} journals to {out}, and put {limbo} ledgers into limbo", yes=yes
-            )
-            write_losses(losses, salvage.losses)
-            lock.recheck()
-            salvage_journals(filesystem, bookie, salvage, databases, out, SystemClock())
-    write_rows(_rows(salvage), SCHEMA, output)
+        salvage, kept = _salvage(filesystem, paths, plan, out, losses, yes=yes)
+    write_rows(_rows(salvage, kept), SCHEMA, output)
     raise typer.Exit(int(bool(salvage.losses.losses)))
 
 
-def _rows(salvage: Salvage) -> Iterator[dict[str, Any]]:
+def _plan(
+    filesystem: PosixFileSystem,
+    bookie: StoppedBookie,
+    journal: int,
+    digest: Digest,
+    metadata: LedgerMetadataOptions,
+    secret: bytes | None,
+) -> Salvage:
+    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.journals.salvage import plan_salvage
+    from bkctl.admin.logs.digests import digest_book
+
+    with metadata.opened() as (dump, find):
+        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
+        return plan_salvage(filesystem, bookie, bookie.place_of(journal), book, rocks_databases())
+
+
+def _salvage(
+    filesystem: PosixFileSystem,
+    paths: list[str],
+    plan: Callable[[StoppedBookie], Salvage],
+    out: str | None,
+    losses: str | None,
+    *,
+    yes: bool,
+) -> tuple[Salvage, list[str]]:
+    """Make the plan and do it, with the directories locked; the damaged files that are kept as well."""
+    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.journals.salvage import salvage_in_place, salvage_journals
+    from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
+    from bkctl.clock import SystemClock
+    from bkctl.directories.holders import DirectoryLock
+
+    with DirectoryLock(*find_stopped_bookie(filesystem, paths).every_dir) as lock:
+        # Whoever had the directories a moment ago may have changed them.
+        bookie = find_stopped_bookie(filesystem, paths)
+        salvage = plan(bookie)
+        ask(_question(salvage, out), yes=yes)
+        write_losses(losses, salvage.losses)
+        lock.recheck()
+        if out is None:
+            return salvage, salvage_in_place(filesystem, bookie, salvage, rocks_databases(), SystemClock())
+        salvage_journals(filesystem, bookie, salvage, rocks_databases(), out, SystemClock())
+        return salvage, []
+
+
+def _question(salvage: Salvage, out: str | None) -> str:
+    limbo = f"put {len(salvage.losses.losses)} ledgers into limbo"
+    if out is not None:
+        return f"copy {len(salvage.journals)} journals to {out}, and {limbo}"
+    damaged = sum(each.is_damaged for each in salvage.journals)
+    return f"replace {damaged} journals by copies without the damage, and {limbo}"
+
+
+def _rows(salvage: Salvage, kept: list[str]) -> Iterator[dict[str, Any]]:
     nothing = dict.fromkeys(key.key for key in SCHEMA)
     for each in salvage.journals:
         yield nothing | {"kind": "journal", "path": each.journal.path, "records": each.records}
@@ -128,6 +175,8 @@ def _rows(salvage: Salvage) -> Iterator[dict[str, Any]]:
                 "bytes": damage.size_bytes,
                 "detail": f"{damage.reason}{'; the record in it is copied' if damage.readable else ''}",
             }
+    for path in kept:
+        yield nothing | {"kind": "kept", "path": path}
     for gone in salvage.missing:
         yield nothing | {"kind": "missing", "path": salvage.place.directory.path, "detail": gone}
     for loss in salvage.losses.losses:

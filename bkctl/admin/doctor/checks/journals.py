@@ -13,7 +13,7 @@ from bkctl.admin.doctor.subject import Place
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.unchecked import UncheckedEntries
-from bkctl.admin.next_step import NextStep, not_ended
+from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
@@ -35,9 +35,18 @@ DAMAGES_TOLD = 20
 _PADDING_BYTES_MAX = 1 << 16
 #: Java's mark is that much behind the last record where it stopped at a zero length word.
 _STOP_WORD_BYTES = 4
+_MARK_KNOW = (
+    "it writes the mark that counts already into every ledger directory, as the next clean stop of the "
+    "bookie does: the highest that can be read, or without any the beginning, so that all is replayed"
+)
 _MARK_INSTEAD = (
-    "no command writes a mark: the next clean stop of the bookie writes it into every ledger directory. "
-    "Until then the highest of the others counts, or without any every journal that is kept is replayed"
+    "name all directories of the bookie: 'bkctl lastmark set' then writes a mark, and so does the next clean "
+    "stop of the bookie. Until then the highest of the others counts, or without any every journal that is "
+    "kept is replayed"
+)
+_SALVAGE_KNOW = (
+    "if there is a copy of the file from before, bring it back instead: what the damage took is lost on this "
+    "bookie, is listed, and its ledgers are put into limbo"
 )
 _JOURNAL_INSTEAD = (
     "no command brings a journal back: put it in its place again, from where it was moved or from a copy. "
@@ -49,7 +58,7 @@ def check_marks(exam: Examination) -> Iterator[Finding]:
     """Report marks that cannot be read, and marks that do not fit the journals that are there."""
     marks = _marks(exam)
     for place_marks in marks.values():
-        yield from (_unreadable(mark) for mark in place_marks if mark.error is not None)
+        yield from (_unreadable(exam, marks, mark) for mark in place_marks if mark.error is not None)
     yield from _without_marks(exam, marks)
     journals = [place for place in exam.subject.journals if place.found is not None]
     for number, place in enumerate(exam.subject.journals):
@@ -99,14 +108,34 @@ def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
     return found
 
 
-def _unreadable(mark: FoundMark) -> Finding:
+def _mark_again(exam: Examination, marks: dict[str, list[FoundMark]]) -> NextStep:
+    """Return the command that writes the mark that counts into every directory.
+
+    Several journal directories have a mark each, and one that names a journal that is gone cannot be written:
+    these are for a person.
+    """
+    ledgers = [place.path for place in exam.subject.ledgers if place.found is not None]
+    show = ("lastmark", "show", *ledgers)
+    if len(exam.subject.journals) != 1 or len(ledgers) != len(exam.subject.ledgers):
+        return not_ended(_MARK_INSTEAD, *show)
+    (place,) = exam.subject.journals
+    if place.found is None or not place.found.journals:
+        return not_ended(_MARK_INSTEAD, *show)
+    mark = _counting(marks, 0, place, alone=True) or ZERO_MARK
+    if mark.journal_id and mark.journal_id not in {each.journal_id for each in place.found.journals}:
+        return not_ended(_MARK_INSTEAD, *show)
+    numbers = ("--journal", hex(mark.journal_id), "--offset", str(mark.offset))
+    return ended_by(("lastmark", "set", place.path, *ledgers, *numbers, "--yes"), instead=_MARK_KNOW)
+
+
+def _unreadable(exam: Examination, marks: dict[str, list[FoundMark]], mark: FoundMark) -> Finding:
     return Finding(
         "marks",
         Kind.UNREADABLE_MARK,
         Severity.WARNING,
         f"{mark.error}; it does not count",
         "16 bytes: journal id and offset",
-        not_ended(_MARK_INSTEAD, "lastmark", "show", mark.path.rpartition("/")[0]),
+        _mark_again(exam, marks),
         dir=mark.path.rpartition("/")[0],
         path=mark.path,
     )
@@ -128,9 +157,7 @@ def _without_marks(exam: Examination, marks: dict[str, list[FoundMark]]) -> Iter
             "no lastMark in a directory that has entry logs; "
             + ("another directory's counts" if others else "the next start replays every journal"),
             "a lastMark in every ledger directory",
-            not_ended(
-                _MARK_INSTEAD, "lastmark", "show", *[one.path for one in exam.subject.ledgers if one.found]
-            ),
+            _mark_again(exam, marks),
             dir=place.path,
         )
 
@@ -281,14 +308,33 @@ def check_journals(exam: Examination) -> Iterator[Finding]:
         unchecked = UncheckedEntries()
         for verdict in verify_journals(exam.filesystem, journals, book, advance=exam.advance):
             unchecked.add(verdict)
-            yield from _judged(verdict, ids[verdict.path], mark)
+            yield from _judged(verdict, ids[verdict.path], mark, _salvage(exam, ids[verdict.path]))
         yield from unchecked_finding(exam, "journals", "journal", [place.path], unchecked, book)
 
 
-def _judged(verdict: FileVerdict, journal_id: int, mark: LastMark) -> Iterator[Finding]:
+def _salvage(exam: Examination, journal_id: int) -> NextStep | None:
+    """Return the command that replaces a damaged journal by its copy; None when a directory is missing."""
+    places = exam.subject.places
+    if any(place.found is None for place in places):
+        return None
+    metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
+    paths = [place.path for place in places]
+    words = ("journal", "salvage", *paths, "--in-place", "--journal", hex(journal_id), *metadata, "--yes")
+    return ended_by(words, instead=_SALVAGE_KNOW)
+
+
+def _judged(
+    verdict: FileVerdict, journal_id: int, mark: LastMark, salvage: NextStep | None
+) -> Iterator[Finding]:
+    """Report the damage of a journal; ``salvage`` ends damage that a start would stop at."""
     following = replace(
         file_steps.of_journal(verdict) or NextStep(), look=("journal", "verify", verdict.path)
     )
+    if salvage is not None and any(
+        LastMark(journal_id, damage.end) > mark and not damage.unsynced and not damage.readable
+        for damage in verdict.damage
+    ):
+        following = replace(salvage, look=following.look)
     if verdict.tail is Verdict.UNSYNCED_TAIL and verdict.verdict is not Verdict.DAMAGED:
         yield Finding(
             "journals",

@@ -1,0 +1,110 @@
+"""``bkctl repair plan`` and ``run`` over damaged journals and last marks: a start goes on again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.last_mark import LastMark, decode_last_mark
+from bkctl.errors import LedgerLimboError, RefusedError
+from bkctl.scan.journal import JournalScan
+from bkctl.vfs import PosixFileSystem
+from tests.support.rows import from_ndjson
+from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
+
+Run = Callable[..., Any]
+COUNT = 2
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
+    root = tmp_path_factory.mktemp("made") / "bookie"
+    root.mkdir()
+    return TruthfulBookie.make(root, "db", COUNT)
+
+
+@pytest.fixture
+def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
+    return made.copy(tmp_path / "bookie")
+
+
+def mark_paths(bookie: TruthfulBookie) -> list[Path]:
+    return sorted(bookie.root.glob("l*/current/lastMark"))
+
+
+def planned_and_run(run_cli: Run, bookie: TruthfulBookie, plan: Path) -> list[list[str]]:
+    """Make a plan, run it and look once more: nothing of marks and journals is left. Its commands' words."""
+    made = run_cli("repair", "plan", bookie.root, "--out", plan)
+    commands = [row["command"][1:3] for row in from_ndjson(made.stdout) if row["number"] is not None]
+    done = run_cli("repair", "run", plan, "--yes")
+    assert done.exit_code in (0, 3), done.stderr
+    assert {row["exit_code"] for row in from_ndjson(done.stdout)} <= {0, 1}
+    again = run_cli("doctor", bookie.root, "--only", "marks,journals", "-o", "ndjson")
+    assert from_ndjson(again.stdout) == []
+    return commands
+
+
+def assert_served(bookie: TruthfulBookie, lost: Entry | None = None) -> None:
+    with started(bookie.root, COUNT) as running:
+        for (ledger, entry), body in bookie.truth.bodies.items():
+            if (ledger, entry) == lost:
+                with pytest.raises(LedgerLimboError):
+                    running.reads.read(ledger, entry)
+            elif ledger != DELETED:
+                assert running.reads.read(ledger, entry) == body
+
+
+@pytest.mark.parametrize("content", [None, b"short", bytes(7) + b"\xff" * 9])
+def test_a_mark_that_is_gone_or_unreadable_gets_that_of_the_other_directories(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, content: bytes | None
+) -> None:
+    first, second = mark_paths(bookie)
+    counts = max(decode_last_mark(path.read_bytes()) for path in (first, second))
+    second.write_bytes(first.read_bytes())
+    if content is None:
+        first.unlink()
+        counts = decode_last_mark(second.read_bytes())
+        made = run_cli("doctor", bookie.root, "--only", "marks", "--notes", "-o", "ndjson")
+        (row,) = [row for row in from_ndjson(made.stdout) if row["kind"] == "no_mark"]
+        assert row["severity"] == "note"
+        (command,) = row["commands"]
+        assert run_cli(*command[1:]).exit_code == 0
+    else:
+        first.write_bytes(content)
+        counts = decode_last_mark(second.read_bytes())
+        assert planned_and_run(run_cli, bookie, tmp_path / "plan.json") == [["lastmark", "set"]]
+    assert {decode_last_mark(path.read_bytes()) for path in mark_paths(bookie)} == {counts}
+    assert_served(bookie)
+
+
+def test_without_any_mark_all_journals_are_replayed(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    for path in mark_paths(bookie):
+        path.write_bytes(b"\xff")
+    assert planned_and_run(run_cli, bookie, tmp_path / "plan.json") == [["lastmark", "set"]]
+    assert {decode_last_mark(path.read_bytes()) for path in mark_paths(bookie)} == {LastMark(0, 0)}
+    assert_served(bookie)
+
+
+def test_a_journal_that_refuses_a_start_is_replaced_by_its_copy(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    places: dict[Entry, tuple[Path, int]] = {}
+    for path in bookie.journals():
+        with JournalScan(PosixFileSystem(), str(path)) as scan:
+            for batch in scan.batches():
+                for index, entry in enumerate(zip(batch.ledgers, batch.entries, strict=True)):
+                    places[entry] = path, batch.offset(index)
+    lost = sorted(bookie.truth.journaled, key=lambda each: places[each])[10]
+    path, offset = places[lost]
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 40] = b"\xee" * 40
+    path.write_bytes(data)
+    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+        pass
+    assert ["journal", "salvage"] in planned_and_run(run_cli, bookie, tmp_path / "plan.json")
+    assert_served(bookie, lost)
