@@ -42,9 +42,13 @@ def rows(done: Any) -> list[dict[str, Any]]:
 
 
 def forwards(run_cli: Run, bookie: TruthfulBookie) -> Any:
+    return run_cli("lastmark", "set", bookie.root, *forwards_words(bookie))
+
+
+def forwards_words(bookie: TruthfulBookie) -> tuple[str, ...]:
     newest = bookie.journals()[-1]
     place = ("--journal", hex(int(newest.stem, 16)), "--offset", str(newest.stat().st_size))
-    return run_cli("lastmark", "set", bookie.root, *place, "--accept-loss", "--yes")
+    return (*place, "--accept-loss", "--yes")
 
 
 def undo(run_cli: Run, bookie: TruthfulBookie, *words: str) -> Any:
@@ -86,6 +90,62 @@ def test_of_several_repairs_the_last_one_goes_first(run_cli: Run, bookie: Truthf
     for state in reversed(states):
         assert undo(run_cli, bookie, "--yes").exit_code == 0
         assert content(bookie.root) == state
+
+
+def test_a_chain_of_all_repairs_is_undone_from_its_end(run_cli: Run, bookie: TruthfulBookie) -> None:
+    first = bookie.logs()[0]
+    data = bytearray(first.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 60] = b"\xee" * 60
+    first.write_bytes(data)
+    quarantine = ("entrylog", "quarantine", first.name, first.parent, "--yes")
+    repairs: list[tuple[tuple[object, ...], int]] = [
+        (("lastmark", "set", bookie.root, *BACK), 0),
+        (quarantine, 0),
+        ((*quarantine, "--release"), 0),
+        (("entrylog", "salvage", first, "--yes"), 1),
+        (("lastmark", "set", bookie.root, *forwards_words(bookie)), 1),
+        (("journal", "salvage", bookie.root, "--out", bookie.root / "fresh", "--yes"), 0),
+    ]
+    states = []
+    for words, code in repairs:
+        states.append(content(bookie.root))
+        assert run_cli(*words).exit_code == code, words
+        assert content(bookie.root) != states[-1]
+    listed = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
+    # A journal salvage that loses nothing only makes the copy, and stands in nobody's way.
+    assert [row["why_not"] for row in listed[:-1]] == [
+        None
+        if later["made_by"] == "journal salvage"
+        else f"undo {later['made_by']} of {later['number']} first"
+        for later in listed[1:]
+    ]
+    for position, state in reversed(list(enumerate(states))):
+        listed = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
+        assert [row["made_by"] for row in listed] == [
+            " ".join(map(str, words[:2])) + (" --release" if "--release" in words else "")
+            for words, _ in repairs[: position + 1]
+        ]
+        assert listed[-1]["why_not"] is None
+        assert undo(run_cli, bookie, "--yes").exit_code == 0
+        assert content(bookie.root) == state
+    assert undo(run_cli, bookie, "--yes").exit_code == 6
+
+
+def test_what_worked_between_two_repairs_ends_the_chain_there(run_cli: Run, bookie: TruthfulBookie) -> None:
+    assert run_cli("lastmark", "set", bookie.root, *BACK).exit_code == 0
+    assert run_cli("index", "limbo", "1", bookie.root, "--yes").exit_code == 0
+    before = content(bookie.root)
+    assert forwards(run_cli, bookie).exit_code == 1
+    listed = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
+    assert "has worked on the directories" in listed[0]["why_not"]
+    assert listed[1]["why_not"] is None
+    assert undo(run_cli, bookie, "--yes").exit_code == 0
+    assert content(bookie.root) == before
+    refused = undo(run_cli, bookie, "--yes")
+    assert refused.exit_code == 4
+    assert "has worked on the directories" in refused.stderr
+    assert content(bookie.root) == before
 
 
 def test_behind_a_start_it_is_refused_with_the_reason(run_cli: Run, bookie: TruthfulBookie) -> None:

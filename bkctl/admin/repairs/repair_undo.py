@@ -11,7 +11,7 @@ An undo that is killed goes on when it is called again, and before the work of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import abspath, basename, dirname, join, normpath, relpath
 
@@ -120,6 +120,62 @@ def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         return f"something has worked on the directories since: {named}{more}"
     return next(_lacking(fs, found), None)
+
+
+def reasons_against(fs: FileSystem, repairs: Sequence[FoundRepair]) -> list[str | None]:
+    """Return of each repair why it cannot be undone now, None where it can; the oldest stands first.
+
+    Where only later repairs stand in the way, which can be undone themselves, the reason names the next one.
+    Raises StorageError.
+    """
+    reasons: list[str | None] = []
+    reached: list[FoundRepair] = []
+    for found in reversed(repairs):
+        reason = why_not(fs, found)
+        if reason is not None and (later := _next_of_chain(fs, found, reached)) is not None:
+            reason = f"undo {later.record.made_by} of {later.record.number} first"
+            reached.insert(0, found)
+        elif reason is None:
+            reached.insert(0, found)
+        reasons.append(reason)
+    return reasons[::-1]
+
+
+def _next_of_chain(fs: FileSystem, found: FoundRepair, later: Sequence[FoundRepair]) -> FoundRepair | None:
+    """Return the first of the later repairs, oldest first, that began with what this one had left.
+
+    None where something else has worked in one of its directories since, or what it kept is gone.
+    """
+    if found.record.state is not RepairState.DONE or any(_lacking(fs, found)):
+        return None
+    behind: list[int] = []
+    for name, left in (found.record.after or {}).items():
+        path = found.path(name)
+        began = [(position, _began_with(each, path)) for position, each in enumerate(later)]
+        position, files = next((one for one in began if one[1] is not None), (None, None))
+        if position is not None:
+            behind.append(position)
+        if files is None:
+            try:
+                files = state_of(fs, [path], [name])[name]
+            except NotFoundError:
+                return None
+        if differences({name: left}, {name: files}):
+            return None
+    return later[min(behind)] if behind else None
+
+
+def _began_with(found: FoundRepair, path: str) -> Mapping[str, str] | None:
+    """Return the files of a directory in front of a repair; None where the repair was not about it."""
+    for name, files in found.record.before.items():
+        if found.path(name) == path:
+            return files
+        if found.path(name) == dirname(path):
+            prefix = f"{basename(path)}/"
+            return {
+                each.removeprefix(prefix): facts for each, facts in files.items() if each.startswith(prefix)
+            }
+    return None
 
 
 def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:

@@ -20,7 +20,7 @@ LOG_SCHEMA: Schema = (
     Key("time_ms", "int", "when it began, ms since 1970"),
     Key("dir", "string", "the directory that has the record"),
     Key("changes", "int", "files and databases that it changed"),
-    Key("why_not", "string or null", "why it cannot be undone any more; null where it can"),
+    Key("why_not", "string or null", "why it cannot be undone now, or what to undo first; null where it can"),
 )
 
 
@@ -29,22 +29,24 @@ def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] List the recorded repairs of a bookie's directories, the oldest first.
 
     The last one can be undone as long as nothing else has changed its directories; 'why_not' says what has.
+    Of repairs behind each other undo the last one first: one 'bkctl repair undo' for each.
 
     Examples:
 
       bkctl repair log /data/bookie
     """
     from bkctl.admin.repairs.repair_journal import find_repairs
+    from bkctl.admin.repairs.repair_undo import reasons_against
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
     found = find_repairs(filesystem, [each.path for each in directories(filesystem, paths)])
-    write_rows((_row(filesystem, repair) for repair in found), LOG_SCHEMA, output, nothing="no repairs")
+    reasons = reasons_against(filesystem, found)
+    rows = (_row(repair, reason) for repair, reason in zip(found, reasons, strict=True))
+    write_rows(rows, LOG_SCHEMA, output, nothing="no repairs")
 
 
-def _row(filesystem: PosixFileSystem, repair: FoundRepair) -> dict[str, Any]:
-    from bkctl.admin.repairs.repair_undo import why_not
-
+def _row(repair: FoundRepair, reason: str | None) -> dict[str, Any]:
     record = repair.record
     return {
         "number": record.number,
@@ -54,5 +56,5 @@ def _row(filesystem: PosixFileSystem, repair: FoundRepair) -> dict[str, Any]:
         "time_ms": record.time_ms,
         "dir": repair.home,
         "changes": len(record.changes),
-        "why_not": why_not(filesystem, repair),
+        "why_not": reason,
     }
