@@ -7,15 +7,16 @@ in it is run again: every command of a plan goes on where it was, or finds nothi
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from posixpath import dirname
 from typing import Any
 
+from bkctl.admin.repairs.kept_files import refuse_link
 from bkctl.admin.repairs.repair_plan import Needs, Plan, Step
 from bkctl.clock import Clock
-from bkctl.errors import CorruptionError, StorageError
-from bkctl.vfs import PosixFileSystem
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.vfs.base import WritableFileSystem
 
 #: Runs a command line and returns its exit code.
 RunCommand = Callable[[Sequence[str]], int]
@@ -44,12 +45,16 @@ class StepEnd:
 class PlanLog:
     """The log of a plan's runs, a file that only grows."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, fs: WritableFileSystem, path: str, clock: Clock) -> None:
         self.path = path
+        self._fs = fs
         self._clock = clock
 
     def done(self) -> dict[int, tuple[tuple[str, ...], int]]:
-        """Return the steps that are done: number to command and exit code. Raises StorageError."""
+        """Return the steps that are done: number to command and exit code.
+
+        Raises RefusedError for a link in the log's place, StorageError.
+        """
         found: dict[int, tuple[tuple[str, ...], int]] = {}
         for line in self._lines():
             if line.get("event") == "ended" and line.get("exit_code") in _DONE:
@@ -57,7 +62,7 @@ class PlanLog:
         return found
 
     def note(self, event: str, step: Step, exit_code: int | None = None) -> None:
-        """Write a line durably. Raises StorageError."""
+        """Write a line durably. Raises RefusedError for a link in the log's place, StorageError."""
         line = {
             "event": event,
             "time_ms": self._clock.time_ms(),
@@ -65,32 +70,31 @@ class PlanLog:
             "command": list(step.command),
             "exit_code": exit_code,
         }
-        is_new = not os.path.lexists(self.path)
+        refuse_link(self._fs, self.path)
+        if self._fs.status(self.path) is None:
+            file = self._fs.create(self.path)
+        else:
+            file = self._fs.open_to_write(self.path)
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            with os.fdopen(os.open(self.path, flags, 0o600), "ab") as stream:
-                stream.write(b"\n" * (not self._ends_whole()) + json.dumps(line).encode() + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror}", path=self.path) from error
-        if is_new:
-            PosixFileSystem().sync_directory(os.path.dirname(self.path) or ".")
-
-    def _ends_whole(self) -> bool:
-        with open(self.path, "rb") as stream:
-            size_bytes = stream.seek(0, os.SEEK_END)
-            stream.seek(max(size_bytes - 1, 0))
-            return stream.read(1) in (b"", b"\n")
+            end = file.size_bytes
+            is_whole = not end or file.read_at(end - 1, 1) == b"\n"
+            file.write_at(end, b"\n" * (not is_whole) + json.dumps(line).encode() + b"\n")
+            file.sync()
+        finally:
+            file.close()
+        # Each time: the run that made the file may have been killed in front of this.
+        self._fs.sync_directory(dirname(self.path) or ".")
 
     def _lines(self) -> Iterator[dict[str, Any]]:
+        refuse_link(self._fs, self.path)
         try:
-            with open(self.path, "rb") as stream:
-                content = stream.read(_LOG_BYTES_MAX)
-        except FileNotFoundError:
+            file = self._fs.open(self.path)
+        except NotFoundError:
             return
-        except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror}", path=self.path) from error
+        try:
+            content = file.read_at(0, min(file.size_bytes, _LOG_BYTES_MAX))
+        finally:
+            file.close()
         # Half of a line, which a power cut left, says nothing: its step counts as not ended.
         yield from filter(None, map(_value, content.split(b"\n")))
 
@@ -109,7 +113,7 @@ def _value(line: bytes) -> dict[str, Any] | None:
 def run_plan(plan: Plan, log: PlanLog, run: RunCommand) -> Iterator[StepEnd]:
     """Run what is not done, in its order; the first step that does not come to its end is the last.
 
-    Raises StorageError, and CorruptionError for a log that is not this plan's.
+    Raises StorageError, RefusedError, and CorruptionError for a log that is not this plan's.
     """
     done = log.done()
     for step in plan.steps:

@@ -58,9 +58,10 @@ def run_command(
     from bkctl.admin.repairs.plan_run import PlanLog, run_plan
     from bkctl.admin.repairs.repair_plan import plan_in
     from bkctl.clock import SystemClock
+    from bkctl.vfs import PosixFileSystem
 
     plan = plan_in(file_content(plan_file, "PLAN"))
-    log = PlanLog(f"{plan_file}.log", SystemClock())
+    log = PlanLog(PosixFileSystem(), f"{plan_file}.log", SystemClock())
     left = [step for step in plan.steps if step.number not in log.done()]
     if left:
         ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)

@@ -12,6 +12,7 @@ import pytest
 from bkctl.admin.repairs.plan_run import PlanLog, run_plan
 from bkctl.admin.repairs.repair_plan import Needs, Plan, encode_plan, plan_in, plan_of
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.vfs import PosixFileSystem
 from tests.support.manual_clock import ManualClock
 
 CLUSTER = ("--metadata-uri", "zk://z/ledgers")
@@ -131,7 +132,7 @@ def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> Non
         return codes[command[1]].pop(0)
 
     def once() -> list[Any]:
-        return list(run_plan(made, PlanLog(path, ManualClock()), run))
+        return list(run_plan(made, PlanLog(PosixFileSystem(), path, ManualClock()), run))
 
     ends = once()
     assert [(end.exit_code, end.is_done) for end in ends] == [(0, True), (4, False)]
@@ -151,6 +152,16 @@ def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> Non
 
 def test_a_log_of_another_plan_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "plan.log")
-    list(run_plan(plan(row("no_mark", MARK)), PlanLog(path, ManualClock()), lambda command: 0))
+    list(
+        run_plan(
+            plan(row("no_mark", MARK)), PlanLog(PosixFileSystem(), path, ManualClock()), lambda command: 0
+        )
+    )
     with pytest.raises(CorruptionError):
-        list(run_plan(plan(row("lost_index", REBUILD)), PlanLog(path, ManualClock()), lambda command: 0))
+        list(
+            run_plan(
+                plan(row("lost_index", REBUILD)),
+                PlanLog(PosixFileSystem(), path, ManualClock()),
+                lambda command: 0,
+            )
+        )
