@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
@@ -30,7 +32,10 @@ def written(uri: str) -> int:
     return asyncio.run(write())
 
 
-def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(run_cli: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("disk", [False, True], ids=["index lost", "disk lost"])
+def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
+    run_cli: Run, tmp_path: Path, disk: bool
+) -> None:
     with LocalCluster(2, tmp_path / "others") as others:
         mine, conf, plan = tmp_path / "mine", tmp_path / "bk_server.conf", tmp_path / "plan.json"
         keys = {
@@ -52,12 +57,24 @@ def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(run_cli: Run, tmp_p
         with bookie():
             ledgers = [written(others.metadata_uri) for _ in range(3)]
         current = mine / "ledgers" / "current"
-        shutil.rmtree(current / "locations")
-        made = run_cli("repair", "plan", "--conf", conf, "--out", plan)
+        options: tuple[object, ...] = ()
+        if disk:
+            shutil.rmtree(current)
+            current.mkdir()
+            unsaid = run_cli("repair", "plan", "--conf", conf)
+            assert ["bookie", "rebuild"] not in [
+                (row["command"] or [])[1:3] for row in from_ndjson(unsaid.stdout)
+            ]
+            assert run_cli("repair", "plan", "--conf", conf, "--lost-disk", mine / "journal").exit_code == 2
+            options = ("--lost-disk", mine / "ledgers")
+        else:
+            shutil.rmtree(current / "locations")
+        made = run_cli("repair", "plan", "--conf", conf, *options, "--out", plan)
         assert made.exit_code in (1, 3), made.stderr
         rows = [row for row in from_ndjson(made.stdout) if row["number"] is not None]
         assert [(row["needs"], row["command"][1:3]) for row in rows][-1] == ("running", ["ledger", "repair"])
-        assert ["index", "rebuild"] in [row["command"][1:3] for row in rows]
+        first_verb = ["bookie", "rebuild"] if disk else ["index", "rebuild"]
+        assert first_verb in [row["command"][1:3] for row in rows]
         assert run_cli("repair", "plan", "--conf", conf, "--out", plan).exit_code == 4, "there is one"
         assert run_cli("repair", "run", plan).exit_code == 4, "nobody said yes"
 

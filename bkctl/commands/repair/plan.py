@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from posixpath import abspath, normpath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,6 +45,14 @@ def plan_command(
     deep: Annotated[
         bool, typer.Option("--deep", help="Check the digest of every entry in the logs.")
     ] = False,
+    lost_disk: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lost-disk",
+            metavar="DIR",
+            help="A configured directory whose disk is lost for good, not only not mounted. Repeatable.",
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="PLAN", help="Write the plan into a new file, for 'repair run'."),
@@ -54,11 +63,14 @@ def plan_command(
 
     Nothing is changed. Steps that need the bookie stopped come first, then those that copy from other
     replicas while it runs, which need --metadata. Findings that no command repairs stand at the end,
-    without a number. Exit code 1 when there is anything in the plan; 3 when entries could not be checked.
+    without a number. An empty directory may be a disk that is not mounted: its rebuild is planned only with
+    --lost-disk. Exit code 1 when there is anything in the plan; 3 when entries could not be checked.
 
     Examples:
 
       bkctl repair plan --conf /etc/bookkeeper/bk_server.conf --deep --out plan.json
+
+      bkctl repair plan --conf bk_server.conf --lost-disk /data/disk2 --out plan.json
 
       bkctl repair plan /data/bookie --metadata zk://localhost:2181/ledgers
     """
@@ -74,6 +86,8 @@ def plan_command(
     if done.returncode not in (0, 1, 3):
         raise typer.Exit(done.returncode)
     rows = [_with_salvage(row, configuration) for row in _rows(done.stdout)]
+    if lost_disk:
+        rows = _with_rebuild(rows, configuration, lost_disk)
     plan = plan_of(rows, examined, _cluster(configuration), described)
     if out is not None:
         with new_file(out) as stream:
@@ -117,6 +131,32 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     metadata = configuration.metadata_uri
     words = ["--metadata", metadata] if metadata is not None else []
     return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
+
+
+def _with_rebuild(
+    rows: list[dict[str, Any]], configuration: ConfigurationOptions, lost: list[str]
+) -> list[dict[str, Any]]:
+    """Return the rows with 'bookie rebuild' for the directories whose disks somebody knows to be lost.
+
+    A rebuild of a disk that is only not mounted would be hidden by it, with all that was written meanwhile.
+    Raises UsageError for a directory that is not empty.
+    """
+    if configuration.conf is None:
+        raise UsageError("--lost-disk needs the bookie's configuration: --conf FILE")
+    wanted = {normpath(abspath(path)) for path in lost}
+    made = []
+    for row in rows:
+        home = "" if row["dir"] is None else row["dir"].removesuffix("/current")
+        if row["kind"] == "missing_cookie" and not row["commands"] and home in wanted:
+            wanted.discard(home)
+            words = ["bkctl", "bookie", "rebuild", *configuration.words(), "--yes"]
+            row = {**row, "commands": [words], "instead": None}
+        made.append(row)
+    if wanted:
+        raise UsageError(
+            f"{', '.join(sorted(wanted))}: no configured directory that is empty and without a cookie"
+        )
+    return made
 
 
 def _cluster(configuration: ConfigurationOptions) -> list[str]:
