@@ -73,6 +73,7 @@ class BookieServer:
             "high_priority", clock, threads=threads, requests_max=requests_max
         )
         self.request_meters = RequestMeters()
+        self.silent_sockets = SilentSockets(self.loop)
         self.long_polls = self._new_long_polls(clock)
         self.processor = RequestProcessor(
             bookie,
@@ -106,7 +107,6 @@ class BookieServer:
             frame_timeout_ms=settings.frame_timeout_ms,
             now_s=clock.monotonic,
         )
-        self.silent_sockets = SilentSockets(self.loop)
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
 
@@ -120,6 +120,7 @@ class BookieServer:
             memory=self.memory,
             polls_max=min(self.settings.long_polls_max, polls_max(self.settings.connection_memory_bytes_max)),
             polls_per_client_max=self.settings.long_polls_per_connection_max,
+            make_room=self.silent_sockets.end_one,
         )
 
     @property

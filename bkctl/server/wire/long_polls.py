@@ -49,7 +49,11 @@ _ENDS_PER_TURN = 24
 
 
 class LongPolls:
-    """At most ``polls_max`` waits, ``polls_per_client_max`` of a client; one more gets too-many-requests."""
+    """At most ``polls_max`` waits, ``polls_per_client_max`` of a client; one more gets too-many-requests.
+
+    ``make_room`` is called for each wait that is refused because there are too many in all: it ends the waits
+    of a client that has gone, if there is one, so that the next try finds a place.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class LongPolls:
         memory: ConnectionMemory,
         polls_max: int,
         polls_per_client_max: int,
+        make_room: Callable[[], object] = lambda: None,
     ) -> None:
         self.meter = StageMeter("long_poll", bound=polls_max, unit="requests")
         self.meter.waited = meters.steps["READ_ENTRY_LONG_POLL_WAIT"]
@@ -74,6 +79,7 @@ class LongPolls:
         self._now_s = clock.monotonic
         self._waits: dict[Client, set[_Wait]] = {}
         self._per_client_max = polls_per_client_max
+        self._make_room = make_room
         self._per_client: Counter[Client] = Counter()
         # How waits end whose turn has not come; any thread puts something in.
         self._ends_lock = threading.Lock()
@@ -84,6 +90,8 @@ class LongPolls:
         """Begin a wait. On the loop's thread. Raises TooManyRequestsError."""
         if self.meter.length >= self.meter.bound or self._per_client[client] >= self._per_client_max:
             self.meter.rejected += 1
+            if self.meter.length >= self.meter.bound:
+                self._make_room()
             raise TooManyRequestsError("too many long polls are waiting")
         self._count(client, 1)
         try:

@@ -230,3 +230,26 @@ def test_a_new_client_gets_the_place_of_one_that_has_gone(monkeypatch: pytest.Mo
             with WireClient(served.port, Wire.V2) as client:
                 assert client.read(7, 0).code is ResultCode.OK
         assert served.server.connections_refused == 0
+
+
+def test_polls_of_clients_that_have_gone_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silent_sockets, "PAUSE_S", 3600.0)
+    with ServedEngine(settings=NetworkSettings(long_polls_max=10)) as served, WireClient(served.port) as new:
+        served.rig.add(7, 0)
+        clients = [WireClient(served.port) for _ in range(10)]
+        for client in clients:
+            ask(client, POLL)
+        served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
+        for client in clients:
+            client.close()
+        served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
+
+        def is_taken() -> bool:
+            """Whether a poll of 1 ms is answered; a refused one makes room for the next."""
+            poll = ReadRequest(7, -1, piggyback=True, previous_lac=100, timeout_ms=1)
+            ask(new, *[poll] * 9)
+            codes = {answer.response.code for answer in new.receive_all()}  # type: ignore[attr-defined]
+            assert codes <= {ResultCode.OK, ResultCode.TOO_MANY_REQUESTS}
+            return codes == {ResultCode.OK}
+
+        served.until(is_taken, "those that have gone keep their places")
