@@ -79,6 +79,11 @@ class Column:
     meaning: str
 
 
+def share_not_judged(meaning: str) -> Column:
+    """Return the column of a summary that says how much of what was read the verdict says nothing about."""
+    return Column("share_not_judged", "DOUBLE", f"share that was not judged: {meaning}")
+
+
 @dataclass(frozen=True, slots=True)
 class ResultTable:
     """A result. ``shown`` says that its first rows are what people want to see; ``order`` is by what they

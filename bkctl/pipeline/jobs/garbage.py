@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.ledger_fate import FATE_NOTE, LEDGER_FATE_INPUTS
 from bkctl.pipeline.jobs.sql_files import sql_text
 
@@ -81,6 +81,7 @@ GARBAGE = Job(
                 Column("removable_bytes", "BIGINT", "logs without a live ledger"),
                 Column("compactable_bytes", "BIGINT", "what compaction gives back"),
                 Column("damaged_logs", "BIGINT", "logs that cannot be read to their end"),
+                share_not_judged("unknown_bytes of bytes"),
             ),
             order="logs",
         ),

@@ -84,4 +84,7 @@ SELECT coalesce(sum(b.logs), 0) AS logs, coalesce(sum(b.bytes), 0) AS bytes,
 FROM bookie_garbage b
 
 -- table summary
-SELECT t.*, d.damaged_logs FROM totals t CROSS JOIN damaged d
+SELECT t.*, d.damaged_logs,
+       CASE WHEN t.bytes = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(t.unknown_bytes AS DOUBLE) / CAST(t.bytes AS DOUBLE) END AS share_not_judged
+FROM totals t CROSS JOIN damaged d

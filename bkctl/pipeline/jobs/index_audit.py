@@ -7,7 +7,7 @@ tables; only ledgers in which they differ are then read entry by entry. The hash
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.held_entries import UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
 
@@ -95,6 +95,7 @@ INDEX_AUDIT = Job(
                 Column("garbage", "BIGINT", "entries of ledgers that the bookie deleted"),
                 Column("older_copies", "BIGINT", "further records of the same entries"),
                 Column("dirs_without_index", "BIGINT", "directories whose index was not given; left out"),
+                share_not_judged("dirs_without_index of all directories"),
             ),
             order="records",
         ),

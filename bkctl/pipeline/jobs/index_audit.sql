@@ -86,8 +86,12 @@ FROM judged j WHERE j.kind <> 'ok'
 GROUP BY j.bookie, j.dir, j.ledger, j.kind
 
 -- view not_indexed
-SELECT count(*) AS dirs_without_index
-FROM (SELECT DISTINCT l.dir FROM logs l WHERE l.dir NOT IN (SELECT dir FROM indexed_dirs)) d
+SELECT count(d.dir) AS dirs_without_index,
+       CASE WHEN count(*) = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(count(d.dir) AS DOUBLE) / CAST(count(*) AS DOUBLE) END AS share_not_judged
+FROM (SELECT DISTINCT l.dir AS log_dir FROM logs l) a
+LEFT JOIN (SELECT DISTINCT l.dir FROM logs l WHERE l.dir NOT IN (SELECT dir FROM indexed_dirs)) d
+       ON d.dir = a.log_dir
 
 -- view sides
 SELECT (SELECT coalesce(sum(entries), 0) FROM log_side) AS records,
@@ -106,5 +110,6 @@ FROM judged j
 
 -- table summary
 SELECT s.records, s.locations, s.ledgers_expanded, c.dangling, c.missing, c.mismatched, c.stale, c.to_replay,
-       c.garbage, c.older_copies, n.dirs_without_index
+       c.garbage, c.older_copies, n.dirs_without_index,
+       n.share_not_judged
 FROM sides s CROSS JOIN counts c CROSS JOIN not_indexed n

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
 
 _RECORD = (
@@ -81,6 +81,7 @@ JOURNAL_FORENSICS = Job(
                 Column("undecided", "BIGINT", "before the mark, in no log, and no index was given"),
                 Column("unindexed", "BIGINT", "before the mark, in a log, not in the index"),
                 Column("lost", "BIGINT", "before the mark, in no log: the journal has the only copy"),
+                share_not_judged("undecided of records"),
             ),
             order="records",
         ),

@@ -54,10 +54,16 @@ SELECT j.bookie, count(DISTINCT j.journal_id) AS journals, count(*) AS records,
        sum(CASE WHEN j.status = 'lost' THEN 1 ELSE 0 END) AS lost
 FROM judged j GROUP BY j.bookie
 
--- table summary
+-- view counts
 SELECT coalesce(sum(b.records), 0) AS records, coalesce(sum(b.after_mark), 0) AS after_mark,
        coalesce(sum(b.flushed), 0) AS flushed, coalesce(sum(b.to_replay), 0) AS to_replay,
        coalesce(sum(b.deleted), 0) AS deleted, coalesce(sum(b.undecided), 0) AS undecided,
        coalesce(sum(b.unindexed), 0) AS unindexed,
        coalesce(sum(b.lost), 0) AS lost
 FROM bookie_journals b
+
+-- table summary
+SELECT c.*,
+       CASE WHEN c.records = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(c.undecided AS DOUBLE) / CAST(c.records AS DOUBLE) END AS share_not_judged
+FROM counts c

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.ledger_fate import FATE_NOTE, LEDGER_FATE_INPUTS
 from bkctl.pipeline.jobs.sql_files import sql_text
 
@@ -64,6 +64,7 @@ ORPHANS = Job(
                 Column("orphan_bytes", "BIGINT", "bytes of these in logs"),
                 Column("leftover_bytes", "BIGINT", "bytes of ledgers that the bookies deleted too"),
                 Column("undecided_ledgers", "BIGINT", "ledgers that may be younger than the snapshot"),
+                share_not_judged("undecided_ledgers of ledgers"),
             ),
             order="ledgers",
         ),

@@ -64,5 +64,7 @@ FROM judged j
 SELECT count(DISTINCT ledger) AS ledgers FROM on_disk
 
 -- table summary
-SELECT d.ledgers, c.orphans, c.orphan_ledgers, c.orphan_bytes, c.leftover_bytes, c.undecided_ledgers
+SELECT d.ledgers, c.orphans, c.orphan_ledgers, c.orphan_bytes, c.leftover_bytes, c.undecided_ledgers,
+       CASE WHEN d.ledgers = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(c.undecided_ledgers AS DOUBLE) / CAST(d.ledgers AS DOUBLE) END AS share_not_judged
 FROM counts c CROSS JOIN disk_count d

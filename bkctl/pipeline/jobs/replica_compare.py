@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
 
 #: Columns of ``entries`` that the job reads; a set has the same ones in its table ``replicas``.
@@ -103,6 +103,7 @@ REPLICA_COMPARE = Job(
                 ),
                 Column("blocks", "BIGINT", "blocks of entries in sets"),
                 Column("blocks_undecided", "BIGINT", "of these, those to be compared entry by entry"),
+                share_not_judged("blocks_undecided of blocks, without sets uncompared of records"),
             ),
             order="records",
         ),

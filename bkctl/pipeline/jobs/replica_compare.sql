@@ -138,6 +138,9 @@ FROM (SELECT r.ledger, r.entry, count(DISTINCT coalesce(r.bookie, r.dir)) AS hol
 -- table summary
 SELECT CASE WHEN n.blocks = 0 THEN t.records ELSE r.records END AS records, e.entries + b.entries AS entries,
        e.entries_compared + b.entries_compared AS entries_compared, c.payload_differs, c.header_differs,
-       c.ledgers_divergent, t.uncompared, n.blocks, u.blocks_undecided
+       c.ledgers_divergent, t.uncompared, n.blocks, u.blocks_undecided,
+       CASE WHEN n.blocks > 0 THEN CAST(u.blocks_undecided AS DOUBLE) / CAST(n.blocks AS DOUBLE)
+            WHEN t.records = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(t.uncompared AS DOUBLE) / CAST(t.records AS DOUBLE) END AS share_not_judged
 FROM totals t CROSS JOIN copy_counts e CROSS JOIN counts c CROSS JOIN block_counts b CROSS JOIN block_totals r
 CROSS JOIN blocks_count n CROSS JOIN unexpanded_count u

@@ -13,7 +13,7 @@ entry that it holds may be on its way, or may have been flushed after its files 
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot, share_not_judged
 from bkctl.pipeline.jobs.held_entries import RUNS, UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
 
@@ -152,7 +152,7 @@ REPLICATION_AUDIT = Job(
                     "places that could not be judged, or not up to the last add confirmed: bookies that were "
                     "not given, replicas that moved, open tails; without ledgers that were deleted meanwhile",
                 ),
-                Column("share_not_judged", "DOUBLE", "their share of all places"),
+                share_not_judged("slots_not_judged of slots"),
                 Column("copies_missing", "BIGINT", "copies of entries that are missing"),
                 Column("ledgers_short", "BIGINT", "ledgers with a missing copy"),
                 Column("entries_short", "BIGINT", "entries with a missing copy"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
 
 VERIFY = Job(
@@ -78,6 +78,7 @@ VERIFY = Job(
                 Column("bad_entries", "BIGINT", "digest fails"),
                 Column("unchecked", "BIGINT", "digest not known: neither well nor bad"),
                 Column("damages", "BIGINT", "places of logs, journals and indexes that cannot be read"),
+                share_not_judged("unchecked of entries"),
             ),
             order="logs",
         ),

@@ -38,5 +38,7 @@ SELECT count(*) AS logs, coalesce(sum(l.entries), 0) AS entries, coalesce(sum(l.
 FROM log_checks l
 
 -- table summary
-SELECT t.logs, t.entries, t.bytes, t.well, t.bad_entries, t.unchecked, d.damages
+SELECT t.logs, t.entries, t.bytes, t.well, t.bad_entries, t.unchecked, d.damages,
+       CASE WHEN t.entries = 0 THEN CAST(0 AS DOUBLE)
+            ELSE CAST(t.unchecked AS DOUBLE) / CAST(t.entries AS DOUBLE) END AS share_not_judged
 FROM totals t CROSS JOIN damage_count d

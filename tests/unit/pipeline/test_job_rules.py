@@ -73,10 +73,13 @@ def test_one_snapshot_leaves_younger_ledgers_alone(tmp_path: Path) -> None:
     outcome = run_over(tables, "orphans", tmp_path / "o")
     assert set(rows_of(outcome, "orphans", "ledger")) == {(5,), (2**35,)}
     assert set(rows_of(outcome, "undecided", "ledger")) == {(12,), (2**41,)}
+    assert outcome.counts["share_not_judged"] == 2 / 5
     proved = run_over(tables, "orphans", tmp_path / "p", metadata_after=tables)
     assert set(rows_of(proved, "orphans", "ledger")) == {(5,), (12,), (2**35,), (2**41,)}
+    assert proved.counts["share_not_judged"] == 0.0
     kept = run_over(tables, "garbage", tmp_path / "g")
     assert (kept.counts["dead_bytes"], kept.counts["unknown_bytes"]) == (20, 20)
+    assert kept.counts["share_not_judged"] == pytest.approx(20 / kept.counts["bytes"])
 
 
 def test_what_a_bookie_deleted_too_is_left_over_and_no_orphan(tmp_path: Path) -> None:
@@ -149,6 +152,20 @@ def test_a_directory_without_index_is_not_judged(tmp_path: Path) -> None:
     tables = write_tables(tmp_path / "t", logs=[log(0)], runs=[run_row(0, 2, 1)])
     outcome = run_over(tables, "index-audit", tmp_path / "o")
     assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert (outcome.counts["dirs_without_index"], outcome.counts["share_not_judged"]) == (1, 1.0)
+
+
+def test_of_two_directories_one_without_an_index_is_half_of_the_share(tmp_path: Path) -> None:
+    other = {**log(0), "bookie": "b", "dir": "/b"}
+    tables = write_tables(
+        tmp_path / "t",
+        logs=[log(0), log(1), other],
+        runs=[run_row(0, 2, 1)],
+        index_runs=[run_row(0, 2, 1)],
+        index_ledgers=[{**A, "ledger": 1}],
+    )
+    counts = run_over(tables, "index-audit", tmp_path / "o").counts
+    assert (counts["dirs_without_index"], counts["share_not_judged"]) == (1, 0.5)
 
 
 def replica(bookie: str, *, crc: int | None = 5, lac: int = 0, log_id: int = 0) -> dict[str, Any]:
@@ -189,6 +206,7 @@ def test_replicas_are_compared_by_their_newest_records(
         header,
         uncompared,
     )
+    assert counts["share_not_judged"] == uncompared / counts["records"]
     assert outcome.exit_code == (1 if payload else 0)
     assert len(rows_of(outcome, "divergent")) == 2 * payload
 
@@ -220,6 +238,7 @@ def test_journal_records_are_told_apart(tmp_path: Path) -> None:
     assert rows_of(outcome, "unflushed_records", "entry") == [(6,)]
     counts = {name: outcome.counts[name] for name in ("flushed", "deleted", "undecided")}
     assert counts == {"flushed": 3, "deleted": 1, "undecided": 1}
+    assert outcome.counts["share_not_judged"] == 1 / 8
     assert (outcome.verdict, outcome.found) == ("unexamined", ("unindexed", "lost", "undecided"))
 
 
