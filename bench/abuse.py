@@ -72,7 +72,7 @@ PER_CONNECTION_BYTES = 16 << 10
 #: Of the descriptors that bookies keep for files.
 FILES_LEAST = 1_000
 OPEN_S_MAX = 20.0
-GONE_S_MAX = 20.0
+GONE_S_MAX = 60.0
 #: The bookie has nothing left to do about those that came when it uses less of a processor than this.
 SETTLED_CPU = 0.4
 SETTLE_S_MAX = 8.0

@@ -200,6 +200,7 @@ def test_a_client_that_goes_is_noticed_with_all_of_its_polls() -> None:
             client.close()
         served.until_idle()
         assert not len(served.server.silent_sockets)
+        assert served.server.memory.held_bytes == 0
 
 
 def test_half_a_frame_behind_a_long_poll_is_waited_for_and_timed_out() -> None:
