@@ -6,7 +6,6 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # What builds packages, then all packages.
 PINS := .ci/build-constraints.txt .ci/constraints.txt
-DEMO_DIR ?= tests/data/demo
 # pytest-xdist: one worker per processor.
 WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
@@ -45,13 +44,13 @@ help: ## Show this list
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
 $(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h
+	@echo "make: making the environment in $(VENV); this takes some minutes, once" >&2
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
 	@sh .ci/install "$(PY)" $(PINS)
 	@touch $@
 
-demo: $(STAMP) ## Run a bookie: write, kill -9, read everything back; then look at a Java bookie's files
+demo: $(STAMP) ## Tell a story: write, kill -9, replay; break a byte, find it, mend it from the replicas
 	@$(PY) tests/demo.py
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" sh tests/demo.sh $(DEMO_DIR)
 
 # Containers often set the variable that keeps bytecode from being written. Then each process of the tests
 # compiles what it imports (a bookie: 0.7 s in place of 0.3), and each worker rewrites every test (33 s in place of 12).

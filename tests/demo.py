@@ -1,4 +1,4 @@
-"""`make demo`: a bookie is started, written to, killed in the middle of it, started again and read back.
+"""`make demo`: three bookies; one is killed and replays, one has a byte broken, which is found and mended.
 
     python tests/demo.py [DIRECTORY]
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -29,7 +32,13 @@ FLUSHED_ENTRIES = 2_000
 ENTRIES_BEFORE_THE_KILL = 3_000
 WINDOW = 128
 START_TIMEOUT_S = 20
-ABANDONED_AFTER_S = 1.5
+COMMAND_TIMEOUT_S = 60
+NAMES = ("bookie-1", "bookie-2", "bookie-3")
+REPLICATED_ENTRIES = 5_000
+BROKEN_ENTRY = 2_500
+#: The payload of an entry begins behind its header and its digest.
+PAYLOAD_OFFSET = 32 + 4
+COLUMNS = 110
 BKCTL = str(Path(sys.executable).parent / "bkctl")
 #: Ports that nobody else has, and a short lease, so that the restart need not wait for the dead one's.
 OPTIONS = (
@@ -46,19 +55,36 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-class BookieProcess:
-    """`bkctl bookie start` in a directory."""
+def show(text: str) -> None:
+    """A line of what a command said, cut to the width of a terminal."""
+    sys.stdout.write(f"  {text if len(text) <= COLUMNS else text[: COLUMNS - 3] + '...'}\n")
+    sys.stdout.flush()
 
-    def __init__(self, directory: Path) -> None:
+
+def environment(directory: Path) -> dict[str, str]:
+    """The environment of every command: the metadata of the cluster are in a file."""
+    uri = f"embedded://{directory.resolve() / 'cluster.db'}"
+    return {**os.environ, "BKCTL_METADATA_URI": uri, "COLUMNS": str(COLUMNS)}
+
+
+class BookieProcess:
+    """`bkctl bookie start` in a directory of its own."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        home = directory / name
+        home.mkdir(exist_ok=True)
         command = [BKCTL, "bookie", "start"]
         for key, value in OPTIONS:
             command += ["-X", f"{key}={value}"]
-        sys.stdout.write(f"$ {' '.join(['bkctl', *command[1:]])}\n")
-        sys.stdout.flush()
         began_s = time.monotonic()
-        with (directory / "bookie.log").open("ab") as log:
+        with (home / "bookie.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "-o", "ndjson"], cwd=directory, stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, "-o", "ndjson"],
+                cwd=home,
+                env=environment(directory),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         watchdog = threading.Timer(START_TIMEOUT_S, self.process.kill)
         watchdog.start()
@@ -67,10 +93,10 @@ class BookieProcess:
         watchdog.cancel()
         if not line:
             self.process.wait()
-            sys.exit(f"the bookie did not start:\n{(directory / 'bookie.log').read_text()}")
+            sys.exit(f"{name} did not start:\n{(home / 'bookie.log').read_text()}")
         self.row = json.loads(line)
         self.port: int = self.row["port"]
-        sys.stdout.write(f"{line.strip()}\n  serves after {time.monotonic() - began_s:.2f} s\n")
+        show(f"{name} serves port {self.port} after {time.monotonic() - began_s:.1f} s")
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal and wait; the exit code."""
@@ -82,19 +108,23 @@ class BookieProcess:
                 self.process.stdout.close()
 
 
-def run(directory: Path, *words: str, lines_max: int = 6) -> int:
-    """Run one of our commands and show the beginning of what it says; its exit code."""
-    sys.stdout.write(f"\n$ bkctl {' '.join(words)}\n")
-    done = subprocess.run(
-        [BKCTL, *words], cwd=directory, capture_output=True, text=True, check=False, timeout=60
+def run(
+    directory: Path, *words: str, given: str | None = None, quiet: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run one of our commands, which is shown unless ``quiet``."""
+    if not quiet:
+        sys.stdout.write(f"$ bkctl {' '.join(words)}\n")
+        sys.stdout.flush()
+    return subprocess.run(
+        [BKCTL, *words],
+        cwd=directory,
+        env=environment(directory),
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_TIMEOUT_S,
     )
-    shown = done.stdout.splitlines()
-    sys.stdout.write("\n".join(shown[:lines_max]) + "\n")
-    if len(shown) > lines_max:
-        sys.stdout.write(f"... {len(shown) - lines_max} more lines\n")
-    sys.stdout.write(done.stderr)
-    sys.stdout.flush()
-    return done.returncode
 
 
 def write_until_killed(bookie: BookieProcess) -> list[int]:
@@ -132,87 +162,85 @@ def missing(port: int, acknowledged: list[int]) -> int:
     return len(wrong)
 
 
-def abandon_a_ledger(directory: Path) -> str:
-    """Write a ledger and kill the writer before it closes; the ledger's id."""
-    sys.stdout.write("\n$ seq 500 | bkctl ledger write -e 1     # and kill -9 before it closes the ledger\n")
-    with subprocess.Popen(
-        [BKCTL, "ledger", "write", "-e", "1"],
-        cwd=directory,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        watchdog = threading.Timer(START_TIMEOUT_S, writer.kill)
-        watchdog.start()
-        assert writer.stdin is not None
-        assert writer.stderr is not None
-        said = writer.stderr.readline().strip()
-        writer.stdin.write("".join(f"{number}\n" for number in range(500)))
-        writer.stdin.flush()
-        # Its input stays open, so it cannot come to the end; what it has read it has sent by then.
-        time.sleep(ABANDONED_AFTER_S)
-        writer.kill()
-        watchdog.cancel()
-    sys.stdout.write(f"{said}\n")
-    return said.rpartition(" ")[2]
+def killed_and_replayed(directory: Path) -> tuple[BookieProcess, int]:
+    """Kill the first bookie while it is written to; the bookie, started again, and what it has lost."""
+    say(f"{NAMES[0]} is written to and killed (kill -9); then its journal is replayed.")
+    bookie = BookieProcess(directory, NAMES[0])
+    with DemoClient(bookie.port) as client:
+        acknowledged = client.add(LEDGER, range(FLUSHED_ENTRIES), size_bytes=ENTRY_BYTES, window=WINDOW).done
+    bookie.end(signal.SIGTERM)
+    bookie = BookieProcess(directory, NAMES[0])
+    acknowledged = [*acknowledged, *write_until_killed(bookie)]
+    bookie.end(signal.SIGKILL)
+    show(f"killed behind {len(acknowledged)} acknowledged entries")
+    bookie = BookieProcess(directory, NAMES[0])
+    lost = missing(bookie.port, acknowledged)
+    show(f"{len(acknowledged) - lost} of {len(acknowledged)} acknowledged entries are there")
+    return bookie, lost + (len(acknowledged) <= FLUSHED_ENTRIES)
 
 
-def recover(directory: Path) -> list[int]:
-    """A ledger whose writer is gone, recovered; exit codes."""
-    ledger = abandon_a_ledger(directory)
-    return [
-        run(directory, "ledger", "list", "--state", "OPEN", "-o", "ndjson"),
-        run(directory, "ledger", "recover", ledger, "--dry-run", "-o", "ndjson"),
-        run(directory, "ledger", "recover", ledger, "-o", "ndjson"),
-        run(directory, "ledger", "read", ledger, "--entry", "0-1", "-o", "ndjson"),
-    ]
+def broken_and_mended(directory: Path, bookies: dict[str, BookieProcess]) -> bool:
+    """Break a byte on a bookie, find it and mend it from the replicas; whether every copy is right."""
+    name = NAMES[1]
+    data = f"{name}/bkctl-data"
+    say(f"A ledger in three copies; then {name} stops, and somebody breaks a byte of entry {BROKEN_ENTRY}.")
+    lines = "".join(f"{number}\n" for number in range(REPLICATED_ENTRIES))
+    written = run(directory, "ledger", "write", "-e", "3", "-w", "3", "-a", "2", "-o", "json", given=lines)
+    row = json.loads(written.stdout)
+    show(f"ledger {row['ledger']} is {row['state']}, its last entry is {row['last_entry']}")
+    bookies.pop(name).end(signal.SIGTERM)
+    place = run(
+        directory, "entrylog", "scan", data, "--ledger", str(row["ledger"]), "--entry", str(BROKEN_ENTRY),
+        "-o", "json", quiet=True,
+    )  # fmt: skip
+    (record,) = json.loads(place.stdout)
+    offset = record["offset"] + PAYLOAD_OFFSET
+    sys.stdout.write(f"$ printf X | dd of={record['path']} bs=1 seek={offset} conv=notrunc\n")
+    with (directory / record["path"]).open("r+b") as log:
+        log.seek(offset)
+        log.write(b"X")
+    say("It is found, and mended: what is right moves to a fresh log, what is lost comes from the others.")
+    found = run(directory, "doctor", data, "--only", "entry_logs", "--deep", "-o", "table")
+    for line in found.stdout.splitlines()[:3]:
+        show(line)
+    run(directory, "repair", "plan", data, "--deep", "--out", "plan.json")
+    codes = [run(directory, "repair", "run", "plan.json", "--yes").returncode]
+    show("1 of 2 steps is done, the other one needs the bookie running")
+    bookies[name] = BookieProcess(directory, name)
+    codes.append(run(directory, "repair", "run", "plan.json", "--yes").returncode)
+    compared = run(directory, "ledger", "compare", str(row["ledger"]))
+    for line in compared.stderr.splitlines():
+        show(line.removeprefix("bkctl: "))
+    return (found.returncode, codes, compared.returncode) == (1, [3, 0], 0)
+
+
+@contextmanager
+def all_ended(bookies: dict[str, BookieProcess]) -> Iterator[None]:
+    """End the bookies that run, whatever happens."""
+    try:
+        yield
+    finally:
+        for bookie in bookies.values():
+            bookie.process.terminate()
+        for bookie in bookies.values():
+            bookie.end(signal.SIGTERM)
 
 
 def story(directory: Path) -> int:
     """The whole demo; its exit code."""
     began_s = time.monotonic()
-    say("A bookie, with everything in ./bkctl-data and its metadata in a file there.")
-    bookie = BookieProcess(directory)
-    say(
-        f"{FLUSHED_ENTRIES} entries of {ENTRY_BYTES} bytes over the network; SIGTERM flushes them to the log."
-    )
-    with DemoClient(bookie.port) as client:
-        acknowledged = client.add(LEDGER, range(FLUSHED_ENTRIES), size_bytes=ENTRY_BYTES, window=WINDOW).done
-    code = bookie.end(signal.SIGTERM)
-    sys.stdout.write(f"  {len(acknowledged)} acknowledged; SIGTERM: exit code {code}\n")
-    say("Started again, and killed (kill -9) while entries are being written.")
-    bookie = BookieProcess(directory)
-    more = write_until_killed(bookie)
-    bookie.end(signal.SIGKILL)
-    acknowledged += more
-    sys.stdout.write(f"  {len(more)} more entries were acknowledged before the kill\n")
-    say("What it left behind: whole journals, read by the toolkit.")
-    codes = [run(directory, "journal", "verify", "bkctl-data", "-o", "table")]
-    run(directory, "lastmark", "show", "bkctl-data", "-o", "table")
-    say("Started again: the journal is replayed from the last mark. Every acknowledged entry is read back.")
-    bookie = BookieProcess(directory)
-    lost = missing(bookie.port, acknowledged)
-    sys.stdout.write(f"  {len(acknowledged) - lost} of {len(acknowledged)} acknowledged entries are there\n")
-    codes.append(run(directory, "bookie", "status", "-o", "table", lines_max=10))
-    say("A ledger whose writer is killed stays OPEN: recovered, it ends behind what was acknowledged.")
-    codes += recover(directory)
-    code = bookie.end(signal.SIGTERM)
-    say("Stopped. Its entry logs, its index and its journals as the toolkit sees them.")
-    codes += [
-        code,
-        run(directory, "entrylog", "list", "bkctl-data", "-o", "table"),
-        run(directory, "entrylog", "scan", "bkctl-data", "--entry", "0-2", "-o", "table"),
-        run(directory, "entrylog", "verify", "bkctl-data", "-o", "table"),
-        run(directory, "journal", "scan", "bkctl-data", "--entry", "0-2", "-o", "table"),
-        run(directory, "journal", "verify", "bkctl-data", "-o", "table"),
-        run(directory, "index", "get", str(LEDGER), "4", "bkctl-data", "-o", "table"),
-        run(directory, "index", "check", "bkctl-data", "-o", "table"),
-    ]
-    good = not lost and len(acknowledged) > FLUSHED_ENTRIES and not any(codes)
-    verdict = "nothing is missing" if good else f"{lost} entries are missing; exit codes {codes}"
-    say(f"{len(acknowledged)} acknowledged entries, {verdict}. {time.monotonic() - began_s:.1f} s in all.")
-    return 0 if good else 1
+    bookies: dict[str, BookieProcess] = {}
+    with all_ended(bookies):
+        bookies[NAMES[0]], lost = killed_and_replayed(directory)
+        for name in NAMES[1:]:
+            bookies[name] = BookieProcess(directory, name)
+        whole = broken_and_mended(directory, bookies)
+    took = f"{time.monotonic() - began_s:.0f} s in all"
+    if lost or not whole:
+        say(f"{lost} entries are missing, and the ledger {'is whole' if whole else 'is not whole'}. {took}.")
+        return 1
+    say(f"Nothing is missing ({took}). Now try: bkctl doctor tests/data/demo; bkctl bookie start; bkctl top")
+    return 0
 
 
 def main() -> int:

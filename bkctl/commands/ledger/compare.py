@@ -75,7 +75,7 @@ def compare_command(
                     yield from _rows(found)
 
         write_rows(rows(), COMPARE_SCHEMA, output)
-    typer.echo(f"bkctl: {unequal} of {entries} entries are not on all of their bookies", err=True)
+    typer.echo(f"bkctl: {entries - unequal} of {entries} entries are on all of their bookies", err=True)
     if unequal:
         raise typer.Exit(1)
 
