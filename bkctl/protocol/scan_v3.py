@@ -129,6 +129,8 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
         if width is None or stop > end:
             break
         middle = position + 11 + width
+        if stop <= middle:  # no room for what an add is
+            break
         if width > 1 and data[middle - 2] < _CONTINUES:  # txnId and then a priority, most likely
             break
         gap = find(_KEY_TAG, middle + _GAP_BYTES_MIN, middle + _GAP_BYTES_MAX + 2) - middle

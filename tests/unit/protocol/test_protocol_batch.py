@@ -11,8 +11,9 @@ import pytest
 from bkctl.codec import varint
 from bkctl.protocol import scan_v3, v2, v3
 from bkctl.protocol.batch import RequestParser
+from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, Segment
-from bkctl.protocol.framing import CloseReason, encode_frame
+from bkctl.protocol.framing import LENGTH, CloseReason, encode_frame
 from bkctl.protocol.messages import (
     AddRequest,
     AddResponse,
@@ -219,6 +220,18 @@ def test_what_closes(data: bytes, reason: CloseReason) -> None:
     before, close = parse(v2_add(1, 1) + data)
     assert isinstance(before, AddRun)
     assert isinstance(close, Close)
+
+
+@pytest.mark.parametrize("header", sorted(scan_v3.ADD_WIDTHS))
+def test_a_frame_that_is_shorter_than_its_header_says_is_refused(header: bytes) -> None:
+    """The width that the header names leads behind the frame, and behind all that has come."""
+    for length in range(1, 12):
+        for room in range(12):
+            data = LENGTH.pack(length) + header + b"\x10" * room
+            connection = ServerConnection()
+            events = connection.feed(data)
+            if len(data) >= LENGTH.size + length:
+                assert isinstance(events[0], Answer | Close), (length, room, events)
 
 
 def test_a_whole_frame_over_the_limit_closes_too() -> None:
