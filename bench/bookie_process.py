@@ -47,12 +47,20 @@ _LAST_WORDS = 3000
 
 
 class BookieProcess:
-    """A bookie that runs until the context ends. ``name`` is ``java`` or ``ours``.
+    """A bookie that runs until the context ends. ``name`` is ``java``; any other is one of ours.
 
-    ``kernels`` are those of ours: ``python``, which run everywhere, or ``native``.
+    ``kernels`` are those of ours: ``python``, which run everywhere, or ``native``. ``tree`` is the work tree
+    whose code of ours runs; None is this one.
     """
 
-    def __init__(self, name: str, folder: Path, conf: Mapping[str, str], kernels: str = "python") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        conf: Mapping[str, str],
+        kernels: str = "python",
+        tree: Path | None = None,
+    ) -> None:
         """Start it and wait until its port is open. Raises RuntimeError with its last words."""
         folder.mkdir(parents=True)
         self.name = name
@@ -73,7 +81,11 @@ class BookieProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "BKCTL_KERNELS": kernels},
+                env={
+                    **os.environ,
+                    "BKCTL_KERNELS": kernels,
+                    "PYTHONPATH": str((tree or Path(__file__).parent.parent).resolve()),
+                },
             )
         self._await_port()
 

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import logging
 import shutil
+import statistics
 import struct
 import sys
 import tempfile
@@ -50,6 +51,7 @@ from bkctl.vfs import PosixFileSystem
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from bench.bookie_process import JAVA_OPTIONS  # noqa: E402
 from tests.support.java_bookkeeper import JarsUnavailableError, find_jars  # noqa: E402
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster  # noqa: E402
 from tests.support.zookeeper import running_zookeeper  # noqa: E402
@@ -216,7 +218,48 @@ def reclaimed(folder: Path, mib: int, *, per_ledger: bool, transactional: bool) 
 
 
 def beside_java(folder: Path, mib: int) -> None:
-    """The same directory compacted by a Java bookie and by ours, each on a copy of its own, in turns."""
+    """Print how both compact the same directory."""
+    pairs = pairs_beside_java(folder, mib, ROUNDS, JAVA_OPTIONS)
+    for side, name in enumerate(("ours", "Java")):
+        rate = statistics.median(pair[side] for pair in pairs)
+        print(f"compaction of {mib} MiB, {name}: {rate:.0f} MiB/s copied")
+    ratio = statistics.median(ours / java for ours, java in pairs)
+    print(f"compaction beside Java: {ratio:.2f} times its rate (median of {ROUNDS} pairs)")
+
+
+class ReleasedBookie(BookieProcess):
+    """A bookie whose Java has the options of the release, and whose kernels are ``kernels``."""
+
+    def __init__(
+        self, folder: Path, uri: str, java_options: Sequence[str], kernels: str, conf: dict[str, str]
+    ) -> None:
+        super().__init__(folder, uri, conf=conf)
+        self._java_options = java_options
+        self._kernels = kernels
+
+    def command(self, kind: str) -> list[str]:
+        if kind == THEIRS:
+            jars = find_jars()
+            main = "org.apache.bookkeeper.server.Main"
+            return [
+                jars.java,
+                *self._java_options,
+                "-cp",
+                jars.classpath,
+                main,
+                "--conf",
+                str(self.conf_path),
+            ]
+        return ["env", f"BKCTL_KERNELS={self._kernels}", *super().command(kind)]
+
+
+def pairs_beside_java(
+    folder: Path, mib: int, rounds: int, java_options: Sequence[str], kernels: str = "auto"
+) -> list[tuple[float, float]]:
+    """The same directory compacted by ours and by Java's, each on a copy of its own, in turns.
+
+    Returns the MiB a second that each copied, (ours, Java's) for each round.
+    """
     with running_zookeeper() as server:
         uri = new_cluster(server)
         port = free_port()
@@ -231,32 +274,32 @@ def beside_java(folder: Path, mib: int) -> None:
             "compactionRateByEntries": str(10**9),
         }
         place, saved = folder / "bookie", folder / "saved"
-        with BookieProcess(place, uri, conf=conf) as process:
+        pairs = []
+        with ReleasedBookie(place, uri, java_options, kernels, conf) as process:
             live = prepare(process, uri, mib)
             shutil.copytree(place, saved)
-            rates: dict[str, list[tuple[float, float]]] = {OURS: [], THEIRS: []}
-            for number in range(2 * ROUNDS):
-                kind = (THEIRS, OURS, OURS, THEIRS)[number % 4]
-                shutil.rmtree(place)
-                shutil.copytree(saved, place)
-                process.start(kind)
-                before = logs_bytes(place)
-                url = f"http://127.0.0.1:{port}"
-                await_http(url)
-                started_s = time.perf_counter()
-                over_http.trigger(url, major=True, minor=False)
-                over_http.wait(url, 120, lambda _: None, lambda _: time.sleep(POLL_S))
-                seconds = time.perf_counter() - started_s
-                assert logs_bytes(place) < 0.7 * before, (
-                    f"{kind} has compacted nothing: {process.last_words()}"
-                )
-                rates[kind].append((live / MIB / seconds, before / MIB / seconds))
-                process.stop()
-    for kind, name in ((OURS, "ours"), (THEIRS, "Java")):
-        copied, read = sorted(rates[kind])[ROUNDS // 2]
-        print(f"compaction of {mib} MiB, {name}: {copied:.0f} MiB/s copied, {read:.0f} MiB/s read")
-    ours, java = (sorted(rates[kind])[ROUNDS // 2][0] for kind in (OURS, THEIRS))
-    print(f"compaction beside Java: {ours / java:.2f} times its rate (medians of {ROUNDS})")
+            for number in range(rounds):
+                rates = {}
+                for kind in (THEIRS, OURS) if number % 2 else (OURS, THEIRS):
+                    shutil.rmtree(place)
+                    shutil.copytree(saved, place)
+                    rates[kind] = live / MIB / compaction_s(process, kind, f"http://127.0.0.1:{port}")
+                pairs.append((rates[OURS], rates[THEIRS]))
+        return pairs
+
+
+def compaction_s(process: BookieProcess, kind: str, url: str) -> float:
+    """How long a bookie that was just started takes for a major compaction."""
+    process.start(kind)
+    before = logs_bytes(process.folder)
+    await_http(url)
+    started_s = time.perf_counter()
+    over_http.trigger(url, major=True, minor=False)
+    over_http.wait(url, 120, lambda _: None, lambda _: time.sleep(POLL_S))
+    seconds = time.perf_counter() - started_s
+    assert logs_bytes(process.folder) < 0.7 * before, f"{kind} has compacted nothing: {process.last_words()}"
+    process.stop()
+    return seconds
 
 
 def await_http(url: str) -> None:

@@ -1,11 +1,13 @@
 """Our bookie beside the Java bookie 4.17.3: one load generator, one machine, one run.
 
     python bench/peer.py [--dir DIR] [--rounds N] [--seconds S] [--json FILE] [--kernels NAME] [--quick]
+                         [--before TREE]
 
 Both bookies run the whole time, with the same cache bytes and durable writes, and the generator loads them
 in turn over the loopback: a round of one, a round of the other, the order changing. Every ratio is ours to
-Java's of one pair of rounds; shown is the median of the pairs, with the smallest and the largest. Ends with
-1 when a goal is missed. ``bench/README.md`` says how to read it.
+Java's of one pair of rounds; shown is the median of the pairs, with the smallest and the largest. At the end
+stands each goal with what was measured. Ends with 1 when one is missed, or was wanted and not measured.
+``bench/README.md`` says how to read it.
 """
 
 from __future__ import annotations
@@ -20,25 +22,44 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import gc as gc_bench
 from bench import process_usage as usage
-from bench.bookie_process import BookieProcess
+from bench.bookie_process import JAVA_OPTIONS, BookieProcess
+from bench.goals import Verdict, show_verdicts
+from bench.peer_rows import (
+    ADD_1K,
+    ADDS,
+    COMPACTION,
+    COMPACTION_GOAL,
+    HALF,
+    IN_ORDER,
+    MEMORY_GOALS,
+    ONE_ADD,
+    ONE_ADD_AT_ONCE,
+    PURE,
+    RANDOM,
+    Result,
+    Round,
+    Scenario,
+    show,
+)
 from bkctl.admin.load.run import run_load
 from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 from tests.support.java_bookkeeper import JarsUnavailableError, find_jars
 from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import running_zookeeper
 
-GENERATOR_SHARE_MAX = 0.25
 CONNECTIONS = 8
 #: Each run has ledgers of its own; the reads' are the first ones.
-LEDGERS_PER_RUN = 64
+LEDGERS_PER_RUN = 1024
 DISK_BYTES_MIN = 30 << 30
 QUICK_DISK_BYTES_MIN = 8 << 30
+MIB = 1 << 20
 
 CONF = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
@@ -65,83 +86,9 @@ class Plan:
     data_s: float
     data_rate_per_s: float
     quiet_s_max: float
+    compaction_mib: int
     kernels: str
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One row: a load, and which ratio is to be on which side of which number."""
-
-    name: str
-    load: dict[str, object]
-    reads: bool = False
-    goal_of: str | None = None
-    goal: float = 0.0
-    at_most: bool = False
-
-
-@dataclass(frozen=True)
-class Round:
-    """What one bookie did in one round; ``others`` is the number of processors that other programs had."""
-
-    rate_per_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_us: float
-    generator_share: float
-    others: float
-    failed: int
-
-    @property
-    def counts(self) -> bool:
-        """Whether it says something about the bookie."""
-        return self.generator_share < GENERATOR_SHARE_MAX and not self.failed
-
-
-@dataclass
-class Result:
-    """All rounds of a scenario, in pairs."""
-
-    scenario: Scenario
-    pairs: list[tuple[Round, Round]] = field(default_factory=list)
-
-    def counted(self) -> list[tuple[Round, Round]]:
-        """The pairs of which both count."""
-        return [pair for pair in self.pairs if pair[0].counts and pair[1].counts]
-
-    @property
-    def met(self) -> bool:
-        """Whether the goal, if there is one, is met."""
-        if self.scenario.goal_of is None:
-            return True
-        counted = self.counted()
-        if not counted:
-            return False
-        ratio = statistics.median(ratios_of(counted, self.scenario.goal_of))
-        return ratio <= self.scenario.goal if self.scenario.at_most else ratio >= self.scenario.goal
-
-
-def ratios_of(pairs: list[tuple[Round, Round]], what: str) -> list[float]:
-    """Ours to Java's of a field, ascending."""
-    return sorted(getattr(ours, what) / max(getattr(java, what), 1e-9) for ours, java in pairs)
-
-
-ADD_1K = Scenario("add 1 KB, v2, 8 x 128", {"payload_bytes": 1024}, goal_of="rate_per_s", goal=0.6)
-ADDS = (
-    ADD_1K,
-    Scenario("add 100 B, v2, 8 x 128", {"payload_bytes": 100}, goal_of="rate_per_s", goal=0.6),
-    Scenario("add 1 KB, v3, 8 x 128", {"payload_bytes": 1024, "wire": 3}, goal_of="rate_per_s", goal=0.5),
-)
-ONE = {"payload_bytes": 1024, "connections": 1, "window": 1}
-ONE_ADD = Scenario("add 1 KB, v2, 1 x 1", ONE, goal_of="p50_ms", goal=0.25, at_most=True)
-ONE_ADD_AT_ONCE = Scenario("the same, Java with journalFlushWhenQueueEmpty", ONE)
-HALF = Scenario(
-    "add 1 KB, v2, half of Java's rate", {"payload_bytes": 1024}, goal_of="p99_ms", goal=1.0, at_most=True
-)
-RANDOM = Scenario(
-    "read 1 KB, random, 8 x 32", {"window": 32, "random": True}, reads=True, goal_of="rate_per_s", goal=2.0
-)
-IN_ORDER = Scenario("read 1 KB, in order, 8 x 32", {"window": 32}, reads=True)
+    before: Path | None
 
 
 class Bench:
@@ -229,32 +176,6 @@ class Bench:
         )
 
 
-def show(result: Result) -> None:
-    """One line of the table."""
-    scenario, counted = result.scenario, result.counted()
-    # Rounds that do not count are better than none to look at; a goal is not met by them.
-    pairs = counted or result.pairs
-    cells = [scenario.name]
-    for what, form in (("rate_per_s", ",.0f"), ("p50_ms", ".2f"), ("p99_ms", ".1f"), ("cpu_us", ".1f")):
-        ours, java = (statistics.median(getattr(pair[side], what) for pair in pairs) for side in (0, 1))
-        ratios = ratios_of(pairs, what)
-        middle = statistics.median(ratios)
-        cells += [f"{ours:{form}} / {java:{form}}", f"{middle:.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"]
-    goal = "-"
-    if scenario.goal_of is not None:
-        sign = "<=" if scenario.at_most else ">="
-        what = scenario.goal_of.split("_")[0]
-        verdict = ("met" if result.met else "MISSED") if counted else "no round counts"
-        goal = f"{what} {sign} {scenario.goal:g}: {verdict}"
-    share = statistics.median(max(ours.generator_share, java.generator_share) for ours, java in pairs)
-    others = statistics.median(each.others for pair in pairs for each in pair)
-    cells += [goal, f"{len(counted)}/{len(result.pairs)}", f"{share:.2f}", f"{others:.1f}"]
-    print(f"| {' | '.join(cells)} |", flush=True)
-    failed = sum(each.failed for pair in result.pairs for each in pair)
-    if failed:
-        print(f"| {failed} answers were errors: their rounds do not count |", flush=True)
-
-
 def show_head(plan: Plan) -> None:
     """What the figures are of."""
     print(
@@ -262,11 +183,8 @@ def show_head(plan: Plan) -> None:
         f"caches 2 x {plan.cache_mib} MiB, "
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, CPython {sys.version.split()[0]}\n"
     )
-    print(
-        "| ours / Java | adds or reads/s | ratio | p50 ms | ratio | p99 ms | ratio | CPU us | ratio | goal |",
-        end="",
-    )
-    print(" rounds | generator | others |")
+    print("| ours / Java | ops/s | ratio | p50 ms | ratio | p99 ms | ratio | CPU us | ratio ", end="")
+    print("| goals | rounds | generator | others |")
     print("|" + "---|" * 13, flush=True)
 
 
@@ -282,19 +200,29 @@ class Memory:
         """At the end, while both still run."""
         self.loaded = [usage.resident_bytes_max(bookie.pid) for bookie in self._bookies]
 
-    def show(self) -> bool:
-        """Both rows; whether the goal is met."""
+    def verdicts(self) -> list[Verdict]:
+        """Both goals."""
+        return [
+            Verdict(name, goal, ours / java)
+            for (name, goal), (ours, java) in zip(MEMORY_GOALS, (self.idle, self.loaded), strict=True)
+        ]
+
+    def show(self) -> None:
+        """Both rows."""
         print("\n| resident memory | ours MB | Java MB | ratio | goal |\n|---|---|---|---|---|")
-        met = True
-        for name, (ours, java) in (("before any load", self.idle), ("highest", self.loaded)):
-            good = ours <= 0.5 * java
-            met &= good
-            print(
-                f"| {name} | {ours / 1e6:.0f} | {java / 1e6:.0f} | {ours / java:.2f} "
-                f"| <= 0.5: {'met' if good else 'MISSED'} |",
-                flush=True,
-            )
-        return met
+        for verdict, (ours, java) in zip(self.verdicts(), (self.idle, self.loaded), strict=True):
+            cells = f"{ours / 1e6:.0f} | {java / 1e6:.0f} | {ours / java:.2f} | {verdict.text}"
+            print(f"| {verdict.work} | {cells} |", flush=True)
+
+
+def configuration(uri: str, plan: Plan) -> dict[str, str]:
+    """What all bookies have in common."""
+    return {
+        **CONF,
+        "metadataServiceUri": uri,
+        "dbStorage_writeCacheMaxSizeMb": str(plan.cache_mib),
+        "dbStorage_readAheadCacheMaxSizeMb": str(plan.cache_mib),
+    }
 
 
 @contextlib.contextmanager
@@ -302,12 +230,7 @@ def bookies(
     folder: Path, uri: str, plan: Plan, **java_conf: str
 ) -> Iterator[tuple[BookieProcess, BookieProcess]]:
     """Ours and Java's, running."""
-    conf = {
-        **CONF,
-        "metadataServiceUri": uri,
-        "dbStorage_writeCacheMaxSizeMb": str(plan.cache_mib),
-        "dbStorage_readAheadCacheMaxSizeMb": str(plan.cache_mib),
-    }
+    conf = configuration(uri, plan)
     with (
         BookieProcess("java", folder / "java", {**conf, **java_conf}) as java,
         BookieProcess("ours", folder / "ours", conf, plan.kernels) as ours,
@@ -316,35 +239,84 @@ def bookies(
         yield ours, java
 
 
-def run(
-    folder: Path, uri: str, plan: Plan, wanted: Callable[[Scenario], bool]
-) -> tuple[list[Result], Memory, bool]:
-    """Everything that is wanted; the results, and whether all goals are met."""
-    show_head(plan)
+@contextlib.contextmanager
+def pure_bookies(
+    folder: Path, uri: str, plan: Plan, before: Path
+) -> Iterator[tuple[BookieProcess, BookieProcess]]:
+    """Ours without compiled kernels, of this work tree and of ``before``."""
+    conf = configuration(uri, plan)
+    with (
+        BookieProcess("before", folder / "before", conf, tree=before) as old,
+        BookieProcess("ours", folder / "ours", conf) as ours,
+    ):
+        time.sleep(2)
+        yield ours, old
+
+
+def run_default(
+    folder: Path, uri: str, plan: Plan, wanted: Callable[[str], bool]
+) -> tuple[list[Result], Memory]:
+    """All rows of bookies with the defaults, and their memory."""
     with bookies(folder / "default", uri, plan) as (ours, java):
         memory = Memory(ours, java)
         bench = Bench(ours, java, plan)
         bench.warm_up()
-        results = [bench.measure(scenario) for scenario in ADDS if scenario is ADD_1K or wanted(scenario)]
-        if wanted(ONE_ADD):
+        adds = [scenario for scenario in ADDS if scenario is ADD_1K or wanted(scenario.name)]
+        results = [bench.measure(scenario) for scenario in adds]
+        if wanted(ONE_ADD.name):
             results.append(bench.measure(ONE_ADD))
-        if wanted(HALF):
+        if wanted(HALF.name):
             rates = [java_round.rate_per_s for _, java_round in results[0].pairs]
             results.append(bench.measure(HALF, rate_per_s=statistics.median(rates) / 2))
-        reads = [scenario for scenario in (RANDOM, IN_ORDER) if wanted(scenario)]
+        reads = [scenario for scenario in (RANDOM, IN_ORDER) if wanted(scenario.name)]
         if reads:
             entries = bench.write_data()
             results += [bench.measure(scenario, entries=entries, first_ledger=FIRST_ID) for scenario in reads]
         memory.take()
+    return results, memory
+
+
+def run(
+    folder: Path, uri: str, plan: Plan, wanted: Callable[[str], bool]
+) -> tuple[list[Result], Memory, list[Verdict]]:
+    """Everything that is wanted; the results, and all goals with what was measured."""
+    show_head(plan)
+    results, memory = run_default(folder, uri, plan, wanted)
     shutil.rmtree(folder / "default", ignore_errors=True)
-    if wanted(ONE_ADD_AT_ONCE):
+    if wanted(ONE_ADD_AT_ONCE.name):
         at_once = {"journalFlushWhenQueueEmpty": "true"}
         with bookies(folder / "at-once", uri, plan, **at_once) as (ours, java):
             bench = Bench(ours, java, plan)
             bench.warm_up()
             results.append(bench.measure(ONE_ADD_AT_ONCE))
-    met = memory.show() and all(result.met for result in results)
-    return results, memory, met
+        shutil.rmtree(folder / "at-once", ignore_errors=True)
+    left_out = []
+    if wanted(PURE.name) and plan.before is not None:
+        with pure_bookies(folder / "pure", uri, plan, plan.before) as (ours, old):
+            bench = Bench(ours, old, replace(plan, warmup_java_s=2))
+            bench.warm_up()
+            results.append(bench.measure(PURE))
+        shutil.rmtree(folder / "pure", ignore_errors=True)
+    elif wanted(PURE.name):
+        left_out = [Verdict(PURE.name, goal, None, "needs --before TREE") for goal in PURE.goals]
+    memory.show()
+    compaction = [compare_compaction(folder / "gc", plan)] if wanted(COMPACTION) else []
+    verdicts = [verdict for result in results for verdict in result.verdicts()]
+    return results, memory, [*verdicts, *left_out, *compaction, *memory.verdicts()]
+
+
+def compare_compaction(folder: Path, plan: Plan) -> Verdict:
+    """The same directory compacted by both in turn, each just started, each on a copy of its own."""
+    pairs = gc_bench.pairs_beside_java(folder, plan.compaction_mib, plan.rounds, JAVA_OPTIONS, plan.kernels)
+    ratios = sorted(ours / java for ours, java in pairs)
+    ours, java = (statistics.median(pair[side] for pair in pairs) * MIB / 1e6 for side in (0, 1))
+    middle = statistics.median(ratios)
+    verdict = Verdict(COMPACTION, COMPACTION_GOAL, middle)
+    print(f"\n| compaction of {plan.compaction_mib} MiB, half of it live | MB/s copied | ratio | goal |")
+    print("|---|---|---|---|")
+    spread = f"{middle:.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+    print(f"| ours / Java | {ours:.0f} / {java:.0f} | {spread} | {verdict.text} |", flush=True)
+    return verdict
 
 
 def write_json(path: Path, results: list[Result], memory: Memory) -> None:
@@ -369,12 +341,20 @@ def main() -> int:
         "--only", default="", metavar="TEXT", help="rows with this in their names, and the first"
     )
     parser.add_argument("--kernels", choices=("native", "python"), default="native", help="of our bookie")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="TREE",
+        help="a work tree of the code before, for the row of the pure path",
+    )
     parser.add_argument("--quick", action="store_true", help="a look: one short round, small caches")
     options = parser.parse_args()
     if options.quick:
-        plan = Plan(1, 1.5, 5, 64, 3, 50_000, 3, options.kernels)
+        plan = Plan(1, 1.5, 5, 64, 3, 50_000, 3, 128, options.kernels, options.before)
     else:
-        plan = Plan(options.rounds, options.seconds, 25, 256, 8, 80_000, 8, options.kernels)
+        plan = Plan(
+            options.rounds, options.seconds, 25, 256, 8, 80_000, 8, 512, options.kernels, options.before
+        )
     try:
         find_jars()
     except JarsUnavailableError as error:
@@ -386,13 +366,12 @@ def main() -> int:
             print(f"{name}: {needed >> 30} GiB free disk are needed", file=sys.stderr)
             return 2
         with running_zookeeper() as zookeeper:
-            results, memory, met = run(
-                Path(name), new_cluster(zookeeper), plan, lambda scenario: options.only in scenario.name
+            results, memory, verdicts = run(
+                Path(name), new_cluster(zookeeper), plan, lambda name: options.only in name
             )
     if options.json is not None:
         write_json(options.json, results, memory)
-    print("\nall goals are met" if met else "\na goal is missed")
-    return 0 if met else 1
+    return 0 if show_verdicts(verdicts) else 1
 
 
 if __name__ == "__main__":

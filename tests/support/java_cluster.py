@@ -145,11 +145,7 @@ class BookieProcess:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write_conf(**conf)
-        if kind == THEIRS:
-            words = (_MAIN, "--conf", str(self.conf_path))
-            command = require_jars().quick_command(*words, log_level="WARN")
-        else:
-            command = [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(self.conf_path)]
+        command = self.command(kind)
         with (self.folder / "bookie.log").open("ab") as log:
             log.write(f"--- {kind}\n".encode())
             log.flush()
@@ -160,6 +156,13 @@ class BookieProcess:
         except BaseException:
             self.kill()
             raise
+
+    def command(self, kind: str) -> list[str]:
+        """What starts a bookie of this kind."""
+        if kind == THEIRS:
+            words = (_MAIN, "--conf", str(self.conf_path))
+            return require_jars().quick_command(*words, log_level="WARN")
+        return [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(self.conf_path)]
 
     def write_conf(self, **conf: str) -> None:
         """Write the configuration file."""
