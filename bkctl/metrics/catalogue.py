@@ -1,90 +1,19 @@
 """The metrics of journals, ledger directories and their collectors, each declared once.
 
-A row says which value is shown, its name and type in a scrape, its key in the snapshot, and which field of
-``bkctl top`` shows it. ``server.prometheus``, ``server.http.snapshot`` and ``admin.top`` go through these
-tables; ``of`` of a row is a path of attributes of the part, or several paths with ``+`` between.
-
-A scrape has BookKeeper's names, so ``top`` finds most values of a Java bookie under the name that a row has.
-``java`` names it where the two differ, with ``java_labels``, and is empty where Java does not report it.
+``server.prometheus``, ``server.http.snapshot`` and ``admin.top`` go through these tables and those of
+``bookie_catalogue``, which has what a whole bookie shows.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any
+from collections.abc import Sequence
+
+from bkctl.metrics.metric import Metric, Shown, Type
 
 _READ_POOL = {"threadPool": "BookieReadThreadPool", "thread": "0"}
 _WRITE_POOL = {"threadPool": "BookieWriteThreadPool", "thread": "0"}
 _FLUSH_POOL = {"threadPool": "db-storage", "thread": "0"}
 _FORCE_POOL = {"threadPool": "ForceWriteThread", "thread": "0"}
-
-
-class Type(enum.Enum):
-    """The type of a metric in a scrape."""
-
-    COUNTER = enum.auto()
-    GAUGE = enum.auto()
-    #: A summary of times, and of bytes or counts.
-    TIMES = enum.auto()
-    SIZES = enum.auto()
-    #: A counter of the milliseconds that a histogram has added up.
-    SPENT_MS = enum.auto()
-
-
-class Shown(enum.Enum):
-    """How ``bkctl top`` makes a field of a metric."""
-
-    WHOLE = enum.auto()
-    RATE = enum.auto()
-    MB_RATE = enum.auto()
-    P50_MS = enum.auto()
-    P99_MS = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric. ``name`` empty: not in a scrape; ``key`` empty: not in the snapshot.
-
-    ``key`` is a path with dots. ``failed`` is the value that a summary counts as failures. ``top`` has the
-    fields that show the metric.
-    """
-
-    of: str
-    name: str = ""
-    type: Type = Type.COUNTER
-    failed: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    key: str = ""
-    top: Mapping[str, Shown] = field(default_factory=dict)
-    java: str | None = None
-    java_labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def java_name(self) -> str:
-        """The sample of a Java bookie that the fields of ``top`` are made of; empty where it has none."""
-        if not self.top:
-            return ""
-        if self.java is not None:
-            return self.java
-        return "" if self.name.startswith("bkctl_") else self.name
-
-    def value(self, part: object) -> Any:
-        """Return the value of ``part``."""
-        return _value(self.of, part)
-
-    def failures(self, part: object) -> int:
-        """Return how many events of ``part`` failed."""
-        return int(_value(self.failed, part)) if self.failed else 0
-
-
-def _value(of: str, part: object) -> Any:
-    first, *more = (attrgetter(path)(part) for path in of.split("+"))
-    return sum(more, first) if more else first
-
-
 _J = "bookie_journal_JOURNAL_"
 
 JOURNAL: Sequence[Metric] = (
@@ -337,12 +266,3 @@ GC: Sequence[Metric] = (
 
 #: Every table.
 TABLES: Sequence[Sequence[Metric]] = (JOURNAL, CACHES, LEDGERS, READS, FLUSHES, ACTIVE_LOGS, GC)
-
-
-def java_names(*tables: Sequence[Metric]) -> Iterator[str]:
-    """Yield the families of a Java bookie's scrape that ``top`` reads for these tables."""
-    for table in tables:
-        for metric in table:
-            name = metric.java_name
-            if name:
-                yield name if metric.java is None else name.removesuffix("_count").removesuffix("_sum")

@@ -1,4 +1,4 @@
-"""A metric of a journal, a ledger directory or a collector is declared once, in `metrics.catalogue`."""
+"""A metric is declared once, in `metrics.catalogue` or `metrics.bookie_catalogue`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import ast
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
-from bkctl.admin.top.sample import GcState, JournalState, LedgerDirState, ReadCacheState
+from bkctl.admin.top.sample import BookieSample, GcState, JournalState, LedgerDirState, Queue, ReadCacheState
 from bkctl.metrics import catalogue
-from bkctl.metrics.catalogue import TABLES, Metric
+from bkctl.metrics.bookie_catalogue import EACH, STAGES, WHOLE
+from bkctl.metrics.catalogue import TABLES
+from bkctl.metrics.metric import Metric
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bkctl"
-ROWS = [metric for table in TABLES for metric in table]
+ROWS = [metric for table in (*TABLES, *WHOLE, *EACH) for metric in table]
 NAMES = {metric.name for metric in ROWS if metric.name}
 #: Methods of ``Scrape`` that put a metric into it.
 ADDING = {"counter", "gauge", "times", "sizes", "total"}
@@ -23,6 +26,8 @@ SHOWN = {
     ReadCacheState: (catalogue.CACHES,),
     LedgerDirState: (catalogue.LEDGERS, catalogue.READS, catalogue.FLUSHES, catalogue.ACTIVE_LOGS),
     GcState: (catalogue.GC,),
+    Queue: (STAGES,),
+    BookieSample: WHOLE,
 }
 
 
@@ -57,9 +62,15 @@ def fields_written(tree: ast.Module) -> list[tuple[str, str]]:
 
 
 def test_every_name_and_every_key_stands_once() -> None:
-    assert repeated(metric.name for metric in ROWS if metric.name) == []
+    assert repeated(f"{metric.name} {sorted(metric.labels.items())}" for metric in ROWS if metric.name) == []
     storage = (*catalogue.CACHES, *catalogue.LEDGERS, *catalogue.READS, *catalogue.FLUSHES)
-    for part in (catalogue.JOURNAL, storage, (*catalogue.ACTIVE_LOGS, *catalogue.GC)):
+    for part in (
+        catalogue.JOURNAL,
+        storage,
+        (*catalogue.ACTIVE_LOGS, *catalogue.GC),
+        STAGES,
+        [*chain(*WHOLE)],
+    ):
         assert repeated(metric.key for metric in part if metric.key) == []
 
 
@@ -83,10 +94,13 @@ def test_a_metric_given_out_beside_its_declaration_is_found() -> None:
 
 def test_every_field_of_top_is_one_and_is_made_in_one_place() -> None:
     for kind, tables in SHOWN.items():
-        declared = [name for table in tables for metric in table for name in metric.top]
-        assert repeated(iter(declared)) == []
-        assert set(declared) <= {field.name for field in dataclasses.fields(kind)}
-        for reader in ("bkctl_bookie.py", "java_bookie.py"):
+        shown = [(metric, name) for table in tables for metric in table for name in metric.top]
+        assert repeated(name for _, name in shown) == []
+        assert {name for _, name in shown} <= {field.name for field in dataclasses.fields(kind)}
+        # What a row cannot make of the one kind of bookie is made of several values there.
+        ours = {name for metric, name in shown if metric.key}
+        of_java = {name for metric, name in shown if metric.java_name}
+        for reader, declared in (("bkctl_bookie.py", ours), ("java_bookie.py", of_java)):
             written = fields_written(ast.parse((PACKAGE / "admin" / "top" / reader).read_text()))
             assert [name for owner, name in written if owner == kind.__name__ and name in declared] == []
 

@@ -33,6 +33,7 @@ from bkctl.admin.top.sample import (
     Source,
     WriteCacheHalf,
 )
+from bkctl.metrics.bookie_catalogue import STAGES, WHOLE
 from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 
 _MB = 1e6
@@ -53,21 +54,9 @@ def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms
         answered_at_ms=answered_at_ms,
         mode=_mode(now),
         failure=text_at(now, "failure"),
-        adds_per_s=look.rate("adds", "done"),
-        reads_per_s=look.rate("reads", "done"),
         add_mb_per_s=total(each.rate("put_bytes", unit=_MB) for each in look.parts("storages", "directory")),
-        read_mb_per_s=look.rate("reads", "bytes", unit=_MB),
-        add_p50_ms=look.quantile_ms(0.5, "adds", "latency"),
-        add_p99_ms=look.quantile_ms(0.99, "adds", "latency"),
-        read_p50_ms=look.quantile_ms(0.5, "reads", "latency"),
-        read_p99_ms=look.quantile_ms(0.99, "reads", "latency"),
         adds_held_per_s=_queue_part(look, "write").rate("waited", "count"),
         adds_refused_per_s=_refused(look),
-        reads_refused_per_s=look.rate("reads", "refused"),
-        adds_in_progress=whole_at(now, "adds", "in_progress", "length"),
-        adds_in_progress_bound=whole_at(now, "adds", "in_progress", "bound") or None,
-        connections=whole_at(now, "connections"),
-        ledgers_in_use=whole_at(now, "ledgers_in_use"),
         queues=tuple(_queue(each) for each in look.parts("queues", "name")),
         write_cache=tuple(
             _write_cache_half(storage, half)
@@ -88,11 +77,8 @@ def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms
         ledger_dirs=tuple(_ledger_dir(each, now) for each in look.parts("storages", "directory")),
         gc=tuple(_gc(each) for each in look.parts("gc", "directory")),
         disks=tuple(_disk(each) for each in objects_at(now, "disks")),
-        cpu_cores_used=look.rate("process", "cpu_s"),
-        cpu_cores_waited=look.rate("process", "cpu_wait_s"),
         cpu_cores_max=number_at(now, "process", "cores_usable"),
-        rss_bytes=whole_at(now, "process", "rss_bytes"),
-        replicated_mb_per_s=look.rate("autorecovery", "bytes_written", unit=_MB),
+        **from_snapshots(look, *WHOLE),
     )
     return replace(sample, bottleneck=bottleneck(sample))
 
@@ -161,16 +147,10 @@ def _queue_part(look: Interval, name: str) -> Interval:
 
 
 def _queue(look: Interval) -> Queue:
-    now = look.now
     return Queue(
-        name=text_at(now, "name") or "",
-        length=whole_at(now, "length"),
-        bound=whole_at(now, "bound") or None,
-        unit=text_at(now, "unit"),
-        wait_p99_ms=look.quantile_ms(0.99, "waited"),
-        work_p99_ms=look.quantile_ms(0.99, "worked"),
-        done_per_s=look.rate("done"),
-        rejected_per_s=look.rate("rejected"),
+        name=text_at(look.now, "name") or "",
+        unit=text_at(look.now, "unit"),
+        **from_snapshots(look, STAGES),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bkctl.admin.top.counters import Interval, whole_at
 from bkctl.admin.top.scrape import ScrapeInterval
-from bkctl.metrics.catalogue import Metric, Shown
+from bkctl.metrics.metric import Metric, Shown
 
 _MB = 1e6
 
@@ -21,13 +21,19 @@ def _fields(tables: Sequence[Sequence[Metric]]) -> Iterator[tuple[Metric, str, S
 
 def from_snapshots(look: Interval, *tables: Sequence[Metric]) -> dict[str, Any]:
     """Return the fields of these tables as two snapshots have them."""
-    return {name: _of_snapshots(look, metric.key.split("."), how) for metric, name, how in _fields(tables)}
+    return {
+        name: _of_snapshots(look, metric.key.split("."), how)
+        for metric, name, how in _fields(tables)
+        if metric.key
+    }
 
 
 def _of_snapshots(look: Interval, path: list[str], shown: Shown) -> float | None:
     match shown:
         case Shown.WHOLE:
             return whole_at(look.now, *path)
+        case Shown.BOUND:
+            return whole_at(look.now, *path) or None
         case Shown.RATE:
             return look.rate(*path)
         case Shown.MB_RATE:
@@ -46,7 +52,8 @@ def from_scrapes(
     for metric, name, shown in _fields(tables):
         sample = metric.java_name
         if sample:
-            sample = prefix + sample.removeprefix("bookie_")
+            if sample.startswith("bookie_"):
+                sample = prefix + sample.removeprefix("bookie_")
             found[name] = _of_scrapes(look, sample, shown, {**metric.java_labels, **labels})
     return found
 
@@ -55,6 +62,8 @@ def _of_scrapes(look: ScrapeInterval, name: str, shown: Shown, labels: dict[str,
     match shown:
         case Shown.WHOLE:
             return look.now.whole(name, **labels)
+        case Shown.BOUND:
+            return look.now.whole(name, **labels) or None
         case Shown.RATE:
             return look.rate(name, **labels)
         case Shown.MB_RATE:

@@ -28,12 +28,12 @@ from bkctl.admin.top.sample import (
 )
 from bkctl.admin.top.scrape import Scrape, ScrapeInterval
 from bkctl.metadata.http_address import is_loopback
+from bkctl.metrics.bookie_catalogue import WHOLE
 from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 
 STATUS = "bookie_SERVER_STATUS"
 _SERVER = "bookkeeper_server_"
 _JOURNAL = "bookie_journal_JOURNAL_"
-_MB = 1e6
 _DISK = re.compile("bookie_ledger_dir_(.+)_usage")
 #: Gauges that every ledger directory has.
 _DIRECTORY_GAUGES = ("bookie_write_cache_size", "bookie_ACTIVE_ENTRY_LOG_TOTAL")
@@ -61,8 +61,6 @@ def java_sample(
         mode=_mode(now),
         adds_per_s=_requests(look, "ADD_ENTRY"),
         reads_per_s=_requests(look, "READ_ENTRY"),
-        add_mb_per_s=look.rate("bookie_WRITE_BYTES", _MB),
-        read_mb_per_s=look.rate("bookie_READ_BYTES", _MB),
         add_p50_ms=_quantile_ms(look, "0.5", "ADD_ENTRY"),
         add_p99_ms=_quantile_ms(look, "0.99", "ADD_ENTRY"),
         read_p50_ms=_quantile_ms(look, "0.5", "READ_ENTRY"),
@@ -70,7 +68,6 @@ def java_sample(
         adds_held_per_s=look.rate("bookie_throttled_write_requests") or (0.0 if before is not None else None),
         adds_refused_per_s=_refused(look, "ADD_ENTRY"),
         reads_refused_per_s=_refused(look, "READ_ENTRY"),
-        adds_in_progress=now.whole(f"{_SERVER}ADD_ENTRY_IN_PROGRESS"),
         queues=_queues(look),
         write_cache=_write_cache(now, directories),
         read_cache=tuple(_read_cache(look, directory) for directory in directories),
@@ -83,9 +80,8 @@ def java_sample(
         ledger_dirs=tuple(_ledger_dir(look, directory) for directory in directories),
         gc=_collectors(look, directories),
         disks=_disks(now, directories),
-        cpu_cores_used=look.rate("process_cpu_seconds_total"),
         cpu_cores_max=_cores(url),
-        rss_bytes=now.whole("process_resident_memory_bytes"),
+        **from_scrapes(look, *WHOLE),
     )
     return replace(sample, bottleneck=bottleneck(sample))
 

@@ -13,20 +13,22 @@ from collections.abc import Iterator
 from bkctl.admin.top.counters import finite, rounded
 from bkctl.errors import CorruptionError
 from bkctl.extras import need
-from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS, java_names
+from bkctl.metrics.bookie_catalogue import WHOLE
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
+from bkctl.metrics.metric import java_names
 
 #: Samples of one scrape; a bookie with many ledger directories has some thousands.
 SAMPLES_MAX = 50_000
 
 _SERVER = (
-    "ADD_ENTRY", "ADD_ENTRY_REQUEST", "ADD_ENTRY_IN_PROGRESS", "ADD_ENTRY_REJECTED", "READ_ENTRY",
+    "ADD_ENTRY", "ADD_ENTRY_REQUEST", "ADD_ENTRY_REJECTED", "READ_ENTRY",
     "READ_ENTRY_REQUEST", "READ_ENTRY_REJECTED", "READ_ENTRY_SCHEDULING_DELAY", "WRITE_THREAD_QUEUED_LATENCY",
     "thread_executor_queue", "BookieReadThreadPool_max_queue_size", "BookieReadThreadPool_threads",
     "BookieWriteThreadPool_max_queue_size", "BookieWriteThreadPool_threads",
     "BookieHighPriorityThread_max_queue_size", "BookieHighPriorityThread_threads",
 )  # fmt: skip
 _BOOKIE = (
-    "SERVER_STATUS", "WRITE_BYTES", "READ_BYTES", "JOURNAL_QUEUE_MAX_SIZE", "JOURNAL_DIRS",
+    "SERVER_STATUS", "JOURNAL_QUEUE_MAX_SIZE", "JOURNAL_DIRS",
     "journal_JOURNAL_QUEUE_SIZE", "journal_JOURNAL_QUEUE_LATENCY", "journal_JOURNAL_FLUSH_LATENCY",
     "journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", "journal_JOURNAL_FORCE_WRITE_ENQUEUE",
     "journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "journal_JOURNAL_FORCE_WRITE_BATCH_BYTES",
@@ -35,9 +37,10 @@ _BOOKIE = (
     *(name.removeprefix("bookie_") for name in java_names(JOURNAL, CACHES, LEDGERS, READS, FLUSHES)),
     *(f"(?:gc_)?{name.removeprefix('bookie_')}" for name in java_names(ACTIVE_LOGS, GC)),
 )  # fmt: skip
-_PROCESS = ("cpu_seconds_total", "start_time_seconds", "resident_memory_bytes")
+#: Of the bookie as a whole; ``start_time_seconds`` says whether it is the same process as before.
+_WHOLE = ("process_start_time_seconds", *java_names(*WHOLE))
 _WANTED = re.compile(
-    rf"^(?:bookkeeper_server_(?:{'|'.join(_SERVER)})|bookie_(?:{'|'.join(_BOOKIE)})|process_(?:{'|'.join(_PROCESS)}))"
+    rf"^(?:bookkeeper_server_(?:{'|'.join(_SERVER)})|bookie_(?:{'|'.join(_BOOKIE)})|{'|'.join(_WHOLE)})"
     r'(?:_count|_sum)?(?: |\{(?!.*quantile="(?!0\.5"|0\.99")).*$).*$',
     re.MULTILINE,
 )

@@ -52,12 +52,25 @@ from typing import TYPE_CHECKING
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS, Metric
+from bkctl.metrics.bookie_catalogue import (
+    ADDS,
+    CONNECTIONS,
+    ENGINE,
+    OTHER_REQUESTS,
+    PROCESS,
+    READ_REQUESTS,
+    STAGES,
+    WORKER,
+)
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 from bkctl.metrics.latency import LatencyHistogram
+from bkctl.metrics.metric import Metric
 from bkctl.metrics.stage import StageMeter
 from bkctl.server.prometheus.declared import gc_part, snapshot_values, storage_part
 from bkctl.server.prometheus.process_usage import process_usage
-from bkctl.server.wire.request_meters import RequestKind
+from bkctl.server.prometheus.replication_metrics import worker_part
+from bkctl.server.prometheus.server_metrics import server_part
+from bkctl.server.prometheus.storage_metrics import engine_part
 
 if TYPE_CHECKING:
     from bkctl.engine.bookie import Bookie
@@ -78,46 +91,21 @@ def snapshot(service: ServedBookie) -> Values:
     bookie, server = service.bookie, service.server
     if bookie is None or server is None:
         return values
-    kinds = server.request_meters.kinds
+    process = SimpleNamespace(monotonic_s=server.now_s(), **asdict(process_usage()))
     values |= {
         "read_only": bookie.read_only,
         "failure": None if bookie.failure is None else str(bookie.failure),
-        "connections": server.connections,
-        "ledgers_in_use": len(bookie.table),
-        "adds": {
-            "done": server.adds.meter.done,
-            "in_progress": _stage(server.adds.meter),
-            "latency": _latency(server.adds.latency),
-            "refused": {code.value: count for code, count in server.adds.refused.items()},
-        },
-        "reads": {
-            "done": server.reads_done + kinds[RequestKind.READ].done,
-            "refused": server.reads_refused,
-            "bytes": server.read_bytes,
-            "latency": _latency(server.read_latency),
-        },
-        "other_requests": sum(
-            meter.done for kind, meter in kinds.items() if kind not in (RequestKind.ADD, RequestKind.READ)
-        ),
-        "connections_closed": {reason.value: count for reason, count in server.closed_for.items()},
+        **_declared(server_part(bookie, server), CONNECTIONS, ADDS, READ_REQUESTS, OTHER_REQUESTS),
         "queues": _queues(bookie, server),
         "journals": [_journal(journal) for journal in bookie.journals],
         "storages": [_storage(storage) for storage in bookie.storages],
         "gc": [_gc(collector) for collector in bookie.collectors],
-        "checkpoint": {
-            "failed": bookie.checkpointer.failed,
-            "duration": _latency(bookie.checkpointer.duration),
-        },
+        **_declared(engine_part(bookie), ENGINE),
         "disks": [asdict(disk) for disk in bookie.disks.state.disks],
-        "process": {"monotonic_s": server.now_s(), **asdict(process_usage())},
+        **_declared(process, PROCESS),
     }
     if service.autorecovery is not None:
-        worker = service.autorecovery.worker_status()
-        values["autorecovery"] = {
-            "at_work": len(worker.at_work),
-            "entries_written": worker.entries_written,
-            "bytes_written": worker.bytes_written,
-        }
+        values |= _declared(worker_part(service.autorecovery.worker_status()), WORKER)
     return values
 
 
@@ -137,17 +125,16 @@ def _queues(bookie: Bookie, server: BookieServer) -> list[Values]:
 
 
 def _queue(name: str, meters: list[StageMeter]) -> Values:
-    return {
-        "name": name,
-        "unit": meters[0].unit,
-        "length": sum(meter.length for meter in meters),
-        "bound": sum(meter.bound for meter in meters),
-        "done": sum(meter.done for meter in meters),
-        "failed": sum(meter.failed for meter in meters),
-        "rejected": sum(meter.rejected for meter in meters),
-        "waited": _latency(_joined(meter.waited for meter in meters)),
-        "worked": _latency(_joined(meter.worked for meter in meters)),
-    }
+    added_up = SimpleNamespace(
+        length=sum(meter.length for meter in meters),
+        bound=sum(meter.bound for meter in meters),
+        done=sum(meter.done for meter in meters),
+        failed=sum(meter.failed for meter in meters),
+        rejected=sum(meter.rejected for meter in meters),
+        waited=_joined(meter.waited for meter in meters),
+        worked=_joined(meter.worked for meter in meters),
+    )
+    return {"name": name, "unit": meters[0].unit, **_declared(added_up, STAGES)}
 
 
 def _journal(journal: Journal) -> Values:
@@ -191,7 +178,7 @@ def _gc(collector: Collector) -> Values:
     }
 
 
-def _declared(part: SimpleNamespace | Journal, *tables: Sequence[Metric]) -> Values:
+def _declared(part: object, *tables: Sequence[Metric]) -> Values:
     """Return the values of declared metrics under their keys, histograms as objects."""
     found: Values = {}
     for (*above, key), value in snapshot_values(part, *tables):
@@ -200,10 +187,6 @@ def _declared(part: SimpleNamespace | Journal, *tables: Sequence[Metric]) -> Val
             inner = inner.setdefault(each, {})  # type: ignore[assignment]
         inner[key] = _latency(value) if isinstance(value, LatencyHistogram) else value
     return found
-
-
-def _stage(meter: StageMeter) -> Values:
-    return {"length": meter.length, "bound": meter.bound, "unit": meter.unit, "done": meter.done}
 
 
 def _joined(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:

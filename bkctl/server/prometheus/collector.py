@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from bkctl.metrics.bookie_catalogue import STATUS
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.windows import Windows
+from bkctl.server.prometheus.declared import scrape_metrics
 from bkctl.server.prometheus.gc_metrics import gc_metrics
 from bkctl.server.prometheus.journal_metrics import journal_metrics
 from bkctl.server.prometheus.process_metrics import ProcessMetrics
@@ -38,7 +41,7 @@ class PrometheusCollector:
         scrape = Scrape(self._windows)
         bookie, server = self._service.bookie, self._service.server
         if bookie is None or server is None:
-            scrape.gauge("bookie_SERVER_STATUS", -1)
+            scrape_metrics(scrape, STATUS, SimpleNamespace(status=-1))
         else:
             self._server.add(scrape, self._service, bookie, server)
             for number, journal in enumerate(bookie.journals):

@@ -8,9 +8,12 @@ import resource
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 from bkctl.engine.bookie import Bookie
+from bkctl.metrics.bookie_catalogue import CYCLES, PROCESS, PROCESS_SCRAPED
 from bkctl.metrics.scrape import Scrape
+from bkctl.server.prometheus.declared import scrape_metrics
 from bkctl.server.prometheus.process_usage import process_memory
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -34,28 +37,34 @@ class ProcessMetrics:
             gc.callbacks.remove(self._collecting)
 
     def add(self, scrape: Scrape, bookie: Bookie | None, memory_bytes: int) -> None:
-        """Everything that the system tells; ``memory_bytes`` is what the caches may have."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        scrape.counter("process_cpu_seconds_total", round(usage.ru_utime + usage.ru_stime, 3))
-        scrape.gauge("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        scrape.gauge("jvm_threads_current", threading.active_count())
+        """Add what the system says of the process; ``memory_bytes`` is what the caches may have."""
+        times = resource.getrusage(resource.RUSAGE_SELF)
         direct_bytes = 0 if bookie is None else _cached_bytes(bookie)
-        scrape.gauge("jvm_memory_direct_bytes_used", direct_bytes)
-        scrape.gauge("jvm_memory_direct_bytes_max", memory_bytes)
+        memory = process_memory()
+        part = SimpleNamespace(
+            open_fds=None,
+            start_time_s=None,
+            cpu_s=round(times.ru_utime + times.ru_stime, 3),
+            threads=threading.active_count(),
+            fds_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            direct_bytes=direct_bytes,
+            direct_bytes_max=memory_bytes,
+            rss_bytes=None if memory is None else memory.resident_bytes,
+            virtual_bytes=None if memory is None else memory.virtual_bytes,
+            shared_bytes=None if memory is None else memory.shared_bytes,
+            heap_bytes=None
+            if memory is None
+            else max(memory.resident_bytes - memory.shared_bytes - direct_bytes, 0),
+        )
+        with suppress(OSError):
+            part.open_fds = len(os.listdir("/proc/self/fd"))
+            part.start_time_s = _start_time_s()
+        scrape_metrics(scrape, PROCESS, part)
+        scrape_metrics(scrape, PROCESS_SCRAPED, part)
         for generation, count in self._collections.items():
             seconds = round(self._seconds[generation], 6)
-            scrape.total("jvm_gc_collection_seconds", count, seconds, gc=f"generation {generation}")
-        with suppress(OSError):
-            scrape.gauge("process_open_fds", len(os.listdir("/proc/self/fd")))
-            scrape.gauge("process_start_time_seconds", _start_time_s())
-        memory = process_memory()
-        if memory is None:
-            return
-        scrape.gauge("process_virtual_memory_bytes", memory.virtual_bytes)
-        scrape.gauge("process_resident_memory_bytes", memory.resident_bytes)
-        heap_bytes = memory.resident_bytes - memory.shared_bytes - direct_bytes
-        scrape.gauge("jvm_memory_bytes_used", max(heap_bytes, 0), area="heap")
-        scrape.gauge("jvm_memory_bytes_used", memory.shared_bytes, area="nonheap")
+            cycles = SimpleNamespace(collections=count, seconds=seconds)
+            scrape_metrics(scrape, CYCLES, cycles, gc=f"generation {generation}")
 
     def _collecting(self, phase: str, about: dict[str, int]) -> None:
         """Python's cycle collector, before and after it runs; on the thread that it interrupts."""

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from bkctl.client.bookie_choice import PolicyChoice
+from bkctl.metrics.bookie_catalogue import AUDITOR, CHOICE, WORKER
 from bkctl.metrics.scrape import Scrape
 from bkctl.replication.auditor_status import AuditorStatus
 from bkctl.replication.worker_status import WorkerStatus
+from bkctl.server.prometheus.declared import scrape_metrics
 
 if TYPE_CHECKING:
     from bkctl.replication.service import AutoRecovery
 
 #: In front of the names within a bookie; alone they have nothing there.
 IN_A_BOOKIE = "replication_"
+_MS = 1000
 
 
 def replication_metrics(scrape: Scrape, recovery: AutoRecovery, prefix: str = "") -> None:
-    """Add all of them."""
+    """Add the metrics of the auditor, of the worker and of the choice of bookies."""
     _auditor_metrics(scrape, recovery.auditor_status(), f"{prefix}auditor_")
-    _worker_metrics(scrape, recovery.worker_status(), f"{prefix}replication_worker_")
-    choice = recovery.choice
-    if isinstance(choice, PolicyChoice):
-        scrape.counter("bkctl_autorecovery_choices_failing_policy_total", choice.failing)
-        scrape.counter("bkctl_autorecovery_choices_softly_adhering_total", choice.softly)
+    scrape_metrics(scrape, WORKER, worker_part(recovery.worker_status(), prefix))
+    if isinstance(recovery.choice, PolicyChoice):
+        scrape_metrics(scrape, CHOICE, recovery.choice)
+
+
+def worker_part(status: WorkerStatus, prefix: str = "") -> SimpleNamespace:
+    """Return the part that the table of a worker looks at."""
+    return SimpleNamespace(
+        name=prefix,
+        worker=status,
+        no_time=0,
+        rereplicated_ms=round(status.rereplicated_s * _MS, 3),
+        read_ms=round(status.read_s * _MS, 3),
+        write_ms=round(status.write_s * _MS, 3),
+        at_work=len(status.at_work),
+        resting=len(status.resting) + status.postponed,
+    )
 
 
 def _auditor_metrics(scrape: Scrape, status: AuditorStatus, prefix: str) -> None:
@@ -35,33 +51,5 @@ def _auditor_metrics(scrape: Scrape, status: AuditorStatus, prefix: str) -> None
         name = prefix + measure.value
         scrape.total(name, summary.failed_count, summary.failed_total, success="false")
         scrape.total(name, summary.count, summary.total, success="true")
-    scrape.gauge("bkctl_autorecovery_is_auditor", int(status.is_elected))
-    scrape.gauge("bkctl_autorecovery_bookies_waited_for", len(status.gone))
-    scrape.counter("bkctl_autorecovery_marked_total", status.marked)
-    scrape.counter("bkctl_autorecovery_undecodable_ledgers_total", status.undecodable)
-
-
-def _worker_metrics(scrape: Scrape, status: WorkerStatus, prefix: str) -> None:
-    rereplicate = f"{prefix}rereplicate"
-    scrape.total(rereplicate, status.rereplicate_failed, 0, success="false")
-    scrape.total(rereplicate, status.rereplicated, round(status.rereplicated_s * 1000, 3), success="true")
-    for name, count, amount in (
-        ("NUM_BYTES_READ", status.entries_read, status.bytes_read),
-        ("NUM_BYTES_WRITTEN", status.entries_written, status.bytes_written),
-        ("READ_DATA_LATENCY", status.entries_read, round(status.read_s * 1000, 3)),
-        ("WRITE_DATA_LATENCY", status.entries_written, round(status.write_s * 1000, 3)),
-    ):
-        scrape.total(prefix + name, count, amount, success="true")
-    for name, value in (
-        ("NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", status.ledgers_replicated),
-        ("NUM_ENTRIES_READ", status.entries_read),
-        ("NUM_ENTRIES_WRITTEN", status.entries_written),
-        ("NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", status.entries_unreadable),
-        ("NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER", status.locks_kept),
-        ("NUM_NOT_ADHERING_PLACEMENT_LEDGERS_REPLICATED", status.ledgers_mended),
-    ):
-        scrape.counter(prefix + name, value)
-    scrape.gauge("bkctl_autorecovery_ledgers_at_work", len(status.at_work))
-    scrape.gauge("bkctl_autorecovery_ledgers_resting", len(status.resting) + status.postponed)
-    scrape.counter("bkctl_autorecovery_ledgers_recovered_total", status.ledgers_recovered)
-    scrape.counter("bkctl_autorecovery_sessions_lost_total", status.sessions_lost)
+    is_elected, gone = int(status.is_elected), len(status.gone)
+    scrape_metrics(scrape, AUDITOR, SimpleNamespace(auditor=status, is_elected=is_elected, gone=gone))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkctl.engine.bookie import Bookie
+from bkctl.metrics.bookie_catalogue import STAGES
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.stage import StageMeter
+from bkctl.server.prometheus.declared import scrape_metrics
 from bkctl.server.wire.bookie_server import BookieServer
 
 
@@ -26,13 +28,7 @@ def stages(bookie: Bookie, server: BookieServer) -> Iterator[tuple[str, StageMet
 
 
 def stage_metrics(scrape: Scrape, bookie: Bookie, server: BookieServer) -> None:
-    """Length, bound and outcome of every stage, the times of waiting and working."""
+    """Add the length, the bound and the outcome of every stage, and the times of waiting and working."""
     for number, meter in stages(bookie, server):
         labels = {"stage": meter.name, "number": number, "unit": meter.unit}
-        scrape.gauge("bkctl_stage_length", meter.length, **labels)
-        scrape.gauge("bkctl_stage_bound", meter.bound, **labels)
-        scrape.counter("bkctl_stage_done_total", meter.done, **labels)
-        scrape.counter("bkctl_stage_failed_total", meter.failed, **labels)
-        scrape.counter("bkctl_stage_rejected_total", meter.rejected, **labels)
-        scrape.times("bkctl_stage_waited", meter.waited, **labels)
-        scrape.times("bkctl_stage_worked", meter.worked, **labels)
+        scrape_metrics(scrape, STAGES, meter, **labels)
