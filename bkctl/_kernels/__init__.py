@@ -44,6 +44,7 @@ columns_failing_crc32c = _twin.columns_failing_crc32c
 columns_failing_crc32 = _twin.columns_failing_crc32
 join_rows = _twin.join_rows
 scan_adds = _twin.scan_adds
+scan_v3_adds = _twin.scan_v3_adds
 answer_frames = _twin.answer_frames
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
@@ -60,6 +61,7 @@ __all__ = [
     "failing_mac",
     "join_rows",
     "scan_adds",
+    "scan_v3_adds",
     "walk_columns",
     "walk_entries",
 ]

@@ -120,6 +120,14 @@ class Kernels(Protocol):
         columns when an id among them is negative. ValueError for places outside of the buffer.
         """
 
+    def scan_v3_adds(self, data: bytes, start: int, end: int) -> tuple[AddColumns, bytes, int]:
+        """Return the plain adds of protocol v3 from ``start`` on, the answers "stored", and where they stop.
+
+        They stop at the first frame that is not whole in ``data[:end]`` or not written as Java's client
+        writes a plain add (``protocol.scan_v3``), or has a negative id. ValueError for places outside of the
+        buffer.
+        """
+
     def answer_frames(self, head: bytes, keys: bytes) -> bytes:
         """Return ``head`` and a key for each of ``keys``; ValueError when they are not of 16 bytes each."""
 

@@ -57,6 +57,14 @@ cdef extern from "entries.h" nogil:
         unsigned char *records, int64_t *which, int64_t *firsts, int64_t *lacs, uint32_t *places,
         size_t places_count,
     )
+    ctypedef struct bkctl_v3_stretch:
+        size_t stop, count, body_bytes, answer_bytes
+    bkctl_v3_stretch bkctl_measure_v3_adds(const unsigned char *data, size_t start, size_t end)
+    size_t bkctl_copy_v3_adds(
+        const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end, unsigned char *keys,
+        unsigned char *records, unsigned char *answers, int64_t *which, unsigned char *grants, int64_t *lacs,
+        uint32_t *places, size_t places_count,
+    )
     void bkctl_table_free(bkctl_table *table)
     const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry)
     int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger)
@@ -76,7 +84,7 @@ cdef extern from "entries.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 2
+API = 3
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -304,6 +312,52 @@ def scan_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
         free(places)
         free(firsts)
     return (keys, records, grant_list, lacs, which), <Py_ssize_t>found.stop
+
+
+def scan_v3_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
+    if start < 0 or end < start or end > len(data):
+        raise ValueError("outside of the buffer")
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
+    # Looks at the heads only, and so is short.
+    cdef bkctl_v3_stretch found = bkctl_measure_v3_adds(at, start, end)
+    cdef Py_ssize_t count = found.count
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
+    cdef bytes answers = PyBytes_FromStringAndSize(NULL, found.answer_bytes)
+    cdef bytes which = _column(count)
+    cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
+    cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
+    cdef unsigned char *to_answers = <unsigned char *><void *>PyBytes_AsString(answers)
+    cdef int64_t *to_which = _numbers(which)
+    cdef size_t places_count = bkctl_places(count), grants = 0, number
+    cdef uint32_t *places = <uint32_t *>calloc(places_count, sizeof(uint32_t))
+    cdef int64_t *lacs = <int64_t *>malloc((count + 1) * sizeof(int64_t))
+    cdef unsigned char *to_grants = <unsigned char *>malloc(count * BKCTL_GRANT_BYTES + 1)
+    cdef list grant_list = [], lac_list = []
+    try:
+        if places is NULL or lacs is NULL or to_grants is NULL:
+            raise MemoryError
+        if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
+            grants = bkctl_copy_v3_adds(
+                at, &found, start, end, to_keys, to_records, to_answers, to_which, to_grants, lacs, places,
+                places_count,
+            )
+        else:
+            with nogil:
+                grants = bkctl_copy_v3_adds(
+                    at, &found, start, end, to_keys, to_records, to_answers, to_which, to_grants, lacs, places,
+                    places_count,
+                )
+        for number in range(grants):
+            grant_list.append(
+                PyBytes_FromStringAndSize(<const char *>to_grants + number * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES)
+            )
+            lac_list.append(lacs[number])
+    finally:
+        free(places)
+        free(lacs)
+        free(to_grants)
+    return (keys, records, grant_list, lac_list, which), answers, <Py_ssize_t>found.stop
 
 
 def answer_frames(bytes head not None, bytes keys not None):

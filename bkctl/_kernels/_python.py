@@ -24,9 +24,11 @@ _ADD_LENGTH_MIN = 48
 _BODY_AT = 28
 _KEY_BYTES = 16
 _LAC_AT = 16
+_V3_BODY_BYTES_MIN = 24
+_VARINT_BYTES_MAX = 9
 
 #: See ``_native.pyx``.
-API = 2
+API = 3
 IMPL = "python"
 
 #: The write cache in Python is their twin.
@@ -190,9 +192,87 @@ def scan_adds(
         position = stop
     if negative:
         return None, position
+    return _add_columns(bodies, which, lacs), position
+
+
+def _add_columns(
+    bodies: list[bytes], which: list[int], lacs: dict[bytes, int]
+) -> tuple[bytes, bytes, list[bytes], list[int], bytes]:
+    """Return keys, records, grants, their LACs, and the grant's number of each add."""
     keys = b"".join([body[:_KEY_BYTES] for body in bodies])
     records = b"".join(chain.from_iterable((_I32.pack(len(body)), body) for body in bodies))
-    return (keys, records, list(numbers), list(lacs.values()), _column(which)), position
+    return keys, records, list(lacs), list(lacs.values()), _column(which)
+
+
+def scan_v3_adds(
+    data: bytes, start: int, end: int
+) -> tuple[tuple[bytes, bytes, list[bytes], list[int], bytes], bytes, int]:
+    """Return the plain adds of protocol v3 from ``start`` on, as columns, their answers, where they stop."""
+    if not 0 <= start <= end <= len(data):
+        raise ValueError("outside of the buffer")
+    bodies: list[bytes] = []
+    which: list[int] = []
+    lacs: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}
+    answers: list[bytes] = []
+    position = start
+    while (add := _v3_add(data, position, end)) is not None:
+        grant, body, answer, position = add
+        lac = _I64.unpack_from(body, _LAC_AT)[0]
+        which.append(numbers.setdefault(grant, len(numbers)))
+        lacs[grant] = max(lacs.get(grant, lac), lac)
+        bodies.append(body)
+        answers.append(_I32.pack(len(answer)) + answer)
+    return _add_columns(bodies, which, lacs), b"".join(answers), position
+
+
+def _v3_add(data: bytes, start: int, end: int) -> tuple[bytes, bytes, bytes, int] | None:
+    """Return grant, body and answer of the plain add at ``start``, and where it ends; None for others."""
+    if end - start < 4:
+        return None
+    stop = start + 4 + _I32.unpack_from(data, start)[0]
+    if not start + 4 <= stop <= end:
+        return None
+    frame = data[start + 4 : stop]
+    txn = _varint(frame, 7)
+    header = frame[: 7 + len(txn)]
+    if not txn or header != b"\x0a" + bytes((5 + len(txn),)) + b"\x08\x03\x10\x02\x18" + txn:
+        return None
+    part = frame[len(header) :]
+    size = _varint(part, 2)
+    if part[:2] != b"\xaa\x06" or _number(size) != len(part) - 2 - len(size):
+        return None
+    ids = part[2 + len(size) :]
+    ledger = _varint(ids, 1)
+    entry = _varint(ids, 2 + len(ledger))
+    expected = b"\x08" + ledger + b"\x10" + entry
+    key = ids[len(expected) :]
+    if not ledger or not entry or not ids.startswith(expected) or key[:2] != b"\x1a\x14":
+        return None
+    size = _varint(key, 23)
+    body = key[23 + len(size) :]
+    if key[22:23] != b"\x22" or _number(size) != len(body) or len(body) < _V3_BODY_BYTES_MIN:
+        return None
+    if int.from_bytes(body[:8], "big") != _number(ledger) or body[8] > 127:
+        return None
+    answer_part = b"\x08\x00\x10" + ledger + b"\x18" + entry
+    answer = header + b"\x10\x00\xaa\x06" + bytes((len(answer_part),)) + answer_part
+    return key[2:22] + body[:8], body, answer, stop
+
+
+def _varint(data: bytes, start: int) -> bytes:
+    """Return the canonical varint of a number below 2^63 at ``start``; nothing when there is none."""
+    for stop in range(start, min(start + _VARINT_BYTES_MAX, len(data))):
+        if data[stop] < 0x80:
+            return b"" if stop > start and not data[stop] else data[start : stop + 1]
+    return b""
+
+
+def _number(varint: bytes) -> int:
+    """Return the number of a varint; -1 of nothing."""
+    if not varint:
+        return -1
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
 
 
 def answer_frames(head: bytes, keys: bytes) -> bytes:

@@ -156,6 +156,156 @@ static size_t bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *st
   return grants;
 }
 
+/* --- adds of protocol v3 ----------------------------------------------------------------------------------- */
+
+/* A plain add as Java's client writes it (<> is a canonical varint of a number below 2^63, n counts what follows):
+   be32 n, 0a n 08 03 10 02 18 <txnId>, aa 06 <n> 08 <ledgerId> 10 <entryId> 1a 14 master key 22 <n> body.
+   The body begins with the same ledger id. The answer "stored":
+   be32 n, 0a n 08 03 10 02 18 <txnId>, 10 00 aa 06 n 08 00 10 <ledgerId> 18 <entryId>. */
+#define BKCTL_VARINT_BYTES_MAX 9
+#define BKCTL_MASTER_KEY_BYTES 20
+#define BKCTL_V3_BODY_BYTES_MIN 24
+/* Of an answer, without its length and the ids. */
+#define BKCTL_V3_ANSWER_BYTES 16
+
+typedef struct {
+  size_t stop, key, body;
+  uint32_t size;
+  /* Where the ids' varints begin, behind their tags, and their widths. */
+  size_t txn, ledger, entry;
+  uint32_t txn_width, ledger_width, entry_width;
+} bkctl_v3_add;
+
+typedef struct {
+  size_t stop, count, body_bytes, answer_bytes;
+} bkctl_v3_stretch;
+
+/* The width of the canonical varint of a number below 2^63 that begins at data[at], 0 when there is none in front of
+   `end`. */
+static inline uint32_t bkctl_varint(const unsigned char *data, size_t at, size_t end, uint64_t *number) {
+  uint64_t value = 0;
+  for (uint32_t width = 0; width < BKCTL_VARINT_BYTES_MAX && at + width < end; width++) {
+    const unsigned char byte = data[at + width];
+    value |= (uint64_t)(byte & 0x7f) << (7 * width);
+    if (byte & 0x80) continue;
+    if (width && !byte) return 0;
+    *number = value;
+    return width + 1;
+  }
+  return 0;
+}
+
+/* Whether a plain add begins at `at`, whole in data[:end]. */
+static int bkctl_parse_v3_add(const unsigned char *data, size_t at, size_t end, bkctl_v3_add *add) {
+  static const unsigned char operation[5] = {0x08, 0x03, 0x10, 0x02, 0x18};
+  uint64_t number, ledger;
+  uint32_t width;
+  if (end - at < 4) return 0;
+  const uint32_t length = bkctl_be32(data + at);
+  if (length > INT32_MAX || length > end - at - 4) return 0;
+  const size_t stop = at + 4 + (size_t)length;
+  at += 4;
+  if (stop - at < 7 || data[at] != 0x0a || memcmp(data + at + 2, operation, sizeof operation) != 0) return 0;
+  add->txn = at + 7;
+  add->txn_width = bkctl_varint(data, add->txn, stop, &number);
+  if (!add->txn_width || data[at + 1] != sizeof operation + add->txn_width) return 0;
+  at = add->txn + add->txn_width;
+  if (stop - at < 2 || data[at] != 0xaa || data[at + 1] != 0x06) return 0;
+  at += 2;
+  width = bkctl_varint(data, at, stop, &number);
+  if (!width || number != stop - at - width) return 0;
+  at += width;
+  if (at == stop || data[at] != 0x08) return 0;
+  add->ledger = at + 1;
+  add->ledger_width = bkctl_varint(data, add->ledger, stop, &ledger);
+  at = add->ledger + add->ledger_width;
+  if (!add->ledger_width || at == stop || data[at] != 0x10) return 0;
+  add->entry = at + 1;
+  add->entry_width = bkctl_varint(data, add->entry, stop, &number);
+  at = add->entry + add->entry_width;
+  if (!add->entry_width || stop - at < 2 + BKCTL_MASTER_KEY_BYTES + 1 || data[at] != 0x1a) return 0;
+  if (data[at + 1] != BKCTL_MASTER_KEY_BYTES) return 0;
+  add->key = at + 2;
+  at = add->key + BKCTL_MASTER_KEY_BYTES;
+  if (data[at] != 0x22) return 0;
+  width = bkctl_varint(data, at + 1, stop, &number);
+  add->body = at + 1 + width;
+  if (!width || number != stop - add->body || number < BKCTL_V3_BODY_BYTES_MIN) return 0;
+  add->size = (uint32_t)number;
+  add->stop = stop;
+  return bkctl_be64(data + add->body) == ledger && !(data[add->body + 8] & 0x80);
+}
+
+/* The stretch of plain adds from `start` on. All of it lies in data[start:end]. */
+static bkctl_v3_stretch bkctl_measure_v3_adds(const unsigned char *data, size_t start, size_t end) {
+  bkctl_v3_stretch found = {start, 0, 0, 0};
+  bkctl_v3_add add;
+  while (bkctl_parse_v3_add(data, found.stop, end, &add)) {
+    found.count++;
+    found.body_bytes += add.size;
+    found.answer_bytes += 4 + BKCTL_V3_ANSWER_BYTES + add.txn_width + add.ledger_width + add.entry_width;
+    found.stop = add.stop;
+  }
+  return found;
+}
+
+static unsigned char *bkctl_v3_answer(unsigned char *to, const unsigned char *data, const bkctl_v3_add *add) {
+  static const unsigned char stored[4] = {0x10, 0x00, 0xaa, 0x06};
+  const uint32_t ids = add->ledger_width + add->entry_width;
+  bkctl_put_be32(to, BKCTL_V3_ANSWER_BYTES + add->txn_width + ids);
+  /* 0a n 08 03 10 02 18 <txnId> is the request's. */
+  memcpy(to + 4, data + add->txn - 7, 7 + add->txn_width);
+  to += 11 + add->txn_width;
+  memcpy(to, stored, sizeof stored);
+  to[4] = (unsigned char)(4 + ids);
+  to[5] = 0x08;
+  to[6] = 0x00;
+  to[7] = 0x10;
+  memcpy(to + 8, data + add->ledger, add->ledger_width);
+  to += 8 + add->ledger_width;
+  *to = 0x18;
+  memcpy(to + 1, data + add->entry, add->entry_width);
+  return to + 1 + add->entry_width;
+}
+
+/* Copies the adds of a stretch as bkctl_copy_adds does, and their answers. `grants` has room for as many grants as
+   there are adds, `lacs` and `places` as there. Returns the number of grants. */
+static size_t bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end,
+                                 unsigned char *keys, unsigned char *records, unsigned char *answers, int64_t *which,
+                                 unsigned char *grants, int64_t *lacs, uint32_t *places, size_t places_count) {
+  size_t at = start, count = 0, current = 0;
+  for (size_t index = 0; index < stretch->count; index++) {
+    bkctl_v3_add add;
+    if (!bkctl_parse_v3_add(data, at, end, &add)) break; /* was measured: never */
+    const unsigned char *body = data + add.body;
+    unsigned char grant[BKCTL_GRANT_BYTES];
+    memcpy(grant, data + add.key, BKCTL_MASTER_KEY_BYTES);
+    memcpy(grant + BKCTL_MASTER_KEY_BYTES, body, 8);
+    if (!count || memcmp(grant, grants + current * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES) != 0) {
+      size_t place = bkctl_hash_grant(grant) & (places_count - 1);
+      while (places[place] && memcmp(grant, grants + (places[place] - 1) * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES))
+        place = (place + 1) & (places_count - 1);
+      if (!places[place]) {
+        memcpy(grants + count * BKCTL_GRANT_BYTES, grant, BKCTL_GRANT_BYTES);
+        lacs[count] = INT64_MIN;
+        places[place] = (uint32_t)++count;
+      }
+      current = places[place] - 1;
+    }
+    const int64_t lac = (int64_t)bkctl_be64(body + BKCTL_LAC_AT);
+    if (lac > lacs[current]) lacs[current] = lac;
+    which[index] = (int64_t)current;
+    memcpy(keys, body, BKCTL_KEY_BYTES);
+    bkctl_put_be32(records, add.size);
+    memcpy(records + 4, body, add.size);
+    answers = bkctl_v3_answer(answers, data, &add);
+    keys += BKCTL_KEY_BYTES;
+    records += 4 + (size_t)add.size;
+    at = add.stop;
+  }
+  return count;
+}
+
 /* --- tables of entries ------------------------------------------------------------------------------------ */
 
 /* Where an entry's body lies: in a block that somebody keeps, from `offset` on. */

@@ -79,13 +79,14 @@ class PackedAddRun(AddRun):
     ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
     ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
     its entries. The lists of :class:`AddRun` are made when somebody asks for them, which hardly ever happens.
-    Adds of version 2 need no ``tokens``, as theirs are the keys; those of version 3 bring them.
+    Adds of version 2 have no ``stored``, as their answers are made of the keys; those of version 3 bring the
+    frames that say that they are stored, one behind the other.
     """
 
-    __slots__ = ("_count", "_lists", "_tokens", "_which", "distinct_grants", "lacs", "packed_keys", "records")
+    __slots__ = ("_count", "_lists", "_which", "distinct_grants", "lacs", "packed_keys", "records", "stored")
 
-    def __init__(self, columns: AddColumns, tokens: list[bytes] | None = None) -> None:
-        self._tokens = tokens
+    def __init__(self, columns: AddColumns, stored: bytes | None = None) -> None:
+        self.stored = stored
         self.packed_keys, self.records, self.distinct_grants, self.lacs, self._which = columns
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
         self._count = len(self.packed_keys) // _KEY_BYTES
@@ -95,7 +96,7 @@ class PackedAddRun(AddRun):
 
     @property
     def wire(self) -> Wire:  # type: ignore[override]
-        return Wire.V2 if self._tokens is None else Wire.V3
+        return Wire.V2 if self.stored is None else Wire.V3
 
     @property
     def size_bytes(self) -> int:  # type: ignore[override]
@@ -111,7 +112,7 @@ class PackedAddRun(AddRun):
 
     @property
     def tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self._listed()[1] if self._tokens is None else self._tokens
+        return self._listed()[1] if self.stored is None else _frames(self.stored)
 
     @property
     def bodies(self) -> list[bytes]:  # type: ignore[override]
@@ -120,12 +121,7 @@ class PackedAddRun(AddRun):
     def _listed(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         if self._lists is None:
             grants = [self.distinct_grants[number] for number in array("q", self._which)]
-            bodies: list[bytes] = []
-            position = 0
-            while position < len(self.records):
-                start = position + LENGTH_BYTES
-                position = start + LENGTH.unpack_from(self.records, position)[0]
-                bodies.append(self.records[start:position])
+            bodies = [record[LENGTH_BYTES:] for record in _frames(self.records)]
             self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
         return self._lists
 
@@ -156,9 +152,24 @@ def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCo
 
 def answer_run(run: AddRun, code: ResultCode = ResultCode.OK) -> bytes:
     """Return the frames that answer all adds of a run with ``code``, joined."""
-    if isinstance(run, PackedAddRun) and run.wire is Wire.V2:
-        return _kernels.answer_frames(_HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code]), run.packed_keys)
+    if isinstance(run, PackedAddRun):
+        if run.stored is None:
+            head = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code])
+            return _kernels.answer_frames(head, run.packed_keys)
+        if code is _OK:
+            return run.stored
     return answer_adds(run.wire, run.tokens, code)
+
+
+def _frames(joined: bytes) -> list[bytes]:
+    """Return frames, or records, that stand one behind the other, each behind its i32 length."""
+    frames: list[bytes] = []
+    position = 0
+    while position < len(joined):
+        stop = position + LENGTH_BYTES + LENGTH.unpack_from(joined, position)[0]
+        frames.append(joined[position:stop])
+        position = stop
+    return frames
 
 
 def _refused(stored: bytes, code: ResultCode) -> bytes:

@@ -15,8 +15,8 @@ another length, numbers over 63 bits or in a longer form than needed, a ledger i
 the runtime takes it from there. What cannot be seen in a frame alone is checked for all of them at the end:
 varints, and the signs of the ids.
 
-Where the kernels are compiled, a run of some adds is laid out once more as frames of version 2, from which
-they make the columns that the journal and the write cache take as they are.
+Where the kernels are compiled, they make of adds the columns that the journal and the write cache take as
+they are, and the answers. They see all of a frame at once, so they stop before the first that deviates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain
 
 from bkctl import _kernels
 from bkctl.codec import varint
@@ -32,7 +31,7 @@ from bkctl.protocol.framing import LENGTH
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.refusal import BODY_BYTES_MIN
 from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun
-from bkctl.protocol.scan_v2 import ADD_HEAD, KEY_OF, are_positive
+from bkctl.protocol.scan_v2 import KEY_OF, are_positive
 
 #: ``0a n 0803 10 operation 18`` -> width of the txnId that follows.
 ADD_WIDTHS = {
@@ -54,10 +53,6 @@ _GAP_BYTES_MAX = 26
 _IDS_BYTES_MAX = 2 * varint.BYTES_MAX + 1
 _READ_PART_BYTES_MAX = 4 + _IDS_BYTES_MAX
 _SHAPES_MAX = 4096
-#: Fewer adds than these are handed over as lists: their columns would cost more than they save.
-PACKED_ADDS_MIN = 8
-_V2_HEAD = struct.Struct(">i4s")
-_V2_OVERHEAD_BYTES = 24
 
 # unpack the rest of a frame, `aa06 <n> 08`, `22 <n>`, answer up to txnId, answer from there to `<ledgerId>`
 _Shape = tuple[
@@ -112,6 +107,14 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
+    if _kernels.IMPL == "native":
+        columns, answers, position = _kernels.scan_v3_adds(data, start, end)
+        return (PackedAddRun(columns, answers) if position > start else None), position
+    return list_adds(data, start, end)
+
+
+def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
+    """:func:`scan_adds` with an object for each entry, where the kernels are not compiled."""
     grants: list[bytes] = []
     bodies: list[bytes] = []
     tokens: list[bytes] = []
@@ -153,21 +156,7 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
     keys = list(map(KEY_OF, bodies))
     if not (varint.are_canonical(txns) and varint.are_canonical(entries) and are_positive(keys)):
         return None, position
-    if len(keys) >= PACKED_ADDS_MIN and _kernels.IMPL == "native":
-        packed = pack_adds(grants, bodies, tokens)
-        if packed is not None:
-            return packed, position
     return AddRun(Wire.V3, grants, keys, bodies, tokens, sum(map(len, bodies))), position
-
-
-def pack_adds(grants: list[bytes], bodies: list[bytes], tokens: list[bytes]) -> PackedAddRun | None:
-    """Return adds as columns; None when the kernels do not take every one of them."""
-    heads = [_V2_HEAD.pack(len(body) + _V2_OVERHEAD_BYTES, ADD_HEAD) for body in bodies]
-    # A grant ends with the ledger id, with which the body begins: in a frame of version 2 it stands once.
-    master_keys = [grant[:_KEY_BYTES] for grant in grants]
-    frames = b"".join(chain.from_iterable(zip(heads, master_keys, bodies, strict=True)))
-    columns, stop = _kernels.scan_adds(frames, 0, len(frames))
-    return None if columns is None or stop != len(frames) else PackedAddRun(columns, tokens)
 
 
 def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:

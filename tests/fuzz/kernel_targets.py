@@ -7,6 +7,8 @@ from array import array
 from typing import Any
 
 from bkctl._kernels import _python
+from bkctl.protocol.messages import AddRequest
+from bkctl.protocol.v3 import encode_request
 from tests.fuzz.target import Target, one_of, seeds_of
 from tests.support.kernel_twins import COMPILED_TWINS, twin
 from tests.support.log_builder import CRC32, entry_body, simple_log
@@ -97,9 +99,11 @@ def _adds(data: bytes) -> None:
     buffer = data[_HEAD.size :]
     for where in ((0, len(buffer)), (start % (len(buffer) + 2), end % (len(buffer) + 2))):
         expected = _answer(_python.scan_adds, buffer, *where)
+        expected_v3 = _answer(_python.scan_v3_adds, buffer, *where)
         for name in COMPILED_TWINS:
             with twin(name) as native:
                 assert _answer(native.scan_adds, buffer, *where) == expected
+                assert _answer(native.scan_v3_adds, buffer, *where) == expected_v3
                 assert _answer(native.answer_frames, buffer[:20], buffer) == _answer(
                     _python.answer_frames, buffer[:20], buffer
                 )
@@ -186,6 +190,7 @@ def kernels(data: bytes) -> None:
 
 _BODY = struct.pack(">qqq", 7, 1, 0)
 _ADD = struct.pack(">iI20s", 24 + len(_BODY), 0x02010000, b"k" * 20) + _BODY
+_V3_ADD = encode_request(AddRequest(7, 1, b"k" * 20, _BODY + bytes(200), txn_id=300))
 _BLOCK = struct.pack(">i", len(_BODY) + 4) + _BODY + b"more"
 
 
@@ -198,7 +203,12 @@ def _seeds() -> list[bytes]:
             [_HEAD.pack(4, 500, 16, 1 << 20) + log, _HEAD.pack(0, 9, 0, 90) + records * 4],
             [b"\3" + struct.pack(">6H", 0, len(body), 0, 40, 4, 36) + records * 3],
             [b"\x10\x08" + bytes(range(72)), b"\3\2abcdefg"],
-            [bytes(10) + _ADD * 3, bytes(10) + _ADD[:-3] + _ADD],
+            [
+                bytes(10) + _ADD * 3,
+                bytes(10) + _ADD[:-3] + _ADD,
+                bytes(10) + _V3_ADD * 3,
+                bytes(10) + _V3_ADD[:-3] + _V3_ADD,
+            ],
             [
                 b"\2\4" + _BLOCK + b"\x08\x08" + _BLOCK * 2 + b"\1\4" + _BODY + bytes(8),
                 b"\1\5" + _BLOCK * 3,
