@@ -62,7 +62,10 @@ class BookieProcess:
         tree: Path | None = None,
     ) -> None:
         """Start it and wait until its port is open. Raises RuntimeError with its last words."""
+        folder = folder.resolve()
         folder.mkdir(parents=True)
+        # `python -m` looks into the working directory first.
+        tree = (tree or Path(__file__).parent.parent).resolve()
         self.name = name
         self.port = free_port()
         self._log = folder / "log"
@@ -81,11 +84,8 @@ class BookieProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={
-                    **os.environ,
-                    "BKCTL_KERNELS": kernels,
-                    "PYTHONPATH": str((tree or Path(__file__).parent.parent).resolve()),
-                },
+                cwd=tree,
+                env={**os.environ, "BKCTL_KERNELS": kernels, "PYTHONPATH": str(tree)},
             )
         self._await_port()
 
