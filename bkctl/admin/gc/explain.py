@@ -11,7 +11,8 @@ from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
 from bkctl.directories.index_spaces import IndexSpace
-from bkctl.engine.gc.explanation import GARBAGE, NO
+from bkctl.engine.gc.explanation import NO, Threshold, verdict
+from bkctl.engine.gc.policy import Kind
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import FileSystem
 
@@ -73,27 +74,23 @@ def explain(
             reserve(found)
 
 
-def verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[str, str]:
-    """Tell what can be done about a log, and why, or why not."""
+def _verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[str, str]:
     obstacle = found.obstacle(facts)
     if obstacle is not None:
         return NO, obstacle
+    garbage = remark = ""
     if not facts.ledgers and facts.source != "cache":
-        return GARBAGE, "no entry in it"
-    if not facts.live_ledgers:
-        return GARBAGE, f"none of its ledgers is alive ({facts.ledgers} in it)"
-    usage = facts.balance().usage()
+        garbage = "no entry in it"
+    elif not facts.live_ledgers:
+        garbage = f"none of its ledgers is alive ({facts.ledgers} in it)"
+    share = facts.balance().usage()
     counted = facts.counted_bytes / facts.record_bytes if facts.record_bytes else 0.0
-    share = f"{usage:.1%} of its entries' bytes are live"
-    if facts.exact and counted - usage >= 0.001:
-        share += (
+    if facts.exact and counted - share >= 0.001:
+        remark = (
             f" (a running bookie counts {counted:.1%}, with copies of entries that the index has elsewhere)"
         )
-    if usage < thresholds.minor:
-        return "minor", f"{share}, below {thresholds.minor:.0%}"
-    if usage < thresholds.major:
-        return "major", f"{share}, below {thresholds.major:.0%}"
-    return NO, f"{share}, {usage - thresholds.major:.1%} above the threshold of {thresholds.major:.0%}"
+    pair = [Threshold(Kind.MINOR, thresholds.minor), Threshold(Kind.MAJOR, thresholds.major)]
+    return verdict(share, pair, garbage=garbage, remark=remark)
 
 
 def _misses_index(found: Survey, facts: LogFacts) -> bool:
@@ -104,7 +101,7 @@ def _misses_index(found: Survey, facts: LogFacts) -> bool:
 
 
 def _row(found: Survey, facts: LogFacts, thresholds: Thresholds) -> LogRow:
-    eligible, why = verdict(found, facts, thresholds)
+    eligible, why = _verdict(found, facts, thresholds)
     whole = facts.problem is None
     ratio = facts.live_bytes / facts.record_bytes if facts.record_bytes else 0.0
     return LogRow(

@@ -1,12 +1,12 @@
 """A running collector's view of each entry log: how much of it is alive, and why it stays or goes.
 
-Asked from any thread while a pass may be running. What is told is no older than the last pass: a ledger that
-was deleted since still counts as alive.
+Any thread may ask while a pass is running. The answer is as old as the last pass: a ledger that was deleted
+since still counts as alive. ``verdict`` is also that of ``gc explain`` on the files of a stopped bookie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
@@ -25,6 +25,37 @@ LEDGERS_MAX = 1000
 
 GARBAGE = "garbage"
 NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The live share below which a compaction takes a log. ``when`` says when it does, or why not."""
+
+    kind: Kind
+    share: float
+    when: str = ""
+
+
+def verdict(
+    share: float, thresholds: Sequence[Threshold], *, garbage: str = "", remark: str = "", off: str = ""
+) -> tuple[str, str]:
+    """Return what can be done about a log (``eligible``), and why, or why not.
+
+    ``share`` is live of its bytes, ``thresholds`` are those that count, the lower one first. ``garbage``
+    says why nothing of it is alive, where that is so; ``remark`` follows the share; ``off`` is why there is
+    no major compaction.
+    """
+    if garbage:
+        return GARBAGE, garbage
+    live = f"{share:.1%} of its entries' bytes are live{remark}"
+    for each in thresholds:
+        if share < each.share:
+            when = f"; {each.when}" if each.when else ""
+            return each.kind.value, f"{live}, below {each.share:.0%}{when}"
+    if off:
+        return NO, f"{live}; {off}"
+    highest = thresholds[-1].share
+    return NO, f"{live}, {share - highest:.1%} above the threshold of {highest:.0%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +180,22 @@ class Explainer:
         return ""
 
     def _verdict(self, usage: LogUsage | LogTotals) -> tuple[str, str]:
-        if usage.is_empty:
-            return GARBAGE, "no ledger of it is alive; the next pass removes it"
-        share = usage.usage(self.known.log_size_bytes)
-        live = f"{share:.1%} of its entries' bytes are live"
-        for kind in (Kind.MINOR, Kind.MAJOR):
-            due = self.known.dues[kind]
-            if due.settings.has_threshold and share < due.settings.threshold:
-                when = obstacle_of(kind, due) or f"{kind.value} is due with the next pass"
-                return kind.value, f"{live}, below {due.settings.threshold:.0%}; {when}"
-        major = self.known.dues[Kind.MAJOR]
-        if not major.settings.has_threshold:
-            return NO, f"{live}; {obstacle_of(Kind.MAJOR, major)}"
-        return NO, f"{live}, not below the threshold of {major.settings.threshold:.0%}"
+        dues = self.known.dues
+        major = dues[Kind.MAJOR]
+        return verdict(
+            usage.usage(self.known.log_size_bytes),
+            [
+                Threshold(
+                    kind,
+                    dues[kind].settings.threshold,
+                    obstacle_of(kind, dues[kind]) or f"{kind.value} is due with the next pass",
+                )
+                for kind in (Kind.MINOR, Kind.MAJOR)
+                if dues[kind].settings.has_threshold
+            ],
+            garbage="no ledger of it is alive; the next pass removes it" if usage.is_empty else "",
+            off="" if major.settings.has_threshold else obstacle_of(Kind.MAJOR, major),
+        )
 
     def _usage(self, log_id: int, file_bytes: int) -> LogUsage | LogTotals | None:
         """Return what the last pass found, or else what a ledgers map says; nothing is scanned for this."""
