@@ -11,10 +11,11 @@ import sys
 
 from vulture import Vulture
 
+from bkctl.metrics.bookie_catalogue import EACH, WHOLE
 from bkctl.metrics.catalogue import TABLES
 
 #: They name what they show in paths of attributes.
-METRICS = [metric for table in TABLES for metric in table]
+METRICS = [metric for table in (*TABLES, *WHOLE, *EACH) for metric in table]
 
 FOLDERS = ["bkctl", "bench", "conf", "docs", "man", "pyspark_bookkeeper.py"]
 
@@ -70,7 +71,11 @@ def main() -> int:
         ignore_names=BY_LIBRARIES, ignore_decorators=["@app.command*", "@app.callback*", "@on*"]
     )
     vulture.scavenge(FOLDERS, exclude=["*_pb2.py"])
-    shown = {name for metric in METRICS for name in re.findall(r"\w+", f"{metric.of} {metric.failed}")}
+    shown = {
+        name
+        for metric in METRICS
+        for name in re.findall(r"\w+", f"{metric.of} {metric.failed} {metric.count}")
+    }
     found = [
         item
         for item in vulture.get_unused_code(min_confidence=60)

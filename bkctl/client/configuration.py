@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bkctl.client.settings import ClientSettings
+from bkctl.config.server_keys.client import SASL_FACTORY
 from bkctl.config.values import GivenValues
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.digest_md5 import DigestMd5
 from bkctl.net.settings import NetSettings
 from bkctl.net.tls import TlsSettings
-from bkctl.protocol.messages import Wire
 
-_SASL_FACTORY = "SASLClientProviderFactory"
 #: Environment variables with the user of SASL and its password, in place of a JAAS file.
 SASL_USER, SASL_PASSWORD = "BKCTL_SASL_USER", "BKCTL_SASL_PASSWORD"
 
@@ -38,7 +37,6 @@ def client_settings(
 def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None) -> NetSettings:
     return values.fill(
         NetSettings,
-        wire=Wire.V2 if values.truth("useV2WireProtocol") else Wire.V3,
         tls=_tls(values) if tls is None else _with_rules(tls, values),
         authentication=_authentication(values, environment),
     )
@@ -47,15 +45,15 @@ def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings |
 def _tls(values: GivenValues) -> TlsSettings | None:
     if values.text("tlsProviderFactoryClass") is None:
         return None
-    trust = _store(values, "clientTrustStore", "tlsTrustStore")
-    key = _store(values, "clientKeyStore", "tlsKeyStore")
-    return values.fill(
-        TlsSettings,
-        trust_path=trust,
-        certificate_path=None if key is None else values.text("tlsCertificatePath"),
-        key_path=key,
-        key_password_path=values.text("clientKeyStorePasswordPath") or values.text("tlsKeyStorePasswordPath"),
-    )
+    stores = [
+        next((name for name in names if values.text(name) is not None), None)
+        for names in (("clientTrustStore", "tlsTrustStore"), ("clientKeyStore", "tlsKeyStore"))
+    ]
+    for store in stores:
+        if store is not None:
+            values.require_pem(store)
+    certificate = None if stores[1] is None else values.text("tlsCertificatePath")
+    return values.fill(TlsSettings, certificate_path=certificate)
 
 
 def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
@@ -72,30 +70,14 @@ def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
     )
 
 
-def _store(values: GivenValues, *names: str) -> str | None:
-    """Return the first of the files that is named. Raises UsageError when it is said to be none of PEM."""
-    for name in names:
-        path = values.text(name)
-        if path is None:
-            continue
-        form = values.text(f"{name}Type") or "JKS"
-        if form != "PEM":
-            raise UsageError(
-                f"{values.where(name)}: {name}: TLS wants PEM here, found {form}; convert the store (keytool "
-                f"to PKCS12, then openssl pkcs12) and say {name}Type=PEM"
-            )
-        return path
-    return None
-
-
 def _authentication(values: GivenValues, environment: Mapping[str, str]) -> AuthProvider | None:
     factory = values.text("clientAuthProviderFactoryClass")
     if factory is None:
         return None
-    if factory.rpartition(".")[2] != _SASL_FACTORY:
+    if factory.rpartition(".")[2] != SASL_FACTORY.rpartition(".")[2]:
         raise UsageError(
             f"{values.where('clientAuthProviderFactoryClass')}: clientAuthProviderFactoryClass: known is "
-            f"org.apache.bookkeeper.sasl.{_SASL_FACTORY} (DIGEST-MD5), found {factory[:200]!r}"
+            f"{SASL_FACTORY} (DIGEST-MD5), found {factory[:200]!r}"
         )
     user, password = environment.get(SASL_USER), environment.get(SASL_PASSWORD)
     if user is None or password is None:

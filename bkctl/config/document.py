@@ -85,7 +85,7 @@ def man_page() -> str:
 
 def default_of(key: ConfigKey) -> str:
     """Return the value that counts without the key, as people read it."""
-    return key.default_text or key.text_of(key.default) or "none"
+    return key.default_text or key.or_else or key.text_of(key.default) or "none"
 
 
 def _of(area: Area, state: State) -> list[ConfigKey]:

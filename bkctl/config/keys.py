@@ -85,8 +85,9 @@ class ConfigKey:
 
     ``default`` is what counts without the key; None means unset, and ``default_text`` says what that comes
     to. Where our default is not Java's, ``java_default`` is Java's. ``lower`` and ``upper`` are inclusive,
-    in ``unit``. ``use_instead`` makes the key a deprecated twin. ``sample`` is an active line of the
-    generated ``bk_server.conf``. ``secret`` values are never shown.
+    in ``unit``. ``use_instead`` makes the key a deprecated twin. ``or_else`` is the key that counts while
+    this one is not set. ``sample`` is an active line of the generated ``bk_server.conf``. ``secret`` values
+    are never shown.
     """
 
     name: str
@@ -103,6 +104,7 @@ class ConfigKey:
     default_text: str = ""
     java_default: str = ""
     use_instead: str = ""
+    or_else: str = ""
     sample: str = ""
     secret: bool = False
 
@@ -215,12 +217,15 @@ class Setting:
     factor: int
     none_below: float | None = None
     below: Value = None
+    meaning: Mapping[Value, object] = field(default_factory=dict)
 
-    def of(self, value: Value) -> Value:
+    def of(self, value: Value) -> Any:
         """Return the field's value for a value of the key; None is "not set", or "no bound".
 
-        A value below ``none_below`` counts as ``below``.
+        A value below ``none_below`` counts as ``below``; one of those in ``meaning`` has the value there.
         """
+        if value in self.meaning:
+            return self.meaning[value]
         if isinstance(value, bool) or not isinstance(value, int | float):
             return value
         if self.none_below is not None and value < self.none_below:
@@ -235,9 +240,14 @@ def field_of(
     none_below: float | None = None,
     below: Value = None,
     factor: int | None = None,
+    meaning: Mapping[Value, object] | None = None,
 ) -> Any:
-    """Declare the field of a key that had to be declared before; else as :meth:`Declare.setting`."""
-    made = Setting(key, _FACTORS.get(key.unit, 1) if factor is None else factor, none_below, below)
+    """Declare the field of a key that had to be declared before; else as :meth:`Declare.setting`.
+
+    ``meaning`` has the field's value for each value of the key that stands for something else.
+    """
+    scale = _FACTORS.get(key.unit, 1) if factor is None else factor
+    made = Setting(key, scale, none_below, below, meaning or {})
     found = made.of(key.default) if unset is _UNSET else unset
     return field(default=found, metadata={_METADATA: made})
 
@@ -266,6 +276,7 @@ class _Options(TypedDict, total=False):
     default_text: str
     java_default: str
     use_instead: str
+    or_else: str
     sample: str
     secret: bool
 

@@ -161,10 +161,6 @@ def _tls(values: GivenValues) -> TlsSettings | None:
     made = values.fill(TlsSettings, required=values.truth("tlsClientAuthentication"))
     authentication, trust = made.client_authentication, made.trust_path
     required = values.value("bkctlTlsRequired")
-    stores = [
-        ("tlsKeyStore", values.text("tlsKeyStoreType")),
-        ("tlsTrustStore", values.text("tlsTrustStoreType")),
-    ]
     if values.text("tlsProviderFactoryClass") is None:
         for name, wanted in (("tlsClientAuthentication", authentication), ("bkctlTlsRequired", required)):
             if wanted:
@@ -178,12 +174,9 @@ def _tls(values: GivenValues) -> TlsSettings | None:
             f"{values.where('bkctlTlsRequired')}: bkctlTlsRequired=false with tlsClientAuthentication=true: "
             "a client without a certificate would only have to leave TLS out"
         )
-    for name, form in stores:
-        if form != "PEM" and (name == "tlsKeyStore" or trust is not None):
-            raise UsageError(
-                f"{values.where(name + 'Type')}: {name}Type: TLS wants PEM here, found {form}; convert the "
-                f"store (keytool to PKCS12, then openssl pkcs12) and say {name}Type=PEM"
-            )
+    values.require_pem("tlsKeyStore")
+    if trust is not None:
+        values.require_pem("tlsTrustStore")
     for name, text in (("tlsKeyStore", key), ("tlsCertificatePath", certificate)):
         if text is None:
             raise UsageError(f"{values.where('tlsProviderFactoryClass')}: TLS needs {name}, a PEM file")

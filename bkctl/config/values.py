@@ -122,7 +122,8 @@ class GivenValues:
         """Make settings of class ``kind`` out of the keys of its fields.
 
         ``unset`` has values of fields without a key, and what an absent key comes to where it is computed. A
-        key that is not given takes the value of its deprecated twin. Raises UsageError.
+        key that is not given takes the value of its deprecated twin, or of the key that counts instead.
+        Raises UsageError.
         """
         made = dict(unset)
         for name, one in settings_of(kind):
@@ -137,9 +138,24 @@ class GivenValues:
                 )
         return kind(**made)
 
+    def require_pem(self, name: str) -> None:
+        """Refuse a store in another form than PEM; the key of the form is the store's with ``Type`` behind.
+
+        Raises UsageError.
+        """
+        form = self.text(f"{name}Type")
+        if form != "PEM":
+            where = self.where(f"{name}Type" if self.is_given(f"{name}Type") else name)
+            raise UsageError(
+                f"{where}: {name}Type: TLS wants PEM here, found {form}; convert the store (keytool to "
+                f"PKCS12, then openssl pkcs12) and say {name}Type=PEM"
+            )
+
     def _current_or_old(self, key: ConfigKey) -> Value:
         value, twin = self.value(key.name), _TWINS.get(key.name)
         old = None if twin is None else self.value(twin.name)
+        if value is None and old is None and key.or_else:
+            return self.value(key.or_else)
         if old is None or self.is_given(key.name):
             return value
         return (old,) if key.kind is Kind.LIST and isinstance(old, str) else old

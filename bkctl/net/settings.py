@@ -55,7 +55,9 @@ class NetSettings(NetKeys):
     both, too. The fields with keys of the client are those of :class:`NetKeys`.
     """
 
-    wire: Wire = Wire.V3
+    wire: Wire = field_of(  # noqa: RUF009 - a field, not a value
+        SERVER_KEYS["useV2WireProtocol"], meaning={False: Wire.V3, True: Wire.V2}
+    )
     outstanding_max: int = bounded(10_000, 1, 1_000_000)
     waiting_max: int = bounded(10_000, 1, 1_000_000)
     frame_bytes_max: int = field_of(SERVER_KEYS["nettyMaxFrameSizeBytes"])

@@ -19,20 +19,21 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """PEM files, with BookKeeper's keys.
+    """PEM files, with BookKeeper's keys. A key of the client comes before the bookie's (``tls...``).
 
-    ``trust_path`` (``tlsTrustStore``) holds the certificates that bookies' are checked against. There is no
-    fallback to the system's authorities: any certificate that can be bought would be a bookie's.
-    ``certificate_path`` (``tlsCertificatePath``) and ``key_path`` (``tlsKeyStore``), whose password
-    may stand in the file ``key_password_path`` (``tlsKeyStorePasswordPath``), are shown to bookies that ask.
+    ``trust_path`` (``clientTrustStore``) holds the certificates that bookies' are checked against. There is
+    no fallback to the system's authorities: any certificate that can be bought would be a bookie's.
+    ``certificate_path`` (``tlsCertificatePath``) and ``key_path`` (``clientKeyStore``), whose password may
+    stand in the file ``key_password_path``, are shown to bookies that ask. The certificate counts only beside
+    a key, so no key of the configuration fills it by itself.
     ``protocols`` (``tlsEnabledProtocols``) empty: TLSv1.2 and newer. ``verify_host_names``
     (``tlsHostnameVerificationEnabled``): the certificate must name the host that was connected to.
     """
 
-    trust_path: str | None = None
+    trust_path: str | None = field_of(SERVER_KEYS["clientTrustStore"])
     certificate_path: str | None = None
-    key_path: str | None = None
-    key_password_path: str | None = None
+    key_path: str | None = field_of(SERVER_KEYS["clientKeyStore"])
+    key_password_path: str | None = field_of(SERVER_KEYS["clientKeyStorePasswordPath"])
     protocols: tuple[str, ...] = field_of(SERVER_KEYS["tlsEnabledProtocols"])
     verify_host_names: bool = field_of(SERVER_KEYS["tlsHostnameVerificationEnabled"])
 

@@ -143,7 +143,7 @@ def test_an_option_does_not_fall_back_to_the_systems_authorities() -> None:
 
 @pytest.mark.parametrize("store", ["tlsTrustStore", "clientTrustStore", "tlsKeyStore", "clientKeyStore"])
 def test_a_store_of_java_is_refused_by_its_key(store: str) -> None:
-    with pytest.raises(UsageError, match=rf"{store}: TLS wants PEM here, found JKS.*{store}Type=PEM"):
+    with pytest.raises(UsageError, match=rf"-X {store}: {store}Type: TLS wants PEM here, found JKS"):
         settings_of([FACTORY, f"{store}=x.jks"])
 
 

@@ -12,6 +12,7 @@ from bkctl.config.keys import Area, ConfigKey, Declare, Kind
 KEYS: list[ConfigKey] = []
 _PL = Declare(Area.CLIENT, KEYS)
 _CLIENT = "the client here has no such setting"
+SASL_FACTORY = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
 _FORMS = ("JKS", "PKCS12", "PEM")
 _FORM = "Form of that file, which must be PEM here."
 
@@ -222,11 +223,11 @@ _PL.honoured(
     Kind.PATH,
     None,
     "Certificates that bookies' are checked against.",
-    default_text="tlsTrustStore",
+    or_else="tlsTrustStore",
 )
 _PL.honoured("clientTrustStoreType", Kind.STRING, "JKS", _FORM, choices=_FORMS)
 _PL.honoured(
-    "clientKeyStore", Kind.PATH, None, "The private key that is shown to bookies.", default_text="tlsKeyStore"
+    "clientKeyStore", Kind.PATH, None, "The private key that is shown to bookies.", or_else="tlsKeyStore"
 )
 _PL.honoured("clientKeyStoreType", Kind.STRING, "JKS", _FORM, choices=_FORMS)
 _PL.honoured(
@@ -234,7 +235,7 @@ _PL.honoured(
     Kind.PATH,
     None,
     "File with the password of that key.",
-    default_text="tlsKeyStorePasswordPath",
+    or_else="tlsKeyStorePasswordPath",
 )
 _PL.honoured("tlsHostnameVerificationEnabled", Kind.BOOL, False, "A bookie's certificate must name its host.")
 for _name, _kind, _default in _OF_THE_CLIENT:

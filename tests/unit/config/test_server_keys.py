@@ -116,7 +116,14 @@ def test_every_honoured_key_becomes_a_setting_and_no_other_does() -> None:
     secured = gather(Properties(), {}, {}, {"tlsProviderFactoryClass": TLS_FACTORY, **stores})
     files = GivenValues(secured, {})
     client_settings(files, {})
-    values.asked |= client.asked | files.asked
+    stores = {"tlsTrustStore": "t.pem", "tlsTrustStoreType": "PEM", "tlsKeyStore": "k.pem"}
+    stores |= {"tlsKeyStoreType": "PEM", "tlsCertificatePath": "c.pem"}
+    secured = gather(Properties(), {}, {}, {"tlsProviderFactoryClass": TLS_FACTORY, **stores})
+    bookies_files = GivenValues(secured, {})
+    tls = client_settings(bookies_files, {}).net.tls
+    assert tls is not None
+    assert (tls.trust_path, tls.key_path, tls.certificate_path) == ("t.pem", "k.pem", "c.pem")
+    values.asked |= client.asked | files.asked | bookies_files.asked
     for policy in ("Rackaware", "RegionAware", "Zoneaware"):
         one = {"ensemblePlacementPolicy": (f"org.apache.bookkeeper.client.{policy}EnsemblePlacementPolicy",)}
         placement = GivenValues(gather(Properties(), one, {}, {}), {})
