@@ -27,6 +27,7 @@ FUZZ_MINUTES ?= 240
 FUZZ_TARGETS ?=
 FUZZ_TOOLS := build/fuzz-tools
 DEAD_TOOLS := build/dead-tools
+PROFILE_TOOLS := build/profile-tools
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
@@ -35,7 +36,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench data proto man conf docs sbom \
+.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs sbom \
   spark-archive lock fmt clean
 
 help: ## Show this list
@@ -129,6 +130,14 @@ $(DEAD_TOOLS)/.installed: .ci/dead-constraints.txt
 bench: $(STAMP) ## Measure scanning speed and cold start
 	$(PY) bench/scan.py
 	$(PY) bench/cold.py
+
+profile: $(STAMP) $(PROFILE_TOOLS)/.installed ## Draw where the time of an add goes, compiled and in Python: build/profile/*.svg
+	$(PY) bench/profile.py --py-spy $(PROFILE_TOOLS)/bin/py-spy $(ARGS)
+
+$(PROFILE_TOOLS)/.installed: .ci/profile-constraints.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(PROFILE_TOOLS) \
+	  --requirement $<
+	@touch $@
 
 data: $(STAMP) ## Regenerate the test data from the corpora
 	@for script in tests/data/make*.py tests/data/*/make.py; do \

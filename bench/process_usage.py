@@ -21,6 +21,18 @@ def user_s(pid: int) -> float:
     return int(fields[11]) / _TICKS_PER_S
 
 
+def threads_s(pid: int) -> dict[int, tuple[float, float]]:
+    """User and system seconds of each thread of a process so far, by its number."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        found[int(task.name)] = (int(fields[11]) / _TICKS_PER_S, int(fields[12]) / _TICKS_PER_S)
+    return found
+
+
 def resident_bytes(pid: int) -> int:
     """Resident bytes now."""
     return _status_kib(pid, "VmRSS") << 10
