@@ -28,6 +28,7 @@ FUZZ_TARGETS ?=
 FUZZ_TOOLS := build/fuzz-tools
 DEAD_TOOLS := build/dead-tools
 PROFILE_TOOLS := build/profile-tools
+WHEEL_TOOLS := build/wheel-tools
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
@@ -37,7 +38,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs sbom \
-  spark-archive lock fmt clean
+  wheel wheel-demo spark-archive lock fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,7 +133,7 @@ bench: $(STAMP) ## Measure scanning speed and cold start
 	$(PY) bench/cold.py
 
 profile: $(STAMP) $(PROFILE_TOOLS)/.installed ## Draw where the time of an add goes, compiled and in Python: build/profile/*.svg
-	$(PY) bench/profile.py --py-spy $(PROFILE_TOOLS)/bin/py-spy $(ARGS)
+	$(PY) bench/flame.py --py-spy $(PROFILE_TOOLS)/bin/py-spy $(ARGS)
 
 $(PROFILE_TOOLS)/.installed: .ci/profile-constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(PROFILE_TOOLS) \
@@ -161,6 +162,17 @@ docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/c
 
 sbom: $(STAMP) ## List the packages of a plain installation and of all extras, as CycloneDX, in build/sbom
 	$(PY) .ci/sbom.py build/sbom
+
+wheel: $(STAMP) $(WHEEL_TOOLS)/.installed ## Build a wheel for Linux, Python 3.11 and later, that installs without a compiler: build/wheel
+	@$(PY) .ci/wheel.py build/wheel $(WHEEL_TOOLS)
+
+wheel-demo: wheel ## Install that wheel into an empty environment, and tell the story of the demo from there
+	@.ci/wheel_demo build/wheel/bkctl-*.whl $(PY) .ci/constraints.txt build/wheel-demo
+
+$(WHEEL_TOOLS)/.installed: .ci/wheel-constraints.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(WHEEL_TOOLS) \
+	  --requirement $<
+	@touch $@
 
 spark-archive: $(STAMP) ## Pack an interpreter, bkctl and its kernels for Spark's executors: build/bkctl-spark.tar.gz
 	$(PY) .ci/spark_archive.py build/bkctl-spark.tar.gz

@@ -1,6 +1,6 @@
 """Where the time of an add goes: flame graphs and figures by stage, over compiled kernels and in Python.
 
-    python bench/profile.py [--out DIR] [--seconds S] [--kernels NAME] [--size BYTES] [--protocol 2|3]
+    python bench/flame.py [--out DIR] [--seconds S] [--kernels NAME] [--size BYTES] [--protocol 2|3]
 
 A bookie of ours runs as a process under the generator of ``bkctl bench`` while py-spy looks at all of its
 threads a hundred times a second (``make profile`` installs it, below ``build``). Written are
