@@ -90,7 +90,10 @@ def frame(body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class EntryBatch:
-    """Consecutive entry records of one file as columns over one buffer.
+    """Consecutive entry records of one file as lists over one buffer.
+
+    This is the form for readers that look at each record, of files that may be damaged. Readers of clean logs
+    by the million take ``scan.columns.RecordColumns``, which has the same fields and needs numpy.
 
     ``base`` is the file offset of ``buffer[0]``; ``starts`` are positions of size words in ``buffer``.
     The four lists have the same length.
@@ -152,19 +155,6 @@ class EntryBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EntryColumns:
-    """:class:`EntryBatch` in columns of native i64 (``array("q")``, numpy), for millions of entries.
-
-    ``starts`` are positions of size words in the buffer that was walked.
-    """
-
-    starts: bytes
-    sizes: bytes
-    ledgers: bytes
-    entries: bytes
-
-
 def walk(
     buffer: bytes,
     start: int = 0,
@@ -185,9 +175,12 @@ def walk(
     return EntryBatch(buffer, base, starts, sizes, ledgers, entries), stop
 
 
-def walk_columns(buffer: bytes) -> tuple[EntryColumns, int]:
-    """:func:`walk` over the whole of ``buffer``, as columns."""
-    starts, sizes, ledgers, entries, stop = _kernels.walk_columns(
-        buffer, 0, len(buffer), BODY_BYTES_MIN, BODY_BYTES_MAX
-    )
-    return EntryColumns(starts, sizes, ledgers, entries), stop
+def walk_columns(buffer: bytes) -> tuple[tuple[bytes, bytes, bytes, bytes], int]:
+    """Follow the records of the whole of ``buffer`` as :func:`walk` does, for millions of entries.
+
+    Returns the lists of an :class:`EntryBatch` (starts, sizes, ledgers, entries) as columns of native i64,
+    which ``array("q")`` and numpy take as they are, and the position where it stopped.
+    """
+    *columns, stop = _kernels.walk_columns(buffer, 0, len(buffer), BODY_BYTES_MIN, BODY_BYTES_MAX)
+    starts, sizes, ledgers, entries = columns
+    return (starts, sizes, ledgers, entries), stop

@@ -48,9 +48,10 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class LocationColumns:
-    """Rows as columns of one length: ``ledgers`` and ``entries`` are i64, ``log_ids`` i32, ``offsets`` u32.
+    """Rows of an index as columns of one length.
 
-    A row with log id 0 and offset 0 is absent.
+    ``ledgers`` and ``entries`` are i64, ``log_ids`` i32, ``offsets`` u32. Unlike an ``EntryBatch`` they have
+    no bytes of a file behind them. A row with log id 0 and offset 0 is absent.
     """
 
     ledgers: array[int]

@@ -28,6 +28,8 @@ def test_a_forbidden_import_would_be_seen(tmp_path: Path) -> None:
         "server/__init__.py": "import bkctl.admin.new_file",
         "errors.py": "import bkctl.codec",
         "commands/version.py": "import rocksdict\nimport bkctl.commands.cookie.app",
+        # A circle of two modules of one package, for types alone.
+        "metrics/metric.py": "if TYPE_CHECKING:\n    import bkctl.metrics.bookie_catalogue",
     }
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -48,3 +50,4 @@ def test_a_forbidden_import_would_be_seen(tmp_path: Path) -> None:
     assert len(broken) == 8, done.stdout
     for importing in ("bkctl.admin.top -> textual", "bkctl.pipeline -> pyspark", "bkctl.scan -> typer"):
         assert importing in done.stdout
+    assert "No cycles are allowed in bkctl.metrics." in done.stdout

@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 import tempfile
+from array import array
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -63,7 +64,8 @@ def entry_codecs(data: bytes) -> None:
     batch, stop = entries.walk(data)
     columns, columns_stop = entries.walk_columns(data)
     assert columns_stop == stop <= len(data)
-    assert len(columns.ledgers) == 8 * len(batch)
+    lists = (batch.starts, batch.sizes, batch.ledgers, batch.entries)
+    assert columns == tuple(array("q", each).tobytes() for each in lists)
     position = 0
     for index, (ledger, entry) in enumerate(zip(batch.ledgers, batch.entries, strict=True)):
         framed = entries.frame(batch.body(index))

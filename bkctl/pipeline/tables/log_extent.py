@@ -59,9 +59,9 @@ def follow(filesystem: FileSystem, log: SplitFile, start: int, bytes_max: int | 
 
 def _step(file: SteadyFile, dialect: EntryLogDialect, position: int, bound: int) -> int:
     """Return the end of the whole records in the window at ``position``; ``position`` when there is none."""
-    found, stop = walk_columns(file.read_at(position, _WINDOW_BYTES))
+    (starts, _, _, _), stop = walk_columns(file.read_at(position, _WINDOW_BYTES))
     if stop:
-        return position + stop if position + stop <= bound else _within(found.starts, position, stop, bound)
+        return position + stop if position + stop <= bound else _within(starts, position, stop, bound)
     marked = dialect.marked(file, position)
     if isinstance(marked, MarkedRecord):
         return marked.end

@@ -33,8 +33,11 @@ class NotCleanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Entries of one window: ``starts`` are positions of size words in ``buffer``, whose first byte is at
-    ``base`` in the file; ``sizes`` are those of the bodies."""
+    """Entries of one window of a clean log, as numpy columns; ``codec.entry.EntryBatch`` has them as lists.
+
+    ``starts`` are positions of size words in ``buffer``, whose first byte is at ``base`` in the file;
+    ``sizes`` are those of the bodies.
+    """
 
     buffer: bytes
     base: int
@@ -117,5 +120,4 @@ def _large(file: SteadyFile, position: int) -> Iterator[RecordColumns]:
 def _walk(buffer: bytes, base: int) -> tuple[RecordColumns, int]:
     """Whole entries from the start of ``buffer``, and where the first that is none starts."""
     found, stop = walk_columns(buffer)
-    columns = (np.frombuffer(c, np.int64) for c in (found.starts, found.sizes, found.ledgers, found.entries))
-    return RecordColumns(buffer, base, *columns), stop
+    return RecordColumns(buffer, base, *(np.frombuffer(column, np.int64) for column in found)), stop
