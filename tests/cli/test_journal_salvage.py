@@ -23,9 +23,7 @@ COUNT = 2
 
 @pytest.fixture(scope="module", params=["db", "idx"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    root = tmp_path_factory.mktemp("made") / "bookie"
-    root.mkdir()
-    return TruthfulBookie.make(root, request.param, COUNT)
+    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
 
 
 @pytest.fixture

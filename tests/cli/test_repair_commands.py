@@ -22,9 +22,7 @@ BACK = ("--journal", "0", "--offset", "0", "--yes")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    root = tmp_path_factory.mktemp("made") / "bookie"
-    root.mkdir()
-    return TruthfulBookie.make(root, "db", COUNT)
+    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", COUNT)
 
 
 @pytest.fixture

@@ -47,9 +47,7 @@ SYSTEM_CALLS = (
 
 @pytest.fixture(scope="module", params=["db", "idx"])
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    root = tmp_path_factory.mktemp("killed") / "bookie"
-    root.mkdir()
-    return TruthfulBookie.make(root, request.param, DIRECTORIES)
+    return TruthfulBookie.make(tmp_path_factory.mktemp("killed") / "bookie", request.param, DIRECTORIES)
 
 
 @contextmanager

@@ -35,9 +35,7 @@ STRIDE = 23
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
     """One with entries in logs, index and journals."""
-    root = tmp_path_factory.mktemp("killed") / "bookie"
-    root.mkdir()
-    return TruthfulBookie.make(root, "db", DIRECTORIES)
+    return TruthfulBookie.make(tmp_path_factory.mktemp("killed") / "bookie", "db", DIRECTORIES)
 
 
 def stepped(root: Path, steps: Steps) -> Bookie:

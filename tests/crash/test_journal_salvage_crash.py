@@ -24,9 +24,7 @@ STEPS_MAX = 300
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
-    root = tmp_path_factory.mktemp("made") / "bookie"
-    root.mkdir()
-    made = TruthfulBookie.make(root, "db", 2)
+    made = TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", 2)
     path = next(
         path for path in reversed(made.journals()) if any(JournalScan(PosixFileSystem(), str(path)).batches())
     )
@@ -35,7 +33,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
     data = bytearray(path.read_bytes())
     data[offset : offset + 40] = b"\xee" * 40
     path.write_bytes(data)
-    return BookieInMemory.copy_of(root)
+    return BookieInMemory.copy_of(made.root)
 
 
 def salvage(bookie: BookieInMemory) -> set[int]:

@@ -22,9 +22,7 @@ DIRECTORIES = [f"{ROOT}/{name}/current" for name in ("l0", "l1", "j")]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    root = tmp_path_factory.mktemp("made") / "bookie"
-    root.mkdir()
-    return TruthfulBookie.make(root, "db", 2)
+    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", 2)
 
 
 @pytest.fixture(scope="module")

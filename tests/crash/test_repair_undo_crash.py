@@ -21,10 +21,8 @@ DIRECTORIES = [f"{ROOT}/{name}/current" for name in ("l0", "l1", "j")]
 
 
 def test_a_stop_at_any_step_is_gone_on_from(tmp_path_factory: pytest.TempPathFactory) -> None:
-    root = tmp_path_factory.mktemp("made") / "bookie"
-    root.mkdir()
-    made = TruthfulBookie.make(root, "db", 2)
-    whole = BookieInMemory.copy_of(root)
+    made = TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", 2)
+    whole = BookieInMemory.copy_of(made.root)
     before, repaired = whole.content, whole.again()
     newest = made.journals()[-1]
     found = find_stopped_bookie(repaired.files, [ROOT])

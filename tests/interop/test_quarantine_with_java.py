@@ -29,10 +29,8 @@ def java() -> Iterator[JavaBookies]:
 
 @pytest.fixture
 def bookie(tmp_path: Path) -> TruthfulBookie:
-    root = tmp_path / "bookie"
-    root.mkdir()
-    made = TruthfulBookie.make(root, "db", 1)
-    for cookie in root.glob("*/current/VERSION"):
+    made = TruthfulBookie.make(tmp_path / "bookie", "db", 1)
+    for cookie in made.root.glob("*/current/VERSION"):
         cookie.unlink()  # theirs are checked against a store, of which this bookie has none
     return made
 

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.bookies.removal_options import (
-    AcceptLossesOption,
-    EveryEntryOption,
-    RecoverOpenOption,
-    ToOption,
+    RemovalOptions,
     ledger_row,
     removal,
 )
@@ -23,7 +20,6 @@ from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one
-from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.bookie_removal import BookieRemoval
@@ -91,13 +87,10 @@ def register(app: typer.Typer) -> None:
 @takes(DRAIN_SCHEMA)
 def drain_command(
     bookie: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The bookie.")],
-    to: ToOption = None,
+    removing: RemovalOptions,
     url: _UrlOption = None,
-    recover_open: RecoverOpenOption = False,
-    accept_losses: AcceptLossesOption = None,
     wait: _WaitOption = "1m",  # type: ignore[assignment]
     partly: _PartlyOption = False,
-    every_entry: EveryEntryOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     *,
@@ -120,21 +113,11 @@ def drain_command(
 
       bkctl bookies drain bookie-3:3181 --yes -X replicationRateByBytes=50000000
     """
-    if every_entry and not dry_run:
-        raise UsageError("--every-entry goes with --dry-run: a real run reads every entry")
+    removing.check(dry_run=dry_run)
     began_s = time.monotonic()
     with (
         open_cluster(cluster) as store,
-        removal(
-            store,
-            [bookie],
-            cluster,
-            tls,
-            targets=to,
-            recover_open=recover_open,
-            accepted=accept_losses,
-            every_entry=every_entry,
-        ) as work,
+        removal(store, [bookie], cluster, tls, removing) as work,
     ):
         known_maintenance(store)
         work.refuse_unknown()
@@ -147,7 +130,7 @@ def drain_command(
             row = _refused(plan)
         else:
             ask(f"move {plan.ledgers} ledgers off bookie {bookie} and delete its cookie", yes=yes)
-            row, code = _drained(store, work, plan, url, wait, frozenset(accept_losses or ()))
+            row, code = _drained(store, work, plan, url, wait, frozenset(removing.accept_losses or ()))
     if is_refused:
         code = 4
         row["reason"] = "; ".join([*plan.obstacles, "--partly begins all the same"])

@@ -10,10 +10,7 @@ import typer
 
 from bkctl.commands.bookies.removal_options import (
     LEDGER_SCHEMA,
-    AcceptLossesOption,
-    EveryEntryOption,
-    RecoverOpenOption,
-    ToOption,
+    RemovalOptions,
     ledger_row,
     removal,
 )
@@ -25,7 +22,6 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import write_rows
 from bkctl.commands.frame.progress import progress
-from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.replication.ledger_move import MovedLedger
@@ -42,16 +38,13 @@ def recover_command(
         list[str],
         typer.Argument(metavar="SRC", show_default=False, help="Bookies whose replicas are copied."),
     ],
-    to: ToOption = None,
+    removing: RemovalOptions,
     ledgers: Annotated[
         list[int] | None,
         typer.Option(
             "--ledger", metavar="ID", parser=parse_ledger_id, help="Only this ledger; may be repeated."
         ),
     ] = None,
-    recover_open: RecoverOpenOption = False,
-    accept_losses: AcceptLossesOption = None,
-    every_entry: EveryEntryOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     *,
@@ -74,21 +67,11 @@ def recover_command(
 
       bkctl bookies recover bookie-3:3181 --to bookie-7:3181 -X replicationRateByBytes=50000000
     """
-    if every_entry and not dry_run:
-        raise UsageError("--every-entry goes with --dry-run: a real run reads every entry")
+    removing.check(dry_run=dry_run)
     counts = _Counts()
     with (
         open_cluster(cluster) as store,
-        removal(
-            store,
-            sources,
-            cluster,
-            tls,
-            targets=to,
-            recover_open=recover_open,
-            accepted=accept_losses,
-            every_entry=every_entry,
-        ) as work,
+        removal(store, sources, cluster, tls, removing) as work,
         progress("recovering", counts="ledgers", streams_rows=True) as advance,
     ):
         known_maintenance(store)

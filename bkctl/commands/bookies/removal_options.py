@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from bkctl.commands.frame.cluster_options import TlsOptions, client_settings, cluster_values
 from bkctl.commands.frame.ledger_options import parse_ledger_id
 from bkctl.commands.frame.output import Key, Schema
+from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.bookie_removal import BookieRemoval
@@ -16,38 +18,50 @@ if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore
     from bkctl.replication.ledger_move import MovedLedger
 
-ToOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to",
-        metavar="BOOKIE",
-        help="Copy to these bookies only; may be repeated. Default: those that the placement policy chooses.",
-    ),
-]
-RecoverOpenOption = Annotated[
-    bool,
-    typer.Option(
-        "--recover-open",
-        help="Close ledgers that are still being written there, after their writers have had "
-        "openLedgerRereplicationGracePeriod to move away. This stops these writers.",
-    ),
-]
-AcceptLossesOption = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--accept-losses",
-        metavar="LEDGER",
-        parser=parse_ledger_id,
-        help="Move this ledger without those entries that no bookie has any more; may be repeated.",
-    ),
-]
-EveryEntryOption = Annotated[
-    bool,
-    typer.Option(
-        "--every-entry",
-        help="With --dry-run: read every entry, not only the first and last of each fragment.",
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class RemovalOptions:
+    """Options that say where the entries of a bookie go, and what may be done to its ledgers."""
+
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="BOOKIE",
+            help="Copy to these bookies only; may be repeated. Default: those that the placement policy "
+            "chooses.",
+        ),
+    ] = None
+    recover_open: Annotated[
+        bool,
+        typer.Option(
+            "--recover-open",
+            help="Close ledgers that are still being written there, after their writers have had "
+            "openLedgerRereplicationGracePeriod to move away. This stops these writers.",
+        ),
+    ] = False
+    accept_losses: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--accept-losses",
+            metavar="LEDGER",
+            parser=parse_ledger_id,
+            help="Move this ledger without those entries that no bookie has any more; may be repeated.",
+        ),
+    ] = None
+    every_entry: Annotated[
+        bool,
+        typer.Option(
+            "--every-entry",
+            help="With --dry-run: read every entry, not only the first and last of each fragment.",
+        ),
+    ] = False
+
+    def check(self, *, dry_run: bool) -> None:
+        """Refuse options that go with ``--dry-run`` alone. Raises UsageError."""
+        if self.every_entry and not dry_run:
+            raise UsageError("--every-entry goes with --dry-run: a real run reads every entry")
+
 
 LEDGER_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
@@ -92,15 +106,9 @@ def removal(
     leaving: list[str],
     cluster: ConfigurationOptions,
     tls: TlsOptions,
-    *,
-    targets: list[str] | None,
-    recover_open: bool,
-    accepted: list[int] | None,
-    every_entry: bool,
+    options: RemovalOptions,
 ) -> BookieRemoval:
     """Return what takes the bookies out, by the options, then ``-X``, then the file."""
-    import dataclasses
-
     from bkctl.admin.bookie_removal import BookieRemoval, RemovalSettings
     from bkctl.client.placement_configuration import policy_choice
     from bkctl.replication.configuration import worker_settings
@@ -109,13 +117,13 @@ def removal(
     values = cluster_values(cluster)
     client = client_settings(cluster, tls)
     worker = worker_settings(values)
-    check = dataclasses.replace(worker.repair.check, percentage=100 if every_entry else 0)
-    repair = dataclasses.replace(worker.repair, check=check)
+    check = replace(worker.repair.check, percentage=100 if options.every_entry else 0)
+    repair = replace(worker.repair, check=check)
     settings = RemovalSettings(
         client,
-        MoveSettings(repair, recover_open, frozenset(accepted or ())),
+        MoveSettings(repair, options.recover_open, frozenset(options.accept_losses or ())),
         worker.rate_bytes_per_s,
         worker.ledgers_max,
-        targets or None,
+        options.to or None,
     )
     return BookieRemoval(store, leaving, settings, policy_choice(values, store, client.net))

@@ -109,8 +109,8 @@ def _date(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-def _text(value: Any) -> str:
-    """Return a value as a phrase: lists with commas, objects as ``key value`` pairs."""
+def plain_text(value: Any) -> str | None:
+    """Return a value that is one word or number as its text; None for a list, an object and the like."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -119,8 +119,14 @@ def _text(value: Any) -> str:
         value = value.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str | int | float):
-        return str(value)
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _text(value: Any) -> str:
+    """Return a value as a phrase: lists with commas, objects as ``key value`` pairs."""
+    plain = plain_text(value)
+    if plain is not None:
+        return plain
     if isinstance(value, list | tuple):
         value = [_fields(each) for each in value]
     value = _fields(value)

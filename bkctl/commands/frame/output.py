@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
 
-from bkctl.commands.frame.human_values import colour_of, coloured, heading, human, wants_colour
+from bkctl.commands.frame.human_values import colour_of, coloured, heading, human, plain_text, wants_colour
 from bkctl.commands.frame.terminal_text import escaped
 from bkctl.commands.frame.view_options import ViewOptions, current_view
 
@@ -257,15 +257,8 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
 
 
 def _exact(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, enum.Enum):
-        value = value.value
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    return str(value) if isinstance(value, str | int | float) else _COMPACT(value)
+    text = plain_text(value)
+    return _COMPACT(value) if text is None else text
 
 
 def _write_fields(row: Row, stream: TextIO) -> None:

@@ -67,10 +67,10 @@ from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.metric import Metric
 from bkctl.metrics.stage import StageMeter
 from bkctl.server.prometheus.declared import gc_part, snapshot_values, storage_part
+from bkctl.server.prometheus.engine_metrics import engine_part
 from bkctl.server.prometheus.process_usage import process_usage
 from bkctl.server.prometheus.replication_metrics import worker_part
 from bkctl.server.prometheus.server_metrics import server_part
-from bkctl.server.prometheus.storage_metrics import engine_part
 
 if TYPE_CHECKING:
     from bkctl.engine.bookie import Bookie

@@ -9,13 +9,11 @@ from bkctl.metrics.bookie_catalogue import STATUS
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.windows import Windows
 from bkctl.server.prometheus.declared import scrape_metrics
-from bkctl.server.prometheus.gc_metrics import gc_metrics
-from bkctl.server.prometheus.journal_metrics import journal_metrics
+from bkctl.server.prometheus.engine_metrics import engine_metrics
 from bkctl.server.prometheus.process_metrics import ProcessMetrics
 from bkctl.server.prometheus.replication_metrics import IN_A_BOOKIE, replication_metrics
 from bkctl.server.prometheus.server_metrics import ServerMetrics
 from bkctl.server.prometheus.stage_metrics import stage_metrics
-from bkctl.server.prometheus.storage_metrics import storage_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +42,7 @@ class PrometheusCollector:
             scrape_metrics(scrape, STATUS, SimpleNamespace(status=-1))
         else:
             self._server.add(scrape, self._service, bookie, server)
-            for number, journal in enumerate(bookie.journals):
-                journal_metrics(scrape, str(number), journal)
-            storage_metrics(scrape, bookie)
-            gc_metrics(scrape, bookie)
+            engine_metrics(scrape, bookie)
             stage_metrics(scrape, bookie, server)
         recovery = self._service.autorecovery
         if recovery is not None:

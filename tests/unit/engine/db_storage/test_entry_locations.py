@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,10 @@ from tests.support.faulty_store import FaultyStore, StoreFaultRule
 
 @pytest.fixture(params=["memory", "rocksdb"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
-    made: KeyValueStore
-    if request.param == "memory":
-        made = MemoryStore()
-    else:
-        made = open_store(str(tmp_path / "locations"), LOCATIONS_PROFILE, create=True)
-    yield made
-    made.close()
+    in_memory = request.param == "memory"
+    path = str(tmp_path / "rows")
+    with closing(MemoryStore() if in_memory else open_store(path, LOCATIONS_PROFILE, create=True)) as made:
+        yield made
 
 
 def test_rows_are_those_of_java(store: KeyValueStore) -> None:

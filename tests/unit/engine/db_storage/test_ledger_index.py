@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,10 @@ def rebuilt_key(ledger: int) -> bytes:
 
 @pytest.fixture(params=["memory", "rocksdb"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyValueStore]:
-    made: KeyValueStore
-    if request.param == "memory":
-        made = MemoryStore()
-    else:
-        made = open_store(str(tmp_path / "ledgers"), LEDGERS_PROFILE, create=True)
-    yield made
-    made.close()
+    in_memory = request.param == "memory"
+    path = str(tmp_path / "rows")
+    with closing(MemoryStore() if in_memory else open_store(path, LEDGERS_PROFILE, create=True)) as made:
+        yield made
 
 
 def test_rows_are_those_of_java(store: KeyValueStore) -> None:

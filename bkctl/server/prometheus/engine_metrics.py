@@ -1,4 +1,4 @@
-"""The metrics of Java's DbLedgerStorage for each ledger directory, and for all of them together."""
+"""The metrics of journals, of ledger directories and their collectors, and of all of them together."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bkctl.engine.gc.collector import Collector
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError
 from bkctl.metrics.bookie_catalogue import DISKS, ENGINE, ENTRIES, HELD_ADDS, HELD_ADDS_COUNTED
-from bkctl.metrics.catalogue import CACHES, FLUSHES, LEDGERS, READS
+from bkctl.metrics.catalogue import ACTIVE_LOGS, CACHES, FLUSHES, GC, JOURNAL, LEDGERS, READS
 from bkctl.metrics.scrape import Scrape
 from bkctl.metrics.stage import StageMeter
-from bkctl.server.prometheus.declared import scrape_metrics, storage_part
+from bkctl.server.prometheus.declared import gc_part, scrape_metrics, storage_part
 
 
 def directory_labels(part: LedgerStorage | Collector) -> dict[str, str]:
@@ -20,8 +20,18 @@ def directory_labels(part: LedgerStorage | Collector) -> dict[str, str]:
     return {"indexDir": part.index_place.databases, "ledgerDir": part.directory}
 
 
-def storage_metrics(scrape: Scrape, bookie: Bookie) -> None:
-    """Add the metrics of every ledger directory, of the disks, and of all directories together."""
+def engine_metrics(scrape: Scrape, bookie: Bookie) -> None:
+    """Add the metrics of journals, ledger directories, disks and collectors."""
+    for number, journal in enumerate(bookie.journals):
+        scrape_metrics(scrape, JOURNAL, journal, journalIndex=str(number))
+    _storage_metrics(scrape, bookie)
+    for collector in bookie.collectors:
+        gc, labels = gc_part(collector), directory_labels(collector)
+        scrape_metrics(scrape, ACTIVE_LOGS, gc, **labels)
+        scrape_metrics(scrape, GC, gc, **labels)
+
+
+def _storage_metrics(scrape: Scrape, bookie: Bookie) -> None:
     for number, storage in enumerate(bookie.storages):
         labels = directory_labels(storage)
         part = storage_part(storage)
