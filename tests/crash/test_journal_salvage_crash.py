@@ -9,6 +9,7 @@ import pytest
 from bkctl.admin.journals.salvage import plan_salvage, salvage_in_place, salvage_journals
 from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
 from bkctl.admin.repairs.repair_undo import settle_unfinished
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.errors import BkctlError
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.journal import JournalScan
@@ -110,6 +111,61 @@ def test_a_stop_at_any_step_in_place(damaged: BookieInMemory) -> None:
     else:
         pytest.fail("it never ends")
     assert step > 10
+
+
+@pytest.fixture(
+    scope="module", params=["a journal is gone", "the mark names no journal", "the mark is beyond"]
+)
+def without(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
+    """A bookie with a journal, or a last mark, that says nothing of what the logs have."""
+    root = tmp_path_factory.mktemp("made") / "bookie"
+    root.mkdir()
+    made = TruthfulBookie.make(root, "db", 2)
+    journals = made.journals()
+    if request.param == "a journal is gone":
+        assert len(journals) > 2
+        for path in root.glob("l*/current/lastMark"):
+            path.write_bytes(encode_last_mark(LastMark(int(journals[0].stem, 16), 0)))
+        journals[1].unlink()
+    else:
+        newest, offset = int(journals[-1].stem, 16), 1 << 30
+        beyond = LastMark(newest, offset) if "beyond" in request.param else LastMark(newest + 9, 0)
+        for path in root.glob("l*/current/lastMark"):
+            path.write_bytes(encode_last_mark(beyond))
+    return BookieInMemory.copy_of(root)
+
+
+def test_a_stop_at_any_step_where_the_mark_and_the_journals_do_not_fit(without: BookieInMemory) -> None:
+    """Every ledger is in limbo before a journal is made, or the mark changes."""
+    finished = without.again()
+    lost = replace(finished)
+    assert lost
+    assert starts(finished) != starts(without)
+    assert replace(finished) == set(), "a second one finds nothing to do"
+    finished = without.again()
+    replace(finished)
+    for step in range(STEPS_MAX):
+        stopped = without.again(crash_after=step)
+        try:
+            replace(stopped)
+        except BkctlError:
+            assert stopped.files.crashed
+        left = stopped.after_power_cut(random.Random(step))
+        if starts(left) != starts(without):
+            assert all((row := left.row(ledger)) is not None and row.limbo for ledger in lost)
+        settle_unfinished(left.files, DIRECTORIES)
+        assert left.content in (without.content, finished.content)
+        if not stopped.files.crashed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert step > 10
+
+
+def starts(bookie: BookieInMemory) -> dict[str, bytes]:
+    """The files that say what a start replays."""
+    files = bookie.disk.files
+    return {path: data for path, data in files.items() if path.endswith((".txn", "lastMark"))}
 
 
 def fresh(bookie: BookieInMemory) -> dict[str, bytes]:

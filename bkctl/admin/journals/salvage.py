@@ -14,16 +14,23 @@ killed leaves.
 
 In place, each damaged journal is replaced by its copy, in one step, when that is durable and was read back;
 the damaged file is kept with the record of the repair. Other journals stay as they are.
+
+A journal that is gone between others would refuse every start. An empty one takes its place, once all ledgers
+of the journal are in limbo. A last mark that names a journal that is gone, or an offset behind the end of its
+journal, says nothing of what is in the logs. So the copy is then replayed from its beginning: in place the
+mark is set back to it, last of all.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from posixpath import dirname, join
 
 from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
     END,
     JournalRecords,
@@ -48,7 +55,7 @@ from bkctl.codec.journal import (
     encode_header,
     journal_name,
 )
-from bkctl.codec.last_mark import LastMark
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.damage import Damage
@@ -57,6 +64,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.records import Item
 from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
@@ -66,16 +74,23 @@ _PADDING = struct.Struct(">ii")
 #: Java takes memory for all of a padding record at once.
 _PADDING_BYTES_MAX = 1 << 20
 _WRITE_BYTES = 1 << 20
+#: More journals in a row do not get lost between others: an id is wrong, or files of two bookies are mixed.
+_EMPTY_JOURNALS_MAX = 100
 _COPY_SUFFIX = f".salvage{TEMPORARY_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
 class SalvagedJournal:
-    """One journal: its records, and the ranges of which nothing could be kept."""
+    """One journal: its records, and the ranges of which nothing could be kept.
+
+    ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
+    so that they become padding as well.
+    """
 
     journal: JournalFile
     records: int
     damage: tuple[Damage, ...]
+    useless: frozenset[int] = frozenset()
 
     @property
     def is_damaged(self) -> bool:
@@ -85,10 +100,16 @@ class SalvagedJournal:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo."""
+    """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo.
+
+    ``mark`` is where the copy is replayed from. ``wrong_marks`` are the files that say otherwise, which a
+    salvage in place changes. ``empty`` are the ids of journals that are gone between others.
+    """
 
     place: JournalPlace
     mark: LastMark
+    wrong_marks: tuple[str, ...]
+    empty: tuple[int, ...]
     journals: tuple[SalvagedJournal, ...]
     missing: tuple[str, ...]
     rows: dict[int, LedgerRecords]
@@ -103,14 +124,23 @@ def plan_salvage(
     Raises RefusedError where a copy at the same offsets is not possible, or where ledgers that lost something
     cannot be put into limbo; StorageError.
     """
-    mark = bookie.mark(fs, place)
+    mark, wrong_marks = bookie.mark(fs, place), list[str]()
+    missing = missing_between(place, mark, END)
+    unfit = misfit(fs, place.directory.journals, mark)
+    if unfit is not None:
+        wrong_marks = [join(directory, place.mark_name) for directory in bookie.mark_dirs]
+        missing = [*missing, unfit]
+        mark = LastMark(place.directory.journals[0].journal_id, 0)
     journals, ranges, is_certain = [], dict[int, list[Range]](), True
-    behind = JournalRecords(missing=missing_between(place, mark, END))
+    behind = JournalRecords(missing=missing)
     for verdict, journal in zip(
         verify_journals(fs, list(place.directory.journals), book), place.directory.journals, strict=True
     ):
-        records = sum(1 for _, data in _pieces(fs, journal, mark, behind) if data)
-        journals.append(SalvagedJournal(journal, records, verdict.damage))
+        useless = frozenset(
+            damage.offset for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced
+        )
+        records = sum(1 for _, data in _pieces(fs, journal, mark, useless, behind) if data)
+        journals.append(SalvagedJournal(journal, records, verdict.damage, useless))
         if verdict.damages > len(verdict.damage):
             is_certain = False
         for damage in verdict.damage:
@@ -118,9 +148,9 @@ def plan_salvage(
                 continue
             # Bytes of a tail that a power cut explains may have been damaged all the same: nothing tells.
             is_certain = is_certain and damage.reason == "digest"
-            for missing in damage.missing:
-                if missing.first_entry is not None and missing.last_entry is not None:
-                    ranges.setdefault(missing.ledger, []).append((missing.first_entry, missing.last_entry))
+            for gap in damage.missing:
+                if gap.first_entry is not None and gap.last_entry is not None:
+                    ranges.setdefault(gap.ledger, []).append((gap.first_entry, gap.last_entry))
     is_certain = is_certain and not behind.missing
     rows = {ledger: LedgerRecords() for ledger in ranges}
     if not is_certain:
@@ -131,8 +161,30 @@ def plan_salvage(
         Loss(ledger, merged_ranges(ranges.get(ledger, ())), not is_certain, _CAUSE) for ledger in sorted(rows)
     )
     return Salvage(
-        place, mark, tuple(journals), tuple(behind.missing), rows, Losses(bookie.bookie, MADE_BY, losses)
+        place,
+        mark,
+        tuple(wrong_marks),
+        tuple(_gone_between(place, mark)),
+        tuple(journals),
+        tuple(behind.missing),
+        rows,
+        Losses(bookie.bookie, MADE_BY, losses),
     )
+
+
+def _gone_between(place: JournalPlace, mark: LastMark) -> list[int]:
+    """Return the ids of the journals that are gone between others, from a mark on. Raises RefusedError."""
+    ids = [each.journal_id for each in place.directory.journals if each.journal_id >= mark.journal_id]
+    gone: list[int] = []
+    for before, behind in pairwise(ids):
+        if behind - before > _EMPTY_JOURNALS_MAX:
+            raise RefusedError(
+                f"{place.directory.path}: {behind - before - 1} journals between {journal_name(before)} and "
+                f"{journal_name(behind)} are gone; that many are not made anew: is one of the two another "
+                "bookie's?"
+            )
+        gone += range(before + 1, behind)
+    return gone
 
 
 def salvage_journals(
@@ -163,6 +215,7 @@ def salvage_journals(
             makes_directory(home),
             makes_directory(directory),
             *(changes_file(join(directory, name)) for name in (*names, COOKIE_NAME)),
+            *(changes_file(path) for path in _empty_paths(salvage, directory)),
         ],
     )
     put_in_limbo(fs, bookie, salvage, databases)
@@ -179,7 +232,8 @@ def salvage_in_place(
     As :func:`salvage_journals`, and like it nothing is changed when no journal is damaged.
     """
     paths = [each.journal.path for each in salvage.journals if each.is_damaged]
-    if not paths and not salvage.rows:
+    empty = _empty_paths(salvage, salvage.place.directory.path)
+    if not paths and not salvage.rows and not empty and not salvage.wrong_marks:
         return []
     repair = begin_repair(
         fs,
@@ -189,7 +243,7 @@ def salvage_in_place(
         f"{salvage.place.directory.path}, in place",
         [
             *(changes_database(database_of(fs, space)) for space in bookie.spaces if salvage.rows),
-            *(changes_file(path) for path in paths),
+            *(changes_file(path) for path in (*paths, *empty, *salvage.wrong_marks)),
         ],
     )
     put_in_limbo(fs, bookie, salvage, databases)
@@ -200,8 +254,23 @@ def salvage_in_place(
             _copy(fs, salvaged, salvage.mark, copy)
             fs.rename(copy, path)
             fs.sync_directory(dirname(path))
+    for path in empty:
+        _make_empty(fs, salvage, path)
+    for path in salvage.wrong_marks:
+        fs.replace(path, encode_last_mark(salvage.mark))
     repair.finish()
-    return [kept for kept in map(repair.kept, paths) if kept is not None]
+    return [kept for kept in map(repair.kept, (*paths, *salvage.wrong_marks)) if kept is not None]
+
+
+def _empty_paths(salvage: Salvage, directory: str) -> list[str]:
+    return [join(directory, journal_name(journal_id)) for journal_id in salvage.empty]
+
+
+def _make_empty(fs: WritableFileSystem, salvage: Salvage, path: str) -> None:
+    """Write a journal without records, durably, in the version of those around it."""
+    with JournalScan(fs, salvage.place.directory.journals[-1].path) as scan:
+        version = scan.head.version
+    fs.replace(path, encode_header(version))
 
 
 def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: IndexDatabases) -> None:
@@ -229,6 +298,8 @@ def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
     fs.make_directories(directory)
     for salvaged in salvage.journals:
         _copy(fs, salvaged, salvage.mark, join(directory, journal_name(salvaged.journal.journal_id)))
+    for path in _empty_paths(salvage, directory):
+        _make_empty(fs, salvage, path)
     fs.sync_directory(directory)
     cookie = join(salvage.place.directory.path, COOKIE_NAME)
     if fs.status(cookie) is not None:
@@ -261,7 +332,11 @@ def _add_known(
 
 
 def _pieces(
-    fs: FileSystem, journal: JournalFile, mark: LastMark, behind: JournalRecords | None = None
+    fs: FileSystem,
+    journal: JournalFile,
+    mark: LastMark,
+    useless: Collection[int],
+    behind: JournalRecords | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the framed records with their offsets, and where padding ends, with nothing.
 
@@ -274,7 +349,7 @@ def _pieces(
         position = JournalHeader(version).first_record
         for item in scan:
             if behind is not None and journal.journal_id >= mark.journal_id:
-                note_item(item, marked, END.offset, behind)
+                note_item(_without(item, useless), marked, END.offset, behind)
             if isinstance(item, EntryBatch):
                 found = [(item.offset(index), frame(item.body(index))) for index in range(len(item))]
             elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
@@ -284,6 +359,8 @@ def _pieces(
             else:
                 continue
             for offset, data in found:
+                if offset in useless:
+                    continue
                 if position < marked < offset:
                     _check_gap(journal, version, position, marked)
                     yield marked, b""
@@ -291,6 +368,12 @@ def _pieces(
                 _check_gap(journal, version, position, offset)
                 yield offset, data
                 position = offset + len(data)
+
+
+def _without(item: Item, useless: Collection[int]) -> Item:
+    if not useless or not isinstance(item, EntryBatch):
+        return item
+    return item.select([index for index in range(len(item)) if item.offset(index) not in useless])
 
 
 def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -> None:
@@ -310,22 +393,22 @@ def _copy(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMark, pat
     """Write the copy of a journal, durably, and read it back; its name is not durable yet."""
     file = fs.create(path)
     try:
-        _write(fs, salvaged.journal, mark, file)
+        _write(fs, salvaged, mark, file)
         file.sync()
     finally:
         file.close()
     _read_back(fs, path, salvaged)
 
 
-def _write(fs: FileSystem, journal: JournalFile, mark: LastMark, file: WritableFile) -> None:
-    with JournalScan(fs, journal.path) as scan:
+def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: WritableFile) -> None:
+    with JournalScan(fs, salvaged.journal.path) as scan:
         head = scan.head
         if head.short:
             file.write_at(0, scan.file.read_at(0, scan.file.size_bytes))
             return
         size_bytes = scan.file.size_bytes
     buffer, base = bytearray(encode_header(head.version)), 0
-    for offset, data in _pieces(fs, journal, mark):
+    for offset, data in _pieces(fs, salvaged.journal, mark, salvaged.useless):
         for piece in (*_padding(base + len(buffer), offset), data):
             buffer += piece
             if len(buffer) >= _WRITE_BYTES:

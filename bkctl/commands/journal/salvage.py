@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.codec.journal import journal_name
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.entry_options import Digest, DigestOption
@@ -32,14 +33,13 @@ SCHEMA: Schema = (
         "kind",
         "string",
         "journal (a file), damage (in it), kept (with --in-place: a damaged file as it was), missing (a "
-        "file that is gone), lost (of a ledger)",
+        "file that is gone), empty (one without records in its place), mark (with --in-place: a last mark "
+        "that is set back), lost (of a ledger)",
     ),
     Key("path", "string or null", "the journal, or the directory of journals"),
     Key("records", "int or null", "of a journal: how many records are copied"),
     Key("offset", "int or null", "of damage: where it begins"),
-    Key(
-        "bytes", "int or null", "of damage: how many bytes become padding, or of a digest the record's, kept"
-    ),
+    Key("bytes", "int or null", "of damage: how many bytes become padding"),
     Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
     Key("entries", "string or null", "of lost: ranges of entries that are known to be lost"),
     Key("detail", "string or null", "what else there is to say"),
@@ -73,6 +73,10 @@ def salvage_command(
     becomes padding. With --out the source is only read: move it away, and the fresh directory into its place.
     With --in-place each damaged journal is replaced by its copy and kept for 'bkctl repair undo'.
 
+    A journal that is gone between others, for which a start is refused, is replaced by an empty one. A last
+    mark that names no journal that is there, or an offset behind the end of its journal, is set back with
+    --in-place: the next start then replays every journal.
+
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
     are put into limbo. .idx files have no place for limbo: with such a loss it is refused there. Of several
@@ -105,7 +109,7 @@ def salvage_command(
         salvage = plan(find_stopped_bookie(filesystem, paths))
     else:
         salvage, kept = _salvage(filesystem, paths, plan, out, losses, yes=yes)
-    write_rows(_rows(salvage, kept), SCHEMA, output)
+    write_rows(_rows(salvage, kept, in_place=in_place), SCHEMA, output)
     raise typer.Exit(int(bool(salvage.losses.losses)))
 
 
@@ -163,7 +167,7 @@ def _question(salvage: Salvage, out: str | None) -> str:
     return f"replace {damaged} journals by copies without the damage, and {limbo}"
 
 
-def _rows(salvage: Salvage, kept: list[str]) -> Iterator[dict[str, Any]]:
+def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict[str, Any]]:
     nothing = dict.fromkeys(key.key for key in SCHEMA)
     for each in salvage.journals:
         yield nothing | {"kind": "journal", "path": each.journal.path, "records": each.records}
@@ -179,6 +183,13 @@ def _rows(salvage: Salvage, kept: list[str]) -> Iterator[dict[str, Any]]:
         yield nothing | {"kind": "kept", "path": path}
     for gone in salvage.missing:
         yield nothing | {"kind": "missing", "path": salvage.place.directory.path, "detail": gone}
+    for journal_id in salvage.empty:
+        yield nothing | {
+            "kind": "empty",
+            "path": f"{salvage.place.directory.path}/{journal_name(journal_id)}",
+        }
+    for path in salvage.wrong_marks if in_place else ():
+        yield nothing | {"kind": "mark", "path": path, "offset": salvage.mark.offset}
     for loss in salvage.losses.losses:
         more = "perhaps others, too; " if loss.maybe_more else ""
         yield nothing | {

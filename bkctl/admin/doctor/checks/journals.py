@@ -11,30 +11,21 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
+from bkctl.admin.journals.mark_fit import end_before
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.unchecked import UncheckedEntries
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
-from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
 from bkctl.engine.journal_replay import missing_journals
 from bkctl.engine.lost_index import JournalPlace
-from bkctl.errors import NotFoundError
 from bkctl.reporting import counted
-from bkctl.scan.damage import Damage, Verdict
-from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import JournalFile
+from bkctl.scan.damage import Verdict
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
-from bkctl.scan.journal import JournalScan
-from bkctl.scan.steady_file import SteadyFile
 
 #: Damages of one file that are told one by one.
 DAMAGES_TOLD = 20
-#: A mark may stand on padding, which is zeros: this much behind the last byte that is none is not suspicious.
-_PADDING_BYTES_MAX = 1 << 16
-#: Java's mark is that much behind the last record where it stopped at a zero length word.
-_STOP_WORD_BYTES = 4
 _MARK_KNOW = (
     "it writes the mark that counts already into every ledger directory, as the next clean stop of the "
     "bookie does: the highest that can be read, or without any the beginning, so that all is replayed"
@@ -189,8 +180,8 @@ def _against_journals(
     if journal is None:
         yield _missing_journal(exam, place, mark, sorted(by_id), journals)
         return
-    end = _end_of_data(exam, journal, mark)
-    if end is not None and mark.offset > end + _STOP_WORD_BYTES:
+    end = end_before(exam.filesystem, journal, mark)
+    if end is not None:
         yield Finding(
             "marks",
             Kind.MARK_BEYOND_JOURNAL,
@@ -264,31 +255,6 @@ def _are(newer: int) -> str:
 
 def _older(count: int) -> str:
     return "the only journal is older" if count == 1 else f"all {count} journals are older"
-
-
-def _end_of_data(exam: Examination, journal: JournalFile, mark: LastMark) -> int | None:
-    """Find where the records end; None where the mark needs no closer look (or the file has gone by then)."""
-    try:
-        file = SteadyFile(exam.filesystem.open(journal.path))
-    except NotFoundError:
-        return None
-    try:
-        if mark.offset > file.size_bytes:
-            return file.size_bytes
-        last_byte = file.end_of_data(0)
-    finally:
-        file.close()
-    if mark.offset <= last_byte + _PADDING_BYTES_MAX:
-        return None
-    end = last_byte
-    with JournalScan(exam.filesystem, journal.path) as scan:
-        for item in scan:
-            if isinstance(item, EntryBatch):
-                last = len(item) - 1
-                end = max(end, item.offset(last) + 4 + item.sizes[last])
-            elif isinstance(item, MarkedRecord | Damage):
-                end = max(end, item.end)
-    return end
 
 
 def check_journals(exam: Examination) -> Iterator[Finding]:
