@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bkctl.server.life.lost_disk import DiskRebuild, LostDisk
 
 REBUILD_SCHEMA: Schema = (
-    Key("dir", "string", "a directory that had no cookie and was empty"),
+    Key("dir", "string", "a directory that had no cookie and was empty, or one beside a lost journal"),
     Key("ledgers", "int", "ledgers that the metadata place there: with a row now, in limbo until repaired"),
     Key("bookie", "string", "id of the bookie"),
     Key("stamped", "bool", "whether it has the bookie's cookie now"),
@@ -40,13 +40,15 @@ def rebuild_command(
     A bookie that the metadata store knows does not start on a directory without its cookie: it would answer
     "no such entry" for all that was on the disk. This gives each new directory a row for every ledger that
     the metadata place there, fenced and in limbo, so that its entries are "unknown" until they are back, and
-    then the cookie of the metadata store. Directories that still have their cookie stay as they are.
+    then the cookie of the metadata store. Directories that still have their cookie stay as they are, with
+    one exception: where a journal directory is lost, every ledger that writes to it is fenced and in limbo in
+    them, too, and their last marks of that journal begin at zero.
 
     Then start the bookie, and 'bkctl ledger repair --bookie ID --yes' copies the entries from the other
     replicas while it serves: both can be run again after an interruption. For a Java bookie let one of ours
     run on its configuration until that is done: Java's cannot leave limbo while it runs.
     Refused with exit code 4: for a bookie that runs or is not known, for a directory that is not empty, and
-    where the journals alone are lost ('bookie start --accept-loss' sets limbo then).
+    over .idx files, which have no place for limbo.
 
     Examples:
 
@@ -82,7 +84,7 @@ def rebuild_command(
                     rows = _rebuild(store, lost, advance).run()
     written = (
         {"dir": one.path, "ledgers": rows.ledgers[one.path], "bookie": lost.bookie, "stamped": not dry_run}
-        for one in lost.directories
+        for one in (*lost.directories, *lost.survivors)
     )
     write_rows(written, REBUILD_SCHEMA, output)
     _say(lost.bookie, rows.unreadable, dry_run=dry_run)

@@ -8,9 +8,13 @@ store, and the bookie may start. Entries come while it runs, through the front d
 --bookie``): copies are proved and read back there, a ledger leaves limbo when it has all of them, the bookie
 serves and takes new ledgers meanwhile, and a kill at any time leaves limbo on.
 
-The order is: a marker in each new directory, rows (synced), cookies, markers away. A run that was killed
-leaves directories without a cookie, on which no bookie starts, and with a marker, by which the next run knows
-that it may go over them again.
+Where a journal directory is lost and ledger directories are still there, what the journal alone had may be
+missing in any ledger that writes to it. So each of these ledgers is fenced and in limbo in the directories
+that are there, too, and the last marks of the journal begin at zero: the journal that they name is gone.
+
+The order is: a marker in each new directory, rows (synced), last marks, cookies, markers away. A run that was
+killed leaves directories without a cookie, on which no bookie starts, and with a marker, by which the next
+run knows that it may go over them again.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from posixpath import join
 
 from bkctl.codec.cookie import encode_cookie
 from bkctl.codec.digest import master_key
-from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.codec.last_mark import ZERO_MARK, encode_last_mark, last_mark_name
+from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
@@ -67,6 +72,15 @@ class LostDisk:
     cookie: StoredCookie
     directories: tuple[NewDirectory, ...]
     ledger_directories: int
+    #: Ledger directories that are there while a journal directory is lost.
+    survivors: tuple[NewDirectory, ...] = ()
+    #: The places of the journal directories that are lost, of so many.
+    lost_journals: tuple[int, ...] = ()
+    journal_directories: int = 1
+
+    def is_written_to_lost_journal(self, ledger: int) -> bool:
+        """Return whether records of a ledger went into a journal directory that is lost."""
+        return ledger % self.journal_directories in self.lost_journals
 
 
 @dataclass(slots=True)
@@ -105,7 +119,28 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
     new = [one.path for one in found if one.cookie is None]
     for path in new:
         _require_empty(filesystem, path)
-    return LostDisk(wanted.bookie_host, stored[-1], _placed(config, new), len(config.directories.ledgers))
+    journals = config.directories.journals
+    lost_journals = tuple(number for number, path in enumerate(journals) if path in new)
+    places = list(zip(config.directories.ledgers, config.directories.index_places, strict=True))
+    survivors = [
+        NewDirectory(path, number, index)
+        for number, (path, index) in enumerate(places)
+        if lost_journals and path not in new
+    ]
+    if new and not config.storage_kind.has_databases:
+        raise RefusedError(
+            f"{new[0]}: the ledgers of {config.storage_kind.name} storage are in .idx files, which have no "
+            "place for limbo: what was lost would be answered with 'no such entry'"
+        )
+    return LostDisk(
+        wanted.bookie_host,
+        stored[-1],
+        _placed(config, new),
+        len(places),
+        tuple(survivors),
+        lost_journals,
+        len(journals),
+    )
 
 
 def _with_cookie(facts: DirectoryFacts, stored: StoredCookie) -> DirectoryFacts:
@@ -129,15 +164,7 @@ def _require_empty(filesystem: WritableFileSystem, path: str) -> None:
 def _placed(config: BookieConfig, new: Sequence[str]) -> tuple[NewDirectory, ...]:
     """Return the new directories with their places. Raises RefusedError for a half without the other."""
     ledgers, indexes = config.directories.ledgers, config.directories.index_places
-    lost_journals = [path for path in config.directories.journals if path in new]
-    surviving = [path for path in ledgers if path not in new]
-    alone = [path for path in lost_journals if path not in ledgers]
-    if alone and surviving:
-        raise RefusedError(
-            f"{', '.join(alone)}: the journals are gone, and {surviving[0]} is there: what the journals "
-            "alone had is unknown in every ledger. Put the cookie back (bkctl cookie create), start with "
-            "--accept-loss, which sets limbo, then bkctl ledger repair --bookie"
-        )
+    alone = [path for path in config.directories.journals if path in new and path not in ledgers]
     found = []
     for number, (path, index) in enumerate(zip(ledgers, indexes, strict=True)):
         if (path in new) != (index in new):
@@ -195,10 +222,19 @@ class DiskRebuild:
         for one in self._lost.directories:
             yield lambda one=one: self._mark(one)  # type: ignore[misc]
         yield lambda: self._write_rows(rows)
+        for path in self._mark_files():
+            yield lambda path=path: self._fs.replace(path, encode_last_mark(ZERO_MARK))  # type: ignore[misc]
         for one in self._lost.directories:
             yield lambda one=one: self._stamp(one)  # type: ignore[misc]
         for one in self._lost.directories:
             yield lambda one=one: self._unmark(one)  # type: ignore[misc]
+
+    def _mark_files(self) -> list[str]:
+        """Return the files of the last marks that name a journal which is lost."""
+        lost = self._lost
+        names = [last_mark_name(number, lost.journal_directories) for number in lost.lost_journals]
+        paths = [join(current(one.path), name) for one in lost.survivors for name in names]
+        return [path for path in paths if self._fs.status(path) is not None]
 
     def _mark(self, directory: NewDirectory) -> None:
         path = current(directory.path)
@@ -210,12 +246,12 @@ class DiskRebuild:
         stores: dict[int, KeyValueStore] = {}
         batches: dict[int, list[Operation]] = {}
         try:
-            for one in self._lost.directories:
+            for one in (*self._lost.directories, *self._lost.survivors):
                 if one.number >= 0:
                     stores[one.number] = self._open(join(current(one.index), LEDGERS))
                     batches[one.number] = []
-            for number, operation in self._rows(rows):
-                batches[number].append(operation)
+            for number, ledger, key in self._rows(rows):
+                batches[number].append(_limbo_row(stores[number], ledger, key))
                 if len(batches[number]) >= _BATCH_ROWS:
                     stores[number].write(batches[number], sync=True)
                     batches[number] = []
@@ -225,24 +261,28 @@ class DiskRebuild:
             for store in stores.values():
                 store.close()
 
-    def _rows(self, rows: RebuiltRows) -> Iterator[tuple[int, Operation]]:
-        """Yield (number of the ledger directory, row) for each ledger that belongs to a new directory."""
-        paths = {one.number: one.path for one in self._lost.directories if one.number >= 0}
+    def _rows(self, rows: RebuiltRows) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the number of its directory, the id and the key of each ledger that may lack something."""
+        lost = self._lost
+        paths = {one.number: one.path for one in lost.directories if one.number >= 0}
+        survivors = {one.number: one.path for one in lost.survivors}
         ledgers = self._metadata.ledgers
         for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
             self._advance(1)
-            number = ledger % self._lost.ledger_directories
-            if number not in paths or stored is None:
+            number = ledger % lost.ledger_directories
+            path = paths.get(number)
+            if path is None and lost.is_written_to_lost_journal(ledger):
+                path = survivors.get(number)
+            if path is None or stored is None:
                 continue
             key: bytes | None = b""
             if isinstance(stored, CorruptionError):
                 rows.unreadable += 1
             else:
-                key = key_on(stored.metadata, self._lost.bookie)
+                key = key_on(stored.metadata, lost.bookie)
             if key is not None:
-                rows.ledgers[paths[number]] += 1
-                row = LedgerData(fenced=True, master_key=key, limbo=True)
-                yield number, Put(encode_ledger_key(ledger), encode_ledger_data(row))
+                rows.ledgers[path] += 1
+                yield number, ledger, key
 
     def _stamp(self, directory: NewDirectory) -> None:
         content = encode_cookie(self._lost.cookie.cookie)
@@ -253,6 +293,17 @@ class DiskRebuild:
         with suppress(NotFoundError):
             self._fs.remove(join(path, MARKER_NAME))
         self._fs.sync_directory(path)
+
+
+def _limbo_row(store: KeyValueStore, ledger: int, key: bytes) -> Operation:
+    """Return what puts a ledger into limbo; of a row that is there the rest stays as it is.
+
+    Raises CorruptionError when that row cannot be read.
+    """
+    name = encode_ledger_key(ledger)
+    value = store.get(name)
+    row = LedgerData(fenced=True, master_key=key) if value is None else decode_ledger_data(value)
+    return Put(name, encode_ledger_data(replace(row, fenced=True, limbo=True)))
 
 
 def key_on(metadata: LedgerMetadata, bookie: str) -> bytes | None:

@@ -9,11 +9,20 @@ import pytest
 
 from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
 from bkctl.codec.digest import master_key
-from bkctl.codec.ledger_data import FLAGS_ID, decode_ledger_data, decode_ledger_key
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
+from bkctl.codec.ledger_data import (
+    FLAGS_ID,
+    LedgerData,
+    decode_ledger_data,
+    decode_ledger_key,
+    encode_ledger_data,
+    encode_ledger_key,
+)
 from bkctl.codec.ledger_metadata import Segment
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
 from bkctl.errors import RefusedError
+from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.uri import open_metadata_store
@@ -131,9 +140,57 @@ def test_directories_that_are_not_new_are_refused(machine: Machine) -> None:
         machine.find()
 
 
-def test_journals_that_alone_are_lost_are_another_case(machine: Machine) -> None:
+def journal_lost() -> Machine:
+    """Ledger 0 has a row in the directory that is there, and the last mark names a journal that is lost."""
+    machine = Machine()
+    machine.fs.make_directories("/l1/current")
+    for path in ("/l0", "/l1"):
+        machine.fs.replace(f"{path}/current/VERSION", encode_cookie(machine.cookie))
+        machine.fs.replace(f"{path}/current/lastMark", encode_last_mark(LastMark(77, 512)))
     machine.fs.remove("/j/current/VERSION")
-    with pytest.raises(RefusedError, match="--accept-loss"):
+    machine.fs.sync_directory("/j/current")
+    row = LedgerData(fenced=False, master_key=b"k" * 20, explicit_lac=b"lac")
+    store = MemoryStore(path="/l0/current/ledgers")
+    store.write([Put(encode_ledger_key(0), encode_ledger_data(row))], sync=True)
+    machine.databases["/l0/current/ledgers"] = store
+    return machine
+
+
+def test_where_a_journal_is_lost_its_ledgers_are_in_limbo_everywhere() -> None:
+    machine = journal_lost()
+    lost = machine.find()
+    assert ([one.path for one in lost.directories], [one.path for one in lost.survivors]) == (
+        ["/j"],
+        ["/l0", "/l1"],
+    )
+    assert machine.rebuild().run().ledgers == {"/l0": 3, "/l1": 3}
+    rows = machine.rows("/l0") | machine.rows("/l1")
+    assert sorted(rows) == [0, 1, 2, 4, 5, 7]
+    assert all((row.fenced, row.limbo) == (True, True) for row in rows.values())  # type: ignore[attr-defined]
+    assert (rows[0].master_key, rows[0].explicit_lac) == (b"k" * 20, b"lac")  # type: ignore[attr-defined]
+    for path in ("/l0", "/l1"):
+        assert machine.fs.files[f"{path}/current/lastMark"] == encode_last_mark(ZERO_MARK)
+    assert not machine.find().directories, "nothing is left to do"
+
+
+def test_a_kill_while_a_lost_journal_is_made_again() -> None:
+    steps = len(list(journal_lost().rebuild().steps(RebuiltRows())))
+    for killed_after in range(steps):
+        machine = journal_lost()
+        for number, step in enumerate(machine.rebuild().steps(RebuiltRows())):
+            if number == killed_after:
+                break
+            step()
+        machine.fs = machine.fs.crash()
+        if "/j/current/VERSION" not in machine.fs.files:
+            machine.rebuild().run()
+        assert sorted(machine.rows("/l0") | machine.rows("/l1")) == [0, 1, 2, 4, 5, 7]
+        assert not machine.find().directories
+
+
+def test_index_files_have_no_place_for_limbo(machine: Machine) -> None:
+    machine.config = configuration(ledgerStorageClass="org.apache.bookkeeper.bookie.SortedLedgerStorage")
+    with pytest.raises(RefusedError, match="no place for limbo"):
         machine.find()
 
 
