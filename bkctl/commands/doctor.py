@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bkctl.admin.doctor.examination import ClusterFacts, Examination
     from bkctl.admin.doctor.finding import Finding
     from bkctl.admin.doctor.subject import Subject
+    from bkctl.admin.index.check.placed_entries import Stripe
     from bkctl.admin.logs.digests import FindMetadata
     from bkctl.server.life.configured_bookie import ConfiguredBookie
 
@@ -385,19 +386,51 @@ def _examinations(
     with _finder(options) as find:
         for subject, configuration in subjects:
             config = None if configuration is None else configuration.config
+            cluster = _cluster(subject, identity if config is not None else None, options)
             yield Examination(
                 filesystem,
                 system,
                 subject,
                 config=config,
                 given=frozenset() if configuration is None else configuration.given,
-                cluster=_cluster(subject, identity if config is not None else None, options),
+                cluster=cluster,
                 ledgers=ledgers,
                 metadata_file=file,
+                placed=_placed(subject, cluster, options),
                 find=find,
                 command_options=options.words,
                 deep=options.deep,
             )
+
+
+def _placed(
+    subject: Subject, cluster: ClusterFacts | None, options: _Options
+) -> Mapping[int, Sequence[Stripe]] | None:
+    """Read which ledgers the metadata store places on the bookie; None when nobody asks.
+
+    All metadata of the cluster are read for it, so only --deep asks for it.
+    """
+    from bkctl.admin.index.check.placed_entries import stripes_on
+    from bkctl.admin.ledgers.known_ledgers import names
+    from bkctl.commands.frame.cluster_options import open_cluster
+    from bkctl.commands.frame.progress import progress
+
+    asked = options.deep and "index" in options.names and cluster is not None and cluster.is_known
+    if not asked or subject.cookie is None or not subject.cookie.has_fields:
+        return None
+    bookie = subject.cookie.bookie_host
+    placed: dict[int, Sequence[Stripe]] = {}
+    with (
+        open_cluster(options.configuration) as store,
+        progress("reading metadata", counts="ledgers", streams_rows=True) as advance,
+    ):
+        for ledger, stored in store.ledgers.read_ledgers(store.ledgers.ledgers()):
+            advance(1)
+            if isinstance(stored, CorruptionError):
+                placed[ledger] = ()
+            elif stored is not None and names(stored.metadata, bookie):
+                placed[ledger] = stripes_on(stored.metadata, bookie)
+    return placed
 
 
 @contextmanager

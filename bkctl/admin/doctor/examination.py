@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bkctl.admin.doctor.finding import Finding
 from bkctl.admin.doctor.subject import Place, Subject
+from bkctl.admin.index.check.placed_entries import Stripe
 from bkctl.admin.logs.digests import FindMetadata
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.config.bookie import BookieConfig
@@ -81,6 +82,8 @@ class Examination:
     ``command_options`` are the options by which a next command finds the same configuration and cluster.
     ``users`` are the processes that use a directory, by its path, looked for once. ``unreadable`` collects
     index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is told once.
+    ``placed`` has the ledgers that the metadata store places on the bookie, each with the entries of closed
+    ones; None when they were not asked for.
     ``find`` looks for a ledger's metadata in the metadata store; None when there is none to ask.
     """
 
@@ -92,6 +95,7 @@ class Examination:
     cluster: ClusterFacts | None = None
     ledgers: Mapping[int, LedgerMetadata] | None = None
     metadata_file: str | None = None
+    placed: Mapping[int, Sequence[Stripe]] | None = None
     find: FindMetadata | None = None
     command_options: tuple[str, ...] = ()
     deep: bool = False

@@ -56,6 +56,7 @@ class Kind(enum.StrEnum):
     RENAMED_BOOKIE = "renamed_bookie"
     DIFFERENT_COOKIE = "different_cookie"
     MISSING_COOKIE = "missing_cookie"
+    MISPLACED_LEDGER = "misplaced_ledger"
     COOKIE_NOT_STORED = "cookie_not_stored"
 
     IN_USE = "in_use"

@@ -37,8 +37,11 @@ _BY_DIRECTORY = frozenset(
     {
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
         Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
+        Kind.MISSING_ENTRIES,
     }
 )  # fmt: skip
+#: What is here of a ledger matters only where the metadata place the ledger on the bookie.
+_OF_REPLICAS = frozenset({Kind.LIMBO, Kind.SALVAGED_LOCATION})
 #: Natural, and of no use without the rest of ``index check``.
 _UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
 
@@ -54,6 +57,7 @@ _EXPECTED = {
     Kind.ONLY_IN_JOURNAL: "the entries of every journal in front of the last mark in some log",
     Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
     Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
+    Kind.MISSING_ENTRIES: "every entry that the metadata of closed ledgers place here",
     Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",
     Kind.UNDECODABLE_ROW: "rows that decode",
     Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",
@@ -142,7 +146,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
     book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
-    options = CheckOptions(book, exam.ledgers, MEMORY_BYTES_DEFAULT)
+    options = CheckOptions(book, exam.ledgers, MEMORY_BYTES_DEFAULT, placed=exam.placed or {})
     groups = _Groups(exam)
     for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
         groups.add(finding)
@@ -164,10 +168,15 @@ class _Groups:
     def __init__(self, exam: Examination) -> None:
         self._exam = exam
         self._groups: dict[tuple[Kind, str, int | None], _Group] = {}
+        self._strangers: dict[str, set[int]] = {}
 
     def add(self, finding: IndexFinding) -> None:
         kind = finding.kind
         if kind in _UNTOLD or self._is_told(finding):
+            return
+        placed = self._exam.placed
+        if kind in _OF_REPLICAS and placed is not None and finding.ledger not in placed:
+            self._strangers.setdefault(finding.dir, set()).add(finding.ledger or 0)
             return
         which = finding.log_id if kind in _BY_LOG else None if kind in _BY_DIRECTORY else finding.ledger
         key = (kind, finding.dir, which)
@@ -184,6 +193,18 @@ class _Groups:
     def findings(self) -> Iterator[Finding]:
         for group in self._groups.values():
             yield _told(self._exam, group.first, group.count)
+        for directory, ledgers in sorted(self._strangers.items()):
+            yield Finding(
+                "index",
+                DoctorKind.MISPLACED_LEDGER,
+                Severity.NOTE,
+                f"{counted(len(ledgers), 'ledger')} in limbo or without entries, the first: {min(ledgers)}, "
+                "which the metadata do not place on this bookie",
+                "only ledgers that the metadata place here",
+                not_ended("nothing to do: garbage collection removes them", "index", "ledgers", directory),
+                dir=directory,
+                count=len(ledgers),
+            )
 
 
 def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:

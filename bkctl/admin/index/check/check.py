@@ -19,6 +19,7 @@ from bkctl.admin.index.check.finding import (
 from bkctl.admin.index.check.index_rows import IndexRows
 from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, read_ledgers
 from bkctl.admin.index.check.log_entries import LogEntryReader
+from bkctl.admin.index.check.placed_entries import PlacedEntries, Stripe
 from bkctl.admin.index.check.places import LogPlaces
 from bkctl.admin.index.check.replay import Replay
 from bkctl.admin.index.check.strange_ledgers import StrangeLedgers
@@ -52,12 +53,14 @@ _Judged = tuple[int, int, "Finding | str"]
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
     """``cluster`` says which ledgers there are; where nobody was asked ``metadata`` does, ledger id to
-    metadata, None when not given. ``memory_bytes`` bounds rows in memory."""
+    metadata, None when not given. ``memory_bytes`` bounds rows in memory. ``placed`` has the entries that
+    the metadata place on the bookie, by ledger; empty when nobody is to compare them."""
 
     book: DigestBook
     metadata: Mapping[int, LedgerMetadata] | None
     memory_bytes: int
     cluster: Cluster = field(default_factory=NoCluster)
+    placed: Mapping[int, Sequence[Stripe]] = field(default_factory=dict)
 
     @property
     def is_told(self) -> bool:
@@ -93,6 +96,8 @@ class _SpaceCheck:
         self._options = options
         self._pending = _PendingReplay(space.dir)
         self._only_kept: dict[int, LostEntries] = {}
+        # Without the journals nobody knows what the next start brings.
+        self._placed = PlacedEntries(space, options.placed if space.journal_dirs else {})
         self._places: LogPlaces
         self._quarantined = {
             each.log.log_id: each
@@ -124,6 +129,7 @@ class _SpaceCheck:
             journaled = yield from self._compared(indexes, known, sorter, replay)
             yield from self._without_entries(known, journaled)
             yield from self._only_in_journals(known)
+            yield from self._placed.findings(known)
 
     def _premises(self) -> Iterator[Finding]:
         """Report what keeps some of the questions from being asked."""
@@ -184,6 +190,7 @@ class _SpaceCheck:
             yield from index.take_findings()
             yield from self._odd_rows(index.take_odd(), known, strange)
             compared = compare(index_rows, other_rows)
+            self._placed.add(compared)
             at, is_known = known.find(compared.rows.ledgers)
             known.seen[at[is_known & ~compared.from_journal]] = True
             self._note_kept(compared.only_kept, known)

@@ -25,6 +25,7 @@ class Kind(enum.Enum):
     ``ONLY_IN_JOURNAL`` are entries of journals in front of the last mark that neither index nor logs have.
 
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
+    ``MISSING_ENTRIES`` (the metadata place them here, and nothing here has them),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
     ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
     ``LOST_INDEX`` (there is none, and the logs hold what no journal brings back).
@@ -45,6 +46,7 @@ class Kind(enum.Enum):
     ONLY_IN_JOURNAL = "only_in_journal"
     LOCATIONS_WITHOUT_LEDGER = "locations_without_ledger"
     MISSING_LEDGER = "missing_ledger"
+    MISSING_ENTRIES = "missing_entries"
     WIDE_KEY = "wide_key"
     UNDECODABLE_ROW = "undecodable_row"
     DAMAGED_IDX_HEADER = "damaged_idx_header"

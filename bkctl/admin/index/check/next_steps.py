@@ -35,6 +35,9 @@ INSTEAD = {
         "build it anew, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
     ),
+    Kind.MISSING_ENTRIES: (
+        "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back from the other replicas"
+    ),
     Kind.LIMBO: (
         "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which ends it. Clear "
         "it ('bkctl index limbo LEDGER DIR --clear') only when they are back, or are known to be nowhere: "

@@ -1,0 +1,44 @@
+"""Entries that the metadata place on a bookie are counted as the client stripes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bkctl.admin.index.check.placed_entries import stripes_on
+from bkctl.codec.ledger_metadata import Segment
+from bkctl.replication.replica_survey import placed_on
+from bkctl.types import LedgerState
+from tests.support.machine_rig import metadata
+
+BOOKIES = ("a", "b", "c", "d")
+
+
+@given(st.data())
+def test_as_many_as_a_repair_would_look_for(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 4))
+    quorum = data.draw(st.integers(1, size))
+    last = data.draw(st.integers(-1, 60))
+    firsts = [0, *sorted(data.draw(st.sets(st.integers(1, 70), max_size=3)))]
+    members = [tuple(data.draw(st.permutations(BOOKIES))[:size]) for _ in firsts]
+    found = metadata(
+        size,
+        quorum,
+        quorum,
+        state=LedgerState.CLOSED,
+        last_entry=last,
+        segments=tuple(map(Segment, firsts, members)),
+    )
+    wanted = list(placed_on(found, "a"))
+    stripes = stripes_on(found, "a")
+    assert sum(stripe.entries for stripe in stripes) == len(wanted)
+    some = data.draw(st.sets(st.integers(0, 80)))
+    column = np.array(sorted(some), np.int64)
+    assert sum(stripe.count(column) for stripe in stripes) == len(some & set(wanted))
+
+
+@pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
+def test_a_ledger_that_is_not_closed_promises_nothing(state: LedgerState) -> None:
+    assert stripes_on(metadata(state=state, segments=(Segment(0, ("a", "b", "c")),)), "a") == ()
