@@ -14,14 +14,16 @@ ARGS ?=
 # seeds of the simulations: of the client and of replication (sim), or of replication alone (SOAK=replication,
 # which takes an hour and a half of one processor, most of it for real auditors). SOAK=drain kills drains beside
 # Java's bookies, and autorecovery on Java's and on ours. SOAK=repair damages and repairs models and real bookies
-# of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds). SOAK=fuzz fuzzes for so many minutes of processor time,
-# and goes on where the logs of earlier runs end.
+# of both kinds (SOAK_EXAMPLES seeds, SOAK_KILLS rounds); SOAK=plan damages bookies of a cluster of both kinds and
+# has them repaired by plans (SOAK_PLANS seeds, three seconds each). SOAK=fuzz fuzzes for so many minutes of
+# processor time, and goes on where the logs of earlier runs end.
 SOAK ?= property crash bookie sim
 SOAK_EXAMPLES ?= 20000
 SOAK_KILLS ?= 50
 SOAK_BOOKIE_KILLS ?= 100
 SOAK_DRAIN_KILLS ?= 20
 SOAK_SEEDS ?= 100000
+SOAK_PLANS ?= 1000
 FUZZ_MINUTES ?= 240
 # Names of targets; all without any.
 FUZZ_TARGETS ?=
@@ -87,9 +89,11 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    -o faulthandler_timeout=0 tests/unit/replication/test_in_place_repair.py $(ARGS); \
 	    run BKCTL_REPAIR_ROUNDS=$(SOAK_KILLS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
 	    -o faulthandler_timeout=0 tests/interop/test_ledger_repair_with_java.py $(ARGS);; \
+	  plan) run BKCTL_PLAN_SEEDS=$(SOAK_PLANS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
+	    -o faulthandler_timeout=0 --show-capture=stdout tests/interop/test_repair_plans_by_seed.py $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
 	    --seed $(SEED) $(FUZZ_TARGETS);; \
-	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair nor fuzz" >&2; code=2;; esac; done; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair, plan nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code

@@ -47,7 +47,7 @@ OUR_CONF = {
 }
 
 #: As above, with small caches, for bookies of both kinds.
-_PROCESS_CONF = {
+PROCESS_CONF = {
     **OUR_CONF,
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "listeningInterface": "lo",
@@ -120,7 +120,7 @@ class BookieProcess:
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._conf = {
-            **_PROCESS_CONF,
+            **PROCESS_CONF,
             "metadataServiceUri": metadata_uri,
             "bookiePort": str(port),
             "journalDirectories": str(folder / "journal"),

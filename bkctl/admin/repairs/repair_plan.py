@@ -36,8 +36,9 @@ KIND = "bkctl repair plan"
 VERSION = 1
 PROGRAM = "bkctl"
 _FINDINGS_MAX = 20
-#: Nouns in the order in which their commands are run; others stand in front of the last.
-_ORDER = ("cookie", "bookie", "lastmark", "journal", "entrylog", "index", "gc", "", "ledger")
+#: Nouns in the order in which their commands are run; others stand in front of the last. Salvages of journals
+#: and of logs need an index.
+_ORDER = ("cookie", "bookie", "lastmark", "index", "journal", "entrylog", "gc", "", "ledger")
 #: Verbs behind which ledgers may be in limbo.
 _SETS_LIMBO = frozenset(
     {
@@ -49,6 +50,9 @@ _SETS_LIMBO = frozenset(
         ("index", "rebuild"),
     }
 )
+
+#: What is missing here, and is copied from other replicas while the bookie runs.
+_ENDED_BY_REPLICAS = frozenset({"limbo", "missing_entries", "salvaged_location"})
 
 Row = Mapping[str, Any]
 
@@ -110,7 +114,7 @@ def plan_of(rows: Iterable[Row], examined: Sequence[str], cluster: Sequence[str]
     limbo: dict[str, list[str]] = {}
     for row in rows:
         text = _finding(row)
-        if row["kind"] == "limbo" and cluster and _is_bookie_id(row["bookie"]):
+        if row["kind"] in _ENDED_BY_REPLICAS and cluster and _is_bookie_id(row["bookie"]):
             limbo.setdefault(str(row["bookie"]), []).append(text)
             continue
         if not row["commands"]:

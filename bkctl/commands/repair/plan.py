@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from posixpath import abspath, normpath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from bkctl.commands.frame.metadata_options import DumpOrConfigurationOptions, is
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
+from bkctl.commands.frame.own_command import read_own_command
 from bkctl.commands.frame.terminal_text import escaped
 from bkctl.errors import BkctlError, UsageError
 
@@ -31,6 +31,17 @@ PLAN_SCHEMA: Schema = (
     Key("changes", "string", "what it does; for what no command ends, what to do"),
     Key("findings", "array of strings", "what it is for"),
     Key("know", "array of strings", "what to know before"),
+)
+
+#: What the doctor says of a directory that is empty, or not there.
+_LOST_KINDS = frozenset({"missing_cookie", "missing_directory"})
+#: What the doctor says of journals that a copy from before would bring back.
+_JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_journal"})
+_SWAPPED = "journal directories were swapped"
+_JOURNAL_KNOW = (
+    "if there is a copy of the journal, or it was only moved, bring it back instead: otherwise what it had "
+    "is lost on this bookie, and where it is not known which entries these are, all ledgers of the journal "
+    "are put into limbo"
 )
 
 
@@ -80,12 +91,12 @@ def plan_command(
     if not paths and configuration.conf is None:
         raise UsageError("name a bookie's directories, or give --conf FILE")
     examined = ["bkctl", "doctor", *(paths or []), *configuration.words(), *(["--deep"] if deep else [])]
-    done = subprocess.run(  # noqa: S603 - this program itself
-        [sys.executable, "-m", *examined, "-o", "json"], stdout=subprocess.PIPE, check=False
-    )
-    if done.returncode not in (0, 1, 3):
-        raise typer.Exit(done.returncode)
-    rows = [_with_salvage(row, configuration) for row in _rows(done.stdout)]
+    code, content = read_own_command([*examined, "-o", "json"])
+    if code not in (0, 1, 3):
+        raise typer.Exit(code)
+    rows = [_with_salvage(row, configuration) for row in _rows(content)]
+    rows = _index_first(_with_digests(rows, configuration))
+    rows = _with_journal_salvage(rows, configuration, paths or [])
     if lost_disk:
         rows = _with_rebuild(rows, configuration, lost_disk)
     plan = plan_of(rows, examined, _cluster(configuration), described)
@@ -97,7 +108,7 @@ def plan_command(
             sys.stdout.write(_block(row))
     else:
         write_rows(plan_rows(plan), PLAN_SCHEMA, output)
-    if done.returncode == 3:
+    if code == 3:
         raise typer.Exit(3)
     if plan.steps or plan.by_hand:
         raise typer.Exit(1)
@@ -133,6 +144,76 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
 
 
+def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOptions) -> list[dict[str, Any]]:
+    """Return the rows with rebuilds of an index that ask the metadata for the digests of the entries.
+
+    The id of a damaged record is no entry's: only its digest tells, and a MAC's needs the ledger's password.
+    """
+    uri = configuration.metadata_uri
+    if uri is None:
+        return rows
+
+    def asking(words: list[str]) -> list[str]:
+        asks = words[1:3] != ["index", "rebuild"] or "--metadata" in words
+        return words if asks else [*words[:-1], "--metadata", uri, words[-1]]
+
+    return [{**row, "commands": [asking(words) for words in row["commands"]]} for row in rows]
+
+
+def _index_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows without salvages of logs whose index has to be rebuilt first.
+
+    A salvage moves the rows of an index. A rebuild beside damaged logs lists what they lost, and sets limbo;
+    the next plan has their salvage.
+    """
+
+    def rebuilt(row: dict[str, Any]) -> bool:
+        return any(words[1:3] == ["index", "rebuild"] for words in row["commands"])
+
+    places = {row["dir"] for row in rows if rebuilt(row)}
+    damaged = {row["dir"] for row in rows if row["kind"] == "damaged_log"}
+    made = []
+    for row in rows:
+        if row["kind"] == "damaged_log" and row["dir"] in places:
+            continue
+        if rebuilt(row) and row["dir"] in damaged:
+            row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
+        made.append(row)
+    return made
+
+
+def _with_journal_salvage(
+    rows: list[dict[str, Any]], configuration: ConfigurationOptions, paths: list[str]
+) -> list[dict[str, Any]]:
+    """Return the rows with 'journal salvage --in-place' for journals that are damaged or gone for good.
+
+    As for logs, the doctor leaves it to a person whether there is a copy of such a journal.
+    """
+    return [
+        {**row, "commands": [_journal_salvage(row["dir"], configuration, paths)], "instead": _JOURNAL_KNOW}
+        if row["kind"] in _JOURNAL_KINDS and not row["commands"] and _SWAPPED not in row["found"]
+        else row
+        for row in rows
+    ]
+
+
+def _journal_salvage(directory: str, configuration: ConfigurationOptions, paths: list[str]) -> list[str]:
+    """Return the command for one of the bookie's journal directories, named by one of its journals."""
+    from bkctl.codec.journal import parse_journal_name
+    from bkctl.commands.frame.bookie_options import bookie_config
+    from bkctl.vfs import PosixFileSystem
+
+    if configuration.conf is not None:
+        directories = bookie_config(configuration).directories
+        places = (*directories.journals, *directories.ledgers, *directories.index_places)
+        paths = list(dict.fromkeys(places))
+    ids = filter(None, map(parse_journal_name, PosixFileSystem().names(directory)))
+    chosen = [word for journal_id in sorted(ids)[:1] for word in ("--journal", hex(journal_id))]
+    uri = configuration.metadata_uri
+    metadata = ["--metadata", uri] if uri is not None else []
+    return ["bkctl", "journal", "salvage", *paths, "--in-place", *chosen, *metadata, "--yes"]
+
+
 def _with_rebuild(
     rows: list[dict[str, Any]], configuration: ConfigurationOptions, lost: list[str]
 ) -> list[dict[str, Any]]:
@@ -143,18 +224,20 @@ def _with_rebuild(
     """
     if configuration.conf is None:
         raise UsageError("--lost-disk needs the bookie's configuration: --conf FILE")
-    wanted = {normpath(abspath(path)) for path in lost}
+    homes = {normpath(abspath(path)) for path in lost}
+    rebuild = ["bkctl", "bookie", "rebuild", *configuration.words(), "--yes"]
+    found: set[str] = set()
     made = []
     for row in rows:
         home = "" if row["dir"] is None else row["dir"].removesuffix("/current")
-        if row["kind"] == "missing_cookie" and not row["commands"] and home in wanted:
-            wanted.discard(home)
-            words = ["bkctl", "bookie", "rebuild", *configuration.words(), "--yes"]
-            row = {**row, "commands": [words], "instead": None}
-        made.append(row)
-    if wanted:
+        if row["kind"] in _LOST_KINDS and home in homes:
+            found.add(home)
+        # A start is refused because of these very directories.
+        refused = row["kind"] == "cookies_refused" and any(home in row["found"] for home in homes)
+        made.append({**row, "commands": [rebuild], "instead": None} if home in homes or refused else row)
+    if homes - found:
         raise UsageError(
-            f"{', '.join(sorted(wanted))}: no configured directory that is empty and without a cookie"
+            f"{', '.join(sorted(homes - found))}: no configured directory that is empty and without a cookie"
         )
     return made
 

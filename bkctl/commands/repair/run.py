@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,14 +11,12 @@ from bkctl.commands.frame.confirmation import YesOption, ask
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, file_content
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.own_command import run_own_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bkctl.admin.repairs.plan_run import StepEnd
-
-#: The descriptor: stdout is the rows'.
-_STDERR = 2
 
 RUN_SCHEMA: Schema = (
     Key("number", "int", "the step's place in the plan"),
@@ -95,5 +91,4 @@ def run_command(
 def _run(command: Sequence[str]) -> int:
     """Run a command of this program; what it writes goes to stderr."""
     typer.echo(f"bkctl: {shlex.join(command)}", err=True)
-    words = [sys.executable, "-m", *command]
-    return subprocess.run(words, stdout=_STDERR, check=False).returncode  # noqa: S603 - this program
+    return run_own_command(command)

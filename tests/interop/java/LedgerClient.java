@@ -35,11 +35,15 @@ import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.LastConfirmedAndEntry;
 import org.apache.bookkeeper.client.api.LedgerMetadata;
 import org.apache.bookkeeper.client.api.WriteFlag;
+import org.apache.bookkeeper.common.component.LifecycleComponentStack;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.bookkeeper.conf.ServerConfiguration;
 import org.apache.bookkeeper.net.BookieId;
 import org.apache.bookkeeper.proto.BookieClient;
 import org.apache.bookkeeper.proto.BookieProtocol;
 import org.apache.bookkeeper.proto.checksum.DigestManager;
+import org.apache.bookkeeper.server.Main;
+import org.apache.bookkeeper.server.conf.BookieConfiguration;
 import org.apache.bookkeeper.util.AvailabilityOfEntriesOfLedger;
 import org.apache.bookkeeper.util.ByteBufList;
 
@@ -63,6 +67,7 @@ public final class LedgerClient {
 
     private final Map<String, BookKeeper> clients = new ConcurrentHashMap<>();
     private final Map<String, LedgerHandle> handles = new ConcurrentHashMap<>();
+    private final Map<String, LifecycleComponentStack> bookies = new ConcurrentHashMap<>();
     private final Map<String, Future<Object>> started = new ConcurrentHashMap<>();
     private final ExecutorService background = Executors.newCachedThreadPool();
     private final Map<String, Command> commands = Map.ofEntries(
@@ -87,6 +92,8 @@ public final class LedgerClient {
             Map.entry("info", this::info),
             Map.entry("held", this::held),
             Map.entry("delete", this::delete),
+            Map.entry("start-bookie", this::startBookie),
+            Map.entry("stop-bookie", this::stopBookie),
             Map.entry("private-key", LedgerClient::privateKey),
             Map.entry("metadata", this::metadata));
 
@@ -435,6 +442,22 @@ public final class LedgerClient {
             }
         }
         return List.of(entries, found.getTotalNumOfAvailableEntries());
+    }
+
+    /** name, configuration file: a bookie as the release starts it, in this JVM, which is warm. */
+    private Object startBookie(String[] arguments) throws Exception {
+        ServerConfiguration conf = new ServerConfiguration();
+        conf.loadConf(new File(arguments[1]).toURI().toURL());
+        conf.validate();
+        LifecycleComponentStack bookie = Main.buildBookieServer(new BookieConfiguration(conf));
+        bookie.start();
+        bookies.put(arguments[0], bookie);
+        return true;
+    }
+
+    private Object stopBookie(String[] arguments) {
+        bookies.remove(arguments[0]).close();
+        return true;
     }
 
     /** keystore, its password, alias: the private key as PKCS#8 in base64, which keytool does not export. */
