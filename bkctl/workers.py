@@ -109,7 +109,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self._workers:
-            worker.process.kill()  # it holds nothing that a kill at any moment would not leave as well
+            worker.process.kill()  # a worker leaves no more behind than a crash at any other moment
             worker.process.wait()
             worker.pipe.close()
         self._workers.clear()

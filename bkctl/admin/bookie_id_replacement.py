@@ -32,7 +32,7 @@ from bkctl.replication.fragments import fragments
 from bkctl.types import LedgerState
 from bkctl.vfs import PosixFileSystem
 
-#: Ledgers that are looked at, and changed, at once.
+#: How many ledgers are read, and changed, at the same time.
 AT_ONCE = 16
 
 #: Ledgers and the first entries of the segments that are to be changed.

@@ -129,9 +129,10 @@ class ReadOnlyLedgerHandle(_Ledger):
     async def batches(
         self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
     ) -> AsyncIterator[list[LedgerEntry]]:
-        """Entries ``first`` to ``last`` (default: the last one confirmed now) in batches of bounded size.
+        """Yield the entries ``first`` to ``last`` in batches of bounded size.
 
-        Raises as :meth:`read`, after all entries below the one that cannot be read.
+        Without ``last`` they end with the last one that is confirmed now. Raises as :meth:`read` does, but
+        only after all entries below the one that cannot be read.
         """
         end = self.last_add_confirmed if last is None else last
         count = _FIRST_FETCH_ENTRIES

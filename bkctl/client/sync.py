@@ -360,7 +360,7 @@ def _flattened(thread: _LoopThread, batches: AsyncIterator[list[_Item]]) -> Iter
         while (batch := thread.run(steps.following)) is not None:
             yield from batch
     finally:
-        # After an interrupt this may run when the client is closed, which has ended the batches, too.
+        # After an interrupt this may run when the client is closed already; closing it ended the batches.
         if thread.is_running:
             thread.run(steps.close)
 

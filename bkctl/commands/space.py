@@ -185,7 +185,7 @@ def _of_files(
 
 
 def _owners(cluster: Cluster, ledgers: set[int]) -> dict[int, LedgerOwner]:
-    """Return whose ledgers are, of those whose metadata are known."""
+    """Return the owner of each ledger whose metadata are known."""
     from bkctl.admin.ledgers.grouped_metadata import LEDGERS_AT_ONCE
 
     found: dict[int, LedgerOwner] = {}

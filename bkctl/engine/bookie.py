@@ -335,7 +335,7 @@ class Bookie:
 
     def _journal_goes_on(self, journal: Journal) -> None:
         with self._lock:
-            # The first record of a ledger may be among those that were given up.
+            # The records that were given up may hold keys of ledgers: no key in this journal counts any more.
             self.table.journal_keys_again(journal)
             journal.resume()
         self._space_again(journal)

@@ -1,8 +1,8 @@
-"""The long polls of one ledger: who waits until its last add confirmed moves.
+"""The long polls of one ledger, which wait until its last add confirmed (LAC) moves.
 
-The add that moves the LAC finds its watches under the engine lock, where every other add waits for it. So it
-looks only at those whose wait is over: watches stand by the LAC that they know, and the lowest of these is at
-hand. Telling them is one action, which the caller runs when it has given the lock back.
+The add that moves the LAC looks for watches under the engine lock, while every other add waits for that lock.
+So it looks only at the watches whose wait is over: a heap has them in the order of the LAC that each of them
+knows. They are answered by one action, which the caller runs after it has released the lock.
 """
 
 from __future__ import annotations

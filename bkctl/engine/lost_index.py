@@ -79,7 +79,8 @@ class LostIndex:
 
     def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:
         """Return the words of the command that builds the index anew."""
-        # Where no trace of an index is left, or one of another storage, its kind has to be said.
+        # The command guesses the kind from what is left. It must be named where nothing is left of the index,
+        # or only an index of another kind.
         present = inspect_directory(filesystem, self.place.databases).indexes
         kind = self.place.kind
         told = () if kind.is_in(present) else ("--storage", kind.name)

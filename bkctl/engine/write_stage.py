@@ -202,7 +202,7 @@ class WriteStage:
         with self._lock:
             self._check(add)
             if self._held:
-                # It waits behind them only if it would be taken.
+                # An add that would be refused is refused now, and does not wait behind those that are held.
                 self._opened(add)
                 outcome = _Outcome.NO_ROOM
             else:

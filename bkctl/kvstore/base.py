@@ -117,7 +117,7 @@ class KeyValueReader(Protocol):
         """
 
     def count_estimate(self) -> int:
-        """About how many rows there are; exact only by chance."""
+        """Return an estimate of the number of rows, which is exact only by chance."""
 
     def statistics(self) -> StoreStatistics:
         """Return the files and options that the store is made of."""

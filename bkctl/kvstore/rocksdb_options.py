@@ -6,7 +6,7 @@ import rocksdict
 
 from bkctl.kvstore.profile import FORMAT_VERSION, StoreProfile
 
-# As in a Java bookie; RocksDB alone would keep a thousand.
+# A Java bookie keeps as many text logs; RocksDB's default is a thousand.
 _TEXT_LOGS_KEPT = 30
 
 

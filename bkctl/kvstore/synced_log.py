@@ -89,7 +89,8 @@ def write_note(directory: str, logs: SyncedLogs) -> None:
     finally:
         os.close(descriptor)
     os.replace(temporary, os.path.join(directory, NAME))
-    # The old note, which claims less, may come back after a power cut as long as nobody relies on this one.
+    # Until the directory is synced, a power cut may bring back the old note, which claims less. That is no
+    # harm before the caller relies on this one.
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -35,7 +35,7 @@ from bkctl.protocol.messages import Request, Response, Wire
 #: Called once with the outcome, never before :meth:`BookieConnection.send` has returned. Must not raise.
 Done = Callable[[Response | SilentBookieError], None]
 
-#: Host and port of a bookie. Raises a BkctlError when there are none.
+#: Returns the host and port of a bookie. Raises a BkctlError when they are not known.
 Resolve = Callable[[str], Awaitable[tuple[str, int]]]
 
 #: Deadlines this close together are looked at in one go.

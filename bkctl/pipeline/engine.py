@@ -36,7 +36,7 @@ class Extraction:
 
     @property
     def source_schema(self) -> pa.Schema:
-        """The schema of these."""
+        """The schema of the columns that are read from the source."""
         schema = table_named(self.input.source).schema
         return pa.schema([schema.field(name) for name in self.columns])
 

@@ -97,7 +97,7 @@ class Location:
         return bool(info.type == fs.FileType.File)
 
     def read(self, name: str, bytes_max: int) -> bytes:
-        """Return what a file holds. Raises NotFoundError, StorageError also for one that is larger."""
+        """Return the content of a file. Raises NotFoundError, and StorageError also for a larger file."""
         text = self.text_of(name)
         with _failures(text), self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
             found: bytes = stream.read(bytes_max + 1)

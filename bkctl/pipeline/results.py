@@ -139,7 +139,7 @@ class Outcome:
         return next(table for table in self.tables if table.name == name)
 
     def found_of(self, job: Job) -> tuple[str, ...]:
-        """Return the counts that are findings, without those of what could not be judged."""
+        """Return the names of the counts that are findings, without those of what could not be judged."""
         return tuple(name for name in self.found if name in job.found)
 
 

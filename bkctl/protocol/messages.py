@@ -23,7 +23,7 @@ from bkctl.types import ResultCode
 #: What Java's client writes as the priority of recovery reads and adds; v2 has one bit for it.
 HIGH_PRIORITY = 100
 
-#: Entry id of a read that asks for the newest entry, of a LAC that is not there yet.
+#: As the entry id of a read it asks for the newest entry; as a LAC it says that there is none yet.
 LAST_ADD_CONFIRMED = -1
 
 #: Name of the plugin of a server or client without authentication.

@@ -1,4 +1,4 @@
-"""One door for both versions: a message is encoded as its ``wire`` says."""
+"""Encode and decode messages of both versions of the protocol; ``wire`` of a message says which it has."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from bkctl.clock import Clock
 
-#: The first pause is this part of the longest; it takes so many doublings to get there.
+#: The first pause is the longest one divided by this, so that five doublings lead from one to the other.
 _FIRST_PART = 32
 _DOUBLINGS = 5
 

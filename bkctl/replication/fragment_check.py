@@ -186,7 +186,10 @@ class FragmentCheckMachine(OperationMachine):
         self._read_on()
 
     def _may_ask_again(self, probe: tuple[int, int, int]) -> bool:
-        """Ask once more after a while, unless that was done, or the index is bad anyway."""
+        """Set a timer to ask once more, and return True.
+
+        Return False when that was done before, or when the index is known to be bad anyway.
+        """
         pause_ms = self._settings.ask_again_ms
         if pause_ms is None or probe[:2] in self._bad or probe in self._asked_again:
             return False

@@ -322,7 +322,7 @@ class _SessionListener:
         self._loop = loop
 
     def session_lost(self) -> None:
-        # At once, before the loop hears of it: whatever asks from here on may not write.
+        # Counted at once, before the event loop runs: from here on no copy may write metadata.
         self._worker._sessions_lost += 1
         _tell(self._loop, self._worker._session_lost)
 

@@ -175,7 +175,7 @@ class _Reader:
     def __init__(self, file: ReadableFile) -> None:
         self._file = file
         self._others: dict[str, Znode] = {}
-        # Places, and the first error, of what would be a ledger below each of these roots.
+        # For each path that may be the root of ledgers: the nodes that would be ledgers, and the first error.
         self._places: dict[str, LedgerPlaces] = {}
         self._errors: dict[str, CorruptionError] = {}
         self._shortest: str | None = None

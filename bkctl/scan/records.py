@@ -184,7 +184,7 @@ class RecordScan:
             yield from self._readable(first)
 
     def _release(self) -> Iterator[Item]:
-        """Deliver what is held back."""
+        """Yield the padding and the batches that were held back until what follows them was known."""
         yield from self._release_padding()
         held, self._held = self._held, []
         for batch in held:

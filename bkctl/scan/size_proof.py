@@ -82,7 +82,8 @@ class SizeProof:
     def to_the_end(self, offset: int, ledger: int) -> int | None:
         """Return the size that the last record must have for its digest to check, None when none is proved.
 
-        It ends with the file, with the data, or a few zeros of its own behind that; or filler ends it.
+        The record may end where the file ends, where the data ends, a few zeros of its own behind that, or
+        where filler begins.
         """
         data_end = self._file.end_of_data(offset)
         if data_end - offset > DIGEST_BODY_BYTES_MAX or data_end <= offset:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: What an address of a Connect server begins with.
 SCHEME = "sc://"
-#: Where a server listens that was told nothing else.
+#: The port of a server unless it is configured otherwise.
 DEFAULT_PORT = 15002
 #: Spark's client tries again for minutes; a server that is there takes a connection at once.
 CONNECT_TIMEOUT_S = 10.0

@@ -92,7 +92,7 @@ class Watch:
             self._last_answers.clear()
         self._position = position
         for number in range(first, position):
-            # One that is damaged is a gap in the sparklines.
+            # A sample of the recording that is damaged is left out, and shows as a gap in the sparklines.
             with contextlib.suppress(CorruptionError):
                 self._keep(replay.seek(number))
         self.shown = self._newest = self._keep(replay.seek(position))

@@ -248,7 +248,7 @@ class PosixFileSystem:
             try:
                 os.mkdir(directory, _NEW_DIRECTORY_MODE)
             except OSError as error:
-                # Somebody else may have been faster.
+                # Another process may have made the directory in the meantime.
                 if not (isinstance(error, FileExistsError) and os.path.isdir(directory)):
                     raise storage_error(error, directory, "making the directory") from error
             # The directory's name is durable before anything in it counts.

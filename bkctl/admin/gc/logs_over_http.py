@@ -90,7 +90,7 @@ def ask_java(url: str) -> list[str]:
 def _kind(name: str, count: int, last_ms: int, *, suspended: bool) -> str:
     try:
         last = datetime.fromtimestamp(last_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # whatever a bookie answers is shown
+    except (OverflowError, ValueError, OSError):  # no date: the number is shown as the bookie gave it
         last = f"{last_ms} ms"
     return f"{name} compaction{' suspended' if suspended else ''}: {count} since the start, clock at {last}"
 

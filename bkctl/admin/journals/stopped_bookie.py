@@ -30,7 +30,7 @@ class JournalPlace:
 
     @property
     def mark_name(self) -> str:
-        """The file name of its last mark in every ledger directory."""
+        """The name of the file with this journal's last mark, which is the same in every ledger directory."""
         return last_mark_name(self.number, self.count)
 
     def has(self, ledger: int) -> bool:

@@ -17,7 +17,10 @@ WORKERS_MAX = 16
 
 
 class AutorecoveryWatch:
-    """Looks at a cluster's autorecovery from time to time; what marks go between two looks is a rate."""
+    """Looks at a cluster's autorecovery from time to time.
+
+    The marks that went between two looks make a rate.
+    """
 
     def __init__(self, store: MetadataStore, clock: Clock | None = None) -> None:
         self._store = store
@@ -26,7 +29,7 @@ class AutorecoveryWatch:
         self._looked_s: float | None = None
 
     def look(self) -> AutorecoveryState:
-        """Return its state. Blocks; raises the store's errors."""
+        """Return the state of autorecovery. Blocks while the store answers, and raises the store's errors."""
         recorded = self._store.underreplication
         marks = frozenset(ledger for ledger, _ in islice(recorded.marked_ledgers(), MARKS_MAX + 1))
         all_of_them = len(marks) <= MARKS_MAX

@@ -13,7 +13,7 @@ from bkctl.metadata.http_address import http_url, http_urls, is_loopback, regist
 #: Bookies watched at once; more are named in ``ClusterSample.discovery_error``.
 BOOKIES_MAX = 512
 METRICS = "/metrics"
-#: Why a bookie that is down is not asked.
+#: The error that is shown of a bookie that is down, and is therefore not asked.
 DOWN = "not registered any more; it has a cookie, so it is down"
 
 

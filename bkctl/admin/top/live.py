@@ -251,7 +251,7 @@ class _Watched:
             except MissingPackageError:
                 raise
             except (aiohttp.ClientError, OSError, TimeoutError, BkctlError) as error:
-                # The others may know: metrics may have a port of their own.
+                # Another URL may answer: metrics may have a port of their own.
                 self._url, self._source = None, None
                 failure = error
                 continue

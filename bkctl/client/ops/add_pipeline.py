@@ -1,6 +1,7 @@
-"""Adds on their way to a write set: sent at once, completed in the order of their ids. Writer and recovery.
+"""Adds of a writer or a recovery on their way to a write set: sent at once, completed in the order of ids.
 
-Where the caller chooses ids, an add is complete only when all below it are: a gap holds back what follows.
+Where the caller chooses ids, an add is complete only when all adds below it are: a gap in the ids holds back
+the adds above it.
 
 An add is complete with Aq acknowledgements from indices of the *current* ensemble. When an index gets
 another bookie (:meth:`AddPipeline.replace`), what the old one said about adds that are still pending does

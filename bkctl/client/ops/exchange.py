@@ -51,14 +51,14 @@ class Exchange:
         return taken
 
     def deliver(self, event: Event) -> None:
-        """Tell the part that waits for it; an outcome that nobody waits for is dropped."""
+        """Call the callback that waits for an outcome; an outcome without one is dropped."""
         heard = self._waiting.pop(event.token, None)
         self._timers.discard(event.token)
         if heard is not None and not self.finished:
             heard(event)
 
     def forget(self, token: Token) -> None:
-        """Nobody wants to hear of it any more; a timer is cancelled."""
+        """Drop the callback that waits for an outcome; a timer is cancelled as well."""
         self._waiting.pop(token, None)
         if token in self._timers:
             self._timers.discard(token)

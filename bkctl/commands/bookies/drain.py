@@ -70,7 +70,7 @@ _PartlyOption = Annotated[
     typer.Option("--partly", help="Begin although the plan shows that not everything can be moved."),
 ]
 
-#: Where stderr is no terminal, a line is written so often.
+#: How often a line of progress is written where stderr is no terminal.
 _LINE_EVERY_S = 30.0
 
 #: Ledgers that are named on stderr.
@@ -226,7 +226,10 @@ def _tell_not_moved(row: dict[str, Any]) -> None:
 
 
 class _Progress:
-    """Rate and time left: a line that changes on a terminal, else one now and then."""
+    """The rate of a drain and the time that is left.
+
+    A terminal shows one line that changes; elsewhere a new line is written now and then.
+    """
 
     def __init__(self, plan: DrainPlan) -> None:
         self._plan = plan

@@ -39,7 +39,7 @@ _OWN_CONFIGURATION = {
 }
 _FILE_BYTES_MAX = 1 << 20
 
-#: Fields of a context and the variables that they give a value to.
+#: The environment variable that each field of a context sets.
 VARIABLES = {
     "metadata": "BKCTL_METADATA_URI",
     "url": "BKCTL_URL",

@@ -169,13 +169,17 @@ def _tell_step(verdict: FileVerdict, step: NextStep | None) -> None:
 
 
 class Unopened:
-    """Files that could not be opened: told at once, and the command's end when the others are done."""
+    """The files that could not be opened.
+
+    The command goes on with the other files. The first error ends it when they are done; each further one is
+    printed at once.
+    """
 
     def __init__(self) -> None:
         self._first: StorageError | None = None
 
     def add(self, error: StorageError) -> None:
-        """Remember the first, tell the others."""
+        """Remember the first error, and print any other on stderr."""
         if self._first is None:
             self._first = error
         else:

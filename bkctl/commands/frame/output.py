@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE_ROWS = 500
-#: A table's column of text is folded to no less, or the table is not drawn.
+#: The least width of a column of text. A table that needs narrower columns is not drawn.
 TEXT_WIDTH_MIN = 12
 _GAP = 3
 

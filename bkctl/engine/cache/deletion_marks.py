@@ -12,7 +12,8 @@ from bkctl.engine.cache.entry_table import empty_in_pieces
 #: Marks in one round at most: a dict of this size grows and goes within two milliseconds.
 ROUND_MARKS_MAX = 40_000
 
-#: Ledgers (ids as 8 bytes) marked one after the other, without values: the cyclic collector passes a dict.
+#: Ledgers (ids as 8 bytes) in the order in which they were marked. A dict without values is used because
+#: Python's cyclic garbage collector passes over it.
 Round = dict[bytes, None]
 Rounds = tuple[Round, ...]
 

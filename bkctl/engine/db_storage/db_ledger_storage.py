@@ -435,7 +435,7 @@ class DbLedgerStorage:
         return (self.caches.flushing is not None or self._no_space) and self._flush.run()
 
     def _guarded(self, flush: Callable[[], bool]) -> None:
-        """Run a flush alone, then tell who has to know."""
+        """Run a flush while no other one runs, then report its failure or the room that it made."""
         freed = False
         try:
             with self._flush_lock:

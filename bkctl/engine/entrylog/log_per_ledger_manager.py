@@ -59,7 +59,7 @@ class LogPerLedgerManager(EntryLogManager):
         super().__init__(allocator, open_logs, directory, filesystem, settings)
         self._clock = clock
         self._idle_s = settings.active_idle_ms / 1000
-        # By the first bytes of a key; the one written longest ago is the first.
+        # The current log of each ledger, whose id is the first bytes of a key; least recently written first.
         self._current: OrderedDict[bytes, _LedgerLog] = OrderedDict()
         # Ledgers whose current log was written since the last force.
         self._written: set[bytes] = set()

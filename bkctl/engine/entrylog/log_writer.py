@@ -28,7 +28,7 @@ from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.ledger_set import LedgerTotals
 from bkctl.vfs.base import WritableFile
 
-#: Bytes joined and written at a time: large enough for the disk, short enough to hold the GIL for.
+#: Bytes joined and written at a time. It is enough for the disk, and the GIL is not held for long.
 WRITE_BYTES = 2 << 20
 
 #: An offset in a location that Java accepts.

@@ -51,7 +51,8 @@ from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
 
-#: Compacts a log: id, dead ledgers, holes of damage that nobody points into.
+#: A function that compacts a log. It takes the log's id, the dead ledgers, and the (offset, end) of damage
+#: that no index row points into.
 _Way = Callable[[int, Container[int], Sequence[tuple[int, int]]], Copied]
 
 #: What a pass knows of logs, by their ids.

@@ -191,7 +191,8 @@ def compaction_order(
     """
     chosen = [usage for usage in usages if usage.usage(log_size_bytes) < threshold]
     if scarce:
-        # Least copied for each byte won; the same order as most won for each byte copied, without a zero.
+        # Ascending by the bytes copied for each byte won. The inverse would divide by zero where nothing is
+        # copied.
         return sorted(chosen, key=lambda each: (_cost(each), each.log_id))
     return sorted(chosen, key=lambda each: (each.usage(log_size_bytes), each.log_id))
 

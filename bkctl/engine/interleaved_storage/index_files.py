@@ -98,7 +98,7 @@ class IndexFiles:
         return not was_written(self._filesystem, self.directories)
 
     def note_written(self) -> None:
-        """Make it durably visible that these directories are a bookie's index."""
+        """Make a folder in each index directory, durably, so that a later start sees an index there."""
         for directory in self.directories:
             self._filesystem.make_directories(join(directory, FIRST_DIRECTORY))
 

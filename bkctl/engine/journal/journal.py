@@ -408,7 +408,7 @@ class Journal:
             try:
                 self._tidy()
             except BkctlError as failure:
-                # A torn end, as a kill leaves it.
+                # The records stay as a torn end, which a replay treats as it treats that of a killed bookie.
                 _log.warning("records that were given up stay in the journal: %s", failure)
         if file is not None:
             self._queue.written(forcing=1, answering=0)

@@ -217,7 +217,7 @@ class Connection:
         return Asked(answer, _data_and_stat)
 
     def children(self, path: str, wait_s: float) -> list[str]:
-        """Names."""
+        """Return the names of the children of a node."""
         return self.ask_children(path).wait(wait_s)
 
     def ask_children(self, path: str) -> Asked[list[str]]:

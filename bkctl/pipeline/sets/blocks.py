@@ -84,7 +84,7 @@ def _contents(rows: LogRows) -> Column:
             if mask == -1:
                 found[chosen] = gather_i64(rows.buffer, starts)
             else:
-                # The last four bytes of eight that end with the digest: what follows it need not be there.
+                # A digest of four bytes is read as the last half of eight: nothing need follow it.
                 found[chosen] = gather_i64(rows.buffer, starts - 4) & mask
         elif chosen.any():
             checked &= ~chosen

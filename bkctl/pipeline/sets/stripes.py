@@ -175,7 +175,7 @@ def _classes(rows: Stripes) -> tuple[NDArray[np.intp], Column, Column, Column] |
     )
     alike = joins & same_class
     chosen[1:][alike] = True
-    # A pair beside one that is joined waits for the next round, in which the classes are known.
+    # A pair next to one that is joined in this round waits for the next round, when its class is known.
     alone = joins & ~same_class
     alone &= ~np.concatenate(([False], joins[:-1])) & ~np.concatenate((alike[1:], [False]))
     chosen[1:][alone] = True

@@ -95,7 +95,7 @@ def _stored_ms(found: LedgerMetadata) -> int | None:
 
 
 def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests:
-    """Digests by the metadata that the options name, nothing without."""
+    """Return the digest type and password of each ledger in the metadata that the options name."""
     if options.metadata is None:
         return KnownDigests()
     found: dict[int, Digester] = {}

@@ -36,7 +36,7 @@ from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem, PosixFileSystem
 
-#: Clean bytes behind the last damage after which the fast way is taken again.
+#: So many bytes without damage are read before the log is read by columns, the fast way, again.
 _RESUME_BYTES = 8 << 20
 
 

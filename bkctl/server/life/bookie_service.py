@@ -358,7 +358,7 @@ class BookieService:
             "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
         )
         if self._registrar is not None:
-            # With the mode that it had before, perhaps.
+            # The store may have registered it with a mode that has changed since.
             self._registrar.changed()
 
     def registration_failed(self, error: BkctlError) -> None:

@@ -21,6 +21,6 @@ def code_of(error: BkctlError) -> ResultCode:
 
 
 def log_io(error: BkctlError) -> None:
-    """Tell of an answer that means trouble on this bookie's disks."""
+    """Log an error that comes from this bookie's disks, and no other."""
     if code_of(error) is ResultCode.IO_ERROR:
         _log.error("%s", error)

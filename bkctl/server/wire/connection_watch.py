@@ -108,7 +108,7 @@ class ConnectionWatch:
         if held_bytes:
             self._held[connection] = held_bytes
             if went_on or connection not in self._owing:
-                # At the end: the order is that of the times.
+                # The connection moves to the end, because the dictionary is in the order of the times.
                 self._owing.pop(connection, None)
                 self._owing[connection] = self._now_s()
         else:

@@ -20,7 +20,7 @@ from bkctl.tui.models import health
 
 
 def cache_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
-    """Write-cache halves filling and flushing, read cache and its hits; of one directory with ``only``."""
+    """Return the lines of the write caches and the read cache of each directory, or of ``only`` one."""
     lines: list[Line] = []
     names = _directories(bookie.write_cache, bookie.read_cache)
     for name in names:

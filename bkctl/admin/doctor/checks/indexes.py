@@ -160,9 +160,10 @@ class _Group:
 
 
 class _Groups:
-    """One cause mostly shows in many rows: one finding for each kind and log, directory or ledger.
+    """Groups rows of ``index check`` into findings, because one cause mostly shows in many rows.
 
-    A directory's where one command mends all of its ledgers.
+    There is one finding for each kind and log, ledger or directory: for a directory where one command mends
+    all of its ledgers.
     """
 
     def __init__(self, exam: Examination) -> None:

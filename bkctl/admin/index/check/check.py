@@ -254,7 +254,7 @@ class _SpaceCheck:
         chosen = (column[order] for column in columns)
         for ledger, entry, packed, there, journaled, copy in _lines(rows.select(order), *chosen):
             if entry == ID_MAX and not there:
-                continue  # leaked by a deletion; its log may well be gone
+                continue  # a deletion leaves this row behind, and its log may be gone
             comes_back = journaled and (there or ledger in replay.master_keys)
             finding = self._unproved(ledger, entry, packed, bool(comes_back), copy)
             if finding is not None:
@@ -334,7 +334,7 @@ def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> 
 
 
 class _PendingReplay:
-    """One note for each ledger of which replay repairs something; ledgers come in order."""
+    """Makes one note for each ledger of which a replay repairs something; ledgers come in order."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -342,7 +342,7 @@ class _PendingReplay:
         self._counts: dict[str, int] = {}
 
     def add(self, ledger: int, what: str) -> Iterator[Finding]:
-        """Count one entry; the note about the ledger before."""
+        """Count one entry; yield the note about the ledger before it when the ledger changes."""
         if ledger != self._ledger:
             yield from self.close()
             self._ledger = ledger

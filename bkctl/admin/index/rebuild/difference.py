@@ -42,7 +42,7 @@ class Difference:
 
 
 def locations_lost(gone: Mapping[int, LostEntries]) -> list[Difference]:
-    """Return the differences of ledgers that the old index located entries of which no log has."""
+    """Return a difference for each ledger of which the old index located entries that are in no log."""
     return [
         Difference("locations_lost", ledger, f"{lost}: located by the old index, and in no log")
         for ledger, lost in sorted(gone.items())

@@ -1,4 +1,7 @@
-"""Looking for entries that something tells of and that no log has, before an index is built without them."""
+"""The search for entries that journals or the old index know and no log has.
+
+It is made before an index is built without them.
+"""
 
 from __future__ import annotations
 

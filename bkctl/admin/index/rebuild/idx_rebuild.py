@@ -70,7 +70,7 @@ class _OldTree:
     others: list[tuple[int, str]] = field(default_factory=list)
 
     def take(self, ledger: int, directory: str, header: FileInfoHeader | None) -> None:
-        """Note a file; of several the first is at home, as Java finds it."""
+        """Note a file of a ledger. Of several files the first one counts, because Java finds that one."""
         if ledger not in self.homes:
             self.homes[ledger], self.headers[ledger] = directory, header
             return

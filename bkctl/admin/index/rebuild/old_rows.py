@@ -50,7 +50,8 @@ def read_old_rows(directory: str) -> OldRows:
                 old.rows.setdefault(row.ledger, row.data)
         old.flags = store.get(encode_ledger_key(FLAGS_ID))
         if store.never_written:
-            # It was made in the place of one that is lost: it does not say that there are no ledgers.
+            # An empty database was made in place of one that was lost. It does not prove that there are no
+            # ledgers.
             old.problem = "nothing was ever written to it"
     except CorruptionError as error:
         old.problem = str(error)

@@ -18,7 +18,8 @@ ROW_BYTES_AT_PEAK = 128
 #: What is held of a ledger whose digest is known from metadata.
 DIGESTER_BYTES = 192
 MEMORY_BYTES_DEFAULT = 256 << 20
-#: Fewer rows than this at a time would make too many files of a large directory.
+#: The least number of rows that a process holds at a time: with fewer, a large directory would make too
+#: many files of sorted rows.
 ROWS_MIN = 1 << 15
 
 

@@ -88,7 +88,7 @@ def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False)
     if marker["fingerprint"] == fingerprint and here:
         result: dict[str, Any] = marker["result"]
         return result
-    # Its swap is to be finished all the same: the old database must get its name.
+    # The result is not used, but the swap is finished: the old database must get its name.
     finish_exchange(swap)
     remove_tree(swap.work.at(_MARKER))
     return None

@@ -38,8 +38,9 @@ from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 
 WINDOW_BYTES = 1 << 20
-#: Rows between two reports, and rows that are objects at once: as many as a processor's cache holds.
+#: Rows between two reports of progress.
 _STEP_ROWS = 32768
+#: Rows that are Python objects at the same time: as many as fit into a processor's cache.
 _BATCH_ROWS = 4096
 _HEAD_BYTES = 20
 _RANGE_BYTES = 128 << 20
