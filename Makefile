@@ -158,8 +158,9 @@ man: $(STAMP) ## Regenerate the man pages from the commands
 conf: $(STAMP) ## Regenerate conf/bk_server.conf and its man page from the configuration keys
 	$(PY) conf/make.py
 
-docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command) and conf/completion
+docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command), the pictures of top, and conf/completion
 	$(PY) docs/make_cli.py
+	$(PY) docs/make_top.py
 	@$(VENV)/bin/bkctl --show-completion bash >conf/completion/bkctl.bash
 	@$(VENV)/bin/bkctl --show-completion zsh >conf/completion/_bkctl
 	@$(VENV)/bin/bkctl --show-completion fish >conf/completion/bkctl.fish

@@ -17,6 +17,7 @@ from bkctl.admin.top.sample import ClusterSample
 from bkctl.admin.top.source import SampleSource
 from bkctl.errors import BkctlError, UsageError
 from bkctl.tui import seek_text
+from bkctl.tui.alarm_screen import AlarmScreen
 from bkctl.tui.bookie_screen import BookieScreen
 from bkctl.tui.cluster_screen import ClusterScreen
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
@@ -53,6 +54,7 @@ class TopApp(App[None], inherit_bindings=False):
         Binding("greater_than_sign", "step(10)", "Ten on", show=False),
         Binding("less_than_sign", "step(-10)", "Ten back", show=False),
         Binding("g", "go_to", "Go"),
+        Binding("a", "alarms", "Alarms", show=False),
         Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark,h", "help", "Help", key_display="?"),
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
@@ -118,6 +120,9 @@ class TopApp(App[None], inherit_bindings=False):
 
     def action_go_to(self) -> None:
         self.push_screen(PromptScreen(f"go to ({seek_text.EXAMPLES})"), self._go_to)
+
+    def action_alarms(self) -> None:
+        self.push_screen(AlarmScreen(self.watched, self.glyphs))
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen(replay=self.watched.replay is not None))

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from bkctl.admin.top.sample import BookieSample, Source
+from bkctl.tui import figures
 from bkctl.tui.directory_screen import DirectoryScreen
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import EMPTY, Line, Span, Tone
@@ -70,7 +71,9 @@ class BookieScreen(WatchScreen):
         if bookie is None:
             return "GONE"
         kind = _SOURCES[self.watched.last_answer(bookie).source]
-        return f"{kind}  {health.mode(bookie)[0]}"
+        age_ms = self.watched.quantiles_age_ms(bookie)
+        age = "" if age_ms is None else f"  p99 {figures.age(age_ms)} old"
+        return f"{kind}  {health.mode(bookie)[0]}{age}"
 
     def notices(self) -> list[str]:
         return self.gone_notices(self._bookie)

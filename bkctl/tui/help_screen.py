@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 
 from bkctl.admin.top.sample import Stage
 from bkctl.tui.lines import EMPTY, Line, Span, Tone
+from bkctl.tui.models import thresholds
 from bkctl.tui.widgets.line_view import LineView
 
 KEYS: tuple[tuple[str, str], ...] = (
@@ -20,6 +21,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("r", "sort the other way round"),
     ("/", "filter by bookie, mode or bottleneck; Esc clears it"),
     ("1-7, Left Right", "tabs of a bookie"),
+    ("a", "alarms: what is wrong now, and what was, since when"),
     ("p, Space", "pause the screen and go on; samples are taken meanwhile"),
     ("+ -", "longer and shorter interval"),
     ("u", "update now"),
@@ -87,6 +89,10 @@ def help_lines(*, replay: bool) -> list[Line]:
                 "Rates are per second of the last interval, MB are 10^6 bytes, sizes K M G are",
                 "powers of 1024, times are milliseconds where no unit stands. - is not known:",
                 "a Java bookie does not tell everything. A queue's bar is its length over its bound.",
+                "A sparkline says its time from left to right and the value of a full cell.",
             )
         ),
+        EMPTY,
+        (Span(" Colours: yellow from the first value on, red from the second", Tone.HEADING),),
+        *((Span(f"  {limit.figure:<40}", Tone.STRONG), Span(limit.limits())) for limit in thresholds.TABLE),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from bkctl.admin.top.sample import BookieSample, ClusterSample
@@ -54,9 +55,11 @@ class History:
         self._bookies_max = bookies_max
         self._figures_max = figures_max
         self._figures: dict[str, dict[str, array[float]]] = {}
+        self._taken_ms: deque[int] = deque(maxlen=samples_max)
 
     def add(self, sample: ClusterSample) -> None:
         """Keep what this one says. A bookie that is no longer watched is forgotten."""
+        self._taken_ms.append(sample.taken_at_ms)
         watched = {bookie.bookie for bookie in sample.bookies}
         for gone in self._figures.keys() - watched:
             del self._figures[gone]
@@ -71,6 +74,12 @@ class History:
     def series(self, bookie: str, figure: str) -> Sequence[float]:
         """Return the values of one figure; empty when there are none."""
         return self._figures.get(bookie, {}).get(figure, _NOTHING)
+
+    def window_ms(self, samples: int) -> int:
+        """Return the time from the oldest to the newest of so many newest samples."""
+        if not self._taken_ms or samples < 1:
+            return 0
+        return max(self._taken_ms[-1] - self._taken_ms[-min(samples, len(self._taken_ms))], 0)
 
     def total(self, figure: str) -> list[float]:
         """Return the sum over all bookies, sample by sample; NaN where none of them had a value."""
@@ -97,6 +106,7 @@ class History:
     def clear(self) -> None:
         """Forget everything."""
         self._figures.clear()
+        self._taken_ms.clear()
 
     def _add(self, figures: dict[str, array[float]], values: dict[str, float | None]) -> None:
         for name in [name for name in figures if name not in values]:

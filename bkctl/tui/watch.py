@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from bkctl.admin.top.sample import BookieSample, Bottleneck, ClusterSample, Stage
+from bkctl.admin.top.sample import BookieSample, Bottleneck, ClusterSample, Source, Stage
 from bkctl.admin.top.source import Replay, SampleSource
 from bkctl.errors import CorruptionError
+from bkctl.tui.alarms import AlarmLog
 from bkctl.tui.history import History
 
 #: Seconds between two samples that the interval keys go through.
@@ -33,12 +34,14 @@ class Watch:
         self.interval_s = interval_s
         self.paused = False
         self.history = History()
+        self.alarms = AlarmLog()
         self.shown: ClusterSample | None = None
         self.samples_taken = 0
         self.problem: str | None = None
         self._newest: ClusterSample | None = None
         self._position = -1
         self._last_answers: dict[str, BookieSample] = {}
+        self._quantiles: dict[str, tuple[tuple[float | None, ...], int]] = {}
 
     def take(self, sample: ClusterSample) -> bool:
         """Take a new sample; True when it is now the one on the screen."""
@@ -89,6 +92,8 @@ class Watch:
             first = position
         else:
             self.history.clear()
+            self.alarms.clear()
+            self._quantiles.clear()
             self._last_answers.clear()
         self._position = position
         for number in range(first, position):
@@ -125,6 +130,32 @@ class Watch:
             return None
         return max(self.shown.taken_at_ms - bookie.answered_at_ms, 0)
 
+    def quantiles_age_ms(self, bookie: BookieSample) -> int | None:
+        """For how long a Java bookie has told the same quantiles; None for others, and where none are known.
+
+        Java's are of the last minute that is over, so they stand still while a minute goes by.
+        """
+        known = self._quantiles.get(bookie.bookie)
+        if known is None or self.shown is None:
+            return None
+        return max(self.shown.taken_at_ms - known[1], 0)
+
+    def _watch_quantiles(self, sample: ClusterSample) -> None:
+        here = {bookie.bookie for bookie in sample.bookies if bookie.source is Source.JAVA}
+        for name in self._quantiles.keys() - here:
+            del self._quantiles[name]
+        for bookie in sample.bookies:
+            if bookie.source is not Source.JAVA or bookie.error is not None:
+                continue
+            told = (bookie.add_p99_ms, bookie.read_p99_ms, bookie.journal_sync_p99_ms)
+            known = self._quantiles.get(bookie.bookie)
+            if all(value is None for value in told):
+                self._quantiles.pop(bookie.bookie, None)
+            elif known is None and len(self._quantiles) >= LAST_ANSWERS_MAX:
+                continue
+            elif known is None or known[0] != told:
+                self._quantiles[bookie.bookie] = (told, sample.taken_at_ms)
+
     def _keep(self, sample: ClusterSample) -> ClusterSample:
         """Remember what it says; the sample with those that have departed since they answered."""
         here = {bookie.bookie for bookie in sample.bookies}
@@ -144,6 +175,8 @@ class Watch:
             bookies = sorted([*sample.bookies, *departed], key=lambda bookie: bookie.bookie)
             sample = replace(sample, bookies=tuple(bookies))
         self.history.add(sample)
+        self.alarms.add(sample)
+        self._watch_quantiles(sample)
         return sample
 
 

@@ -418,3 +418,51 @@ def test_more_lines_than_fit_are_announced_and_reached() -> None:
             assert "adds/s" in operator.text
 
     run(test)
+
+
+def test_a_wide_terminal_shows_the_chosen_bookie_beside_the_list_and_a_click_opens_it() -> None:
+    async def test() -> None:
+        async with operating(FakeSource(), size=(200, 60)) as operator:
+            await operator.sample(3)
+            assert "bookie-1:3181  rw  http://bookie-1:8080" in operator.rows[1]
+            assert "GARBAGE COLLECTION" not in operator.rows[1]
+            await operator.press("down")
+            assert "bookie-2:3181  RO  http://bookie-2:8080" in operator.rows[1]
+            assert "ALARMS" in operator.text
+            await operator.pilot.click("#beside", offset=(5, 5))
+            assert isinstance(operator.app.screen, BookieScreen)
+
+    run(test)
+
+
+def test_a_tall_terminal_shows_it_below_and_a_lost_bookie_with_what_it_said_last() -> None:
+    async def test() -> None:
+        source = FakeSource()
+        async with operating(source, size=(120, 40)) as operator:
+            await operator.sample(2)
+            source.lose("bookie-1:3181")
+            await operator.sample(4)
+            assert "bookie-1:3181  LOST  http://bookie-1:8080" in operator.text
+            assert "WRITE CACHE" in operator.text
+            assert " lost: connection refused" in operator.text
+
+    run(test)
+
+
+def test_alarms_have_a_screen_and_their_history_stays() -> None:
+    async def test() -> None:
+        source = FakeSource()
+        async with operating(source) as operator:
+            await operator.sample(2)
+            source.lose("bookie-3:3181")
+            await operator.sample(4)
+            await operator.press("a")
+            assert "lost: connection refused" in operator.row_with("bookie-3")
+            assert " now " in operator.row_with("bookie-3")
+            source.find("bookie-3:3181")
+            await operator.sample(2)
+            assert " over " in operator.row_with("bookie-3")
+            await operator.press("escape")
+            assert isinstance(operator.app.screen, ClusterScreen)
+
+    run(test)

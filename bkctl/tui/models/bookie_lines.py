@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from bkctl.admin.top.sample import BookieSample, Queue
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, beside, fit
-from bkctl.tui.models import detail_lines, health
+from bkctl.tui.models import detail_lines, thresholds
 from bkctl.tui.models.directory_lines import (
     cache_lines,
     disk_lines,
@@ -18,6 +18,8 @@ from bkctl.tui.models.directory_lines import (
     journal_lines,
 )
 from bkctl.tui.models.merged import merged
+from bkctl.tui.models.sparks import spark
+from bkctl.tui.models.thresholds import Threshold
 
 #: From this width on the overview has two columns.
 TWO_COLUMNS_WIDTH = 140
@@ -45,6 +47,11 @@ def overview(bookie: BookieSample, history: History, width: int, glyphs: Glyphs)
             *detail_lines.gc_tab(bookie, history, half, glyphs),
         ]
         return beside(left, right, half, 3)
+    return summary(bookie, history, width, glyphs)
+
+
+def summary(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
+    """Show everything in one column, with all directories as if they were one."""
     whole = merged(bookie)
     return [
         *rate_lines(bookie, history, width, glyphs)[:3],
@@ -64,47 +71,52 @@ def rate_lines(bookie: BookieSample, history: History, width: int, glyphs: Glyph
     reads = (
         f"p50 {figures.milliseconds(bookie.read_p50_ms)}  p99 {figures.milliseconds(bookie.read_p99_ms)} ms"
     )
-    series = history.series
-    name = bookie.bookie
+
+    def past(name: str, threshold: Threshold | None = None) -> tuple[Span, ...]:
+        figure = figures.count if threshold is None else figures.milliseconds
+        values = history.series(bookie.bookie, name)
+        return spark(values, history, max(width - 46, 0), glyphs, figure, threshold=threshold)
+
     refused = [
         f"{figures.count(rate)} {what}/s refused"
         for what, rate in (("adds", bookie.adds_refused_per_s), ("reads", bookie.reads_refused_per_s))
         if rate
     ]
     lines: list[Line] = [
-        _rate("adds/s", figures.count(bookie.adds_per_s), adds, series(name, "adds_per_s"), width, glyphs),
-        _rate(
-            "reads/s", figures.count(bookie.reads_per_s), reads, series(name, "reads_per_s"), width, glyphs
-        ),
+        _rate("adds/s", bookie.adds_per_s, adds, past("adds_per_s")),
+        _rate("reads/s", bookie.reads_per_s, reads, past("reads_per_s")),
         _rate(
             "sync p99",
-            figures.milliseconds(bookie.journal_sync_p99_ms),
+            bookie.journal_sync_p99_ms,
             f"{figures.megabytes(bookie.add_mb_per_s)} MB/s in,"
             f" {figures.megabytes(bookie.read_mb_per_s)} out",
-            series(name, "sync_p99_ms"),
-            width,
-            glyphs,
+            past("sync_p99_ms", thresholds.SYNC_P99),
+            thresholds.SYNC_P99,
         ),
         _rate(
             "add p99",
-            figures.milliseconds(bookie.add_p99_ms),
+            bookie.add_p99_ms,
             ", ".join(refused) or "nothing refused",
-            series(name, "add_p99_ms"),
-            width,
-            glyphs,
+            past("add_p99_ms", thresholds.ADD_P99),
+            thresholds.ADD_P99,
         ),
     ]
     return lines
 
 
-def _rate(name: str, value: str, detail: str, past: Sequence[float], width: int, glyphs: Glyphs) -> Line:
+def _rate(
+    name: str, value: float | None, detail: str, past: tuple[Span, ...], threshold: Threshold | None = None
+) -> Line:
+    """Show a rate, or, with a threshold, a time in the tone that it gives."""
+    text = figures.count(value) if threshold is None else figures.milliseconds(value)
+    tone = Tone.PLAIN if threshold is None else threshold.tone(value)
     return (
         Span(f" {name:<9}", Tone.DIM),
-        Span(fit(value, 6, right=True), Tone.STRONG),
+        Span(fit(text, 6, right=True), Tone.STRONG if tone is Tone.PLAIN else tone),
         Span("  "),
         Span(fit(detail, 27)),
         Span(" "),
-        Span(glyphs.sparkline(past, max(width - 46, 0)), Tone.GOOD),
+        *past,
     )
 
 
@@ -124,9 +136,9 @@ def queue_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
 
 def _queue(queue: Queue, bar: int, glyphs: Glyphs) -> Line:
     share = queue.fullness
-    tone = health.share_tone(share)
+    tone = thresholds.QUEUE.tone(share)
     amount = _amount(queue)
-    rejected = Tone.WARNING if queue.rejected_per_s else Tone.PLAIN
+    rejected = thresholds.REFUSED.tone(queue.rejected_per_s)
     return (
         Span(f" {queue.name:<14}", Tone.STRONG),
         Span(fit(amount(queue.length), 7, right=True)),
@@ -163,8 +175,7 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
                 Span(fit(queue.unit or figures.UNKNOWN, 10), Tone.DIM),
                 Span(fit(figures.milliseconds(queue.work_p99_ms), 8, right=True)),
                 Span("  "),
-                Span(glyphs.sparkline(past, max(width - 48, 0)), Tone.GOOD),
-                Span(fit(figures.top(past, _amount(queue)), 12), Tone.DIM),
+                *spark(past, history, max(width - 36, 0), glyphs, _amount(queue)),
             )
         )
     return [*lines, EMPTY, *process_lines(bookie, width)]

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from bkctl.admin.top.sample import BookieSample, ClusterSample
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
+from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit, wrapped
-from bkctl.tui.models import health
+from bkctl.tui.models import health, thresholds
 from bkctl.tui.models.merged import known_max, known_sum
+from bkctl.tui.models.sparks import spark
+from bkctl.tui.models.thresholds import Threshold
 from bkctl.tui.watch import Watch
 
 
@@ -36,18 +39,30 @@ def totals(watch: Watch, width: int, glyphs: Glyphs) -> list[Line]:
     bookies = watch.shown.bookies if watch.shown is not None else ()
     return [
         _total(
-            "adds/s", known_sum(b.adds_per_s for b in bookies), history.total("adds_per_s"), width, glyphs
+            "adds/s",
+            known_sum(b.adds_per_s for b in bookies),
+            history.total("adds_per_s"),
+            history,
+            width,
+            glyphs,
         ),
         _total(
-            "reads/s", known_sum(b.reads_per_s for b in bookies), history.total("reads_per_s"), width, glyphs
+            "reads/s",
+            known_sum(b.reads_per_s for b in bookies),
+            history.total("reads_per_s"),
+            history,
+            width,
+            glyphs,
         ),
         _total(
             "p99 ms",
             known_max(b.add_p99_ms for b in bookies),
             history.highest("add_p99_ms"),
+            history,
             width,
             glyphs,
             figures.milliseconds,
+            thresholds.ADD_P99,
         ),
     ]
 
@@ -126,14 +141,20 @@ def _total(
     name: str,
     value: float | None,
     past: Sequence[float],
+    history: History,
     width: int,
     glyphs: Glyphs,
     figure: Callable[[float | None], str] = figures.count,
+    threshold: Threshold | None = None,
 ) -> Line:
     return (
         Span(f" {name:<8}", Tone.DIM),
-        Span(fit(figure(value), 7, right=True), Tone.STRONG),
+        Span(fit(figure(value), 7, right=True), _value_tone(value, threshold)),
         Span("  "),
-        Span(glyphs.sparkline(past, max(width - 30, 0)), Tone.GOOD),
-        Span(fit(figures.top(past, figure), 12), Tone.DIM),
+        *spark(past, history, max(width - 18, 0), glyphs, figure, threshold=threshold),
     )
+
+
+def _value_tone(value: float | None, threshold: Threshold | None) -> Tone:
+    tone = Tone.PLAIN if threshold is None else threshold.tone(value)
+    return Tone.STRONG if tone is Tone.PLAIN else tone

@@ -9,7 +9,8 @@ from bkctl.admin.top.sample import BookieSample
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit, line_width, width_of
-from bkctl.tui.models import health
+from bkctl.tui.models import health, thresholds
+from bkctl.tui.models.thresholds import Threshold
 from bkctl.tui.watch import Watch
 
 Cell = Callable[[BookieSample], Span]
@@ -59,11 +60,11 @@ def _queue(bookie: BookieSample) -> Span:
         return Span(figures.UNKNOWN, Tone.DIM)
     share = queue.fullness
     text = figures.percent(share)
-    return Span(f"{fit(queue.name, 12 - len(text)).rstrip()} {text}", health.share_tone(share))
+    return Span(f"{fit(queue.name, 12 - len(text)).rstrip()} {text}", thresholds.QUEUE.tone(share))
 
 
-def _share(share: float | None) -> Span:
-    return Span(figures.percent(share), health.share_tone(share))
+def _share(share: float | None, threshold: Threshold) -> Span:
+    return Span(figures.percent(share), threshold.tone(share))
 
 
 def _disk_share(bookie: BookieSample) -> float | None:
@@ -72,7 +73,7 @@ def _disk_share(bookie: BookieSample) -> float | None:
 
 
 def _disk(bookie: BookieSample) -> Span:
-    span = _share(_disk_share(bookie))
+    span = _share(_disk_share(bookie), thresholds.DISK)
     full = any(disk.full for disk in bookie.disks)
     return Span(f"{span.text}!", Tone.BAD) if full else span
 
@@ -80,6 +81,12 @@ def _disk(bookie: BookieSample) -> Span:
 def _queue_share(bookie: BookieSample) -> float | None:
     queue = health.fullest_queue(bookie)
     return None if queue is None else queue.fullness
+
+
+def _cpu(bookie: BookieSample) -> Span:
+    used, most = bookie.cpu_cores_used, bookie.cpu_cores_max
+    share = None if used is None or not most else used / most
+    return Span(figures.cores(used), thresholds.CPU.tone(share))
 
 
 def _bottleneck(bookie: BookieSample) -> Span:
@@ -94,9 +101,15 @@ def _column(
     figure: Callable[[float | None], str],
     value: Callable[[BookieSample], float | None],
     from_width: int = 0,
+    threshold: Threshold | None = None,
 ) -> Column:
     """Make the column of a figure, by which one sorts."""
-    return Column(key, title, cells, lambda bookie: Span(figure(value(bookie))), value, from_width=from_width)
+
+    def cell(bookie: BookieSample) -> Span:
+        amount = value(bookie)
+        return Span(figure(amount), Tone.PLAIN if threshold is None else threshold.tone(amount))
+
+    return Column(key, title, cells, cell, value, from_width=from_width)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -121,17 +134,38 @@ COLUMNS: tuple[Column, ...] = (
     _column("adds_per_s", "ADD/S", 6, figures.count, lambda bookie: bookie.adds_per_s),
     _column("reads_per_s", "READ/S", 6, figures.count, lambda bookie: bookie.reads_per_s),
     _column("add_mb_per_s", "ADD MB/S", 8, figures.megabytes, lambda bookie: bookie.add_mb_per_s, 110),
-    _column("add_p99_ms", "P99 ms", 6, figures.milliseconds, lambda bookie: bookie.add_p99_ms),
-    _column("read_p99_ms", "READ P99", 8, figures.milliseconds, lambda bookie: bookie.read_p99_ms, 110),
     _column(
-        "sync_p99_ms", "SYNC P99", 8, figures.milliseconds, lambda bookie: bookie.journal_sync_p99_ms, 130
+        "add_p99_ms",
+        "P99 ms",
+        6,
+        figures.milliseconds,
+        lambda bookie: bookie.add_p99_ms,
+        threshold=thresholds.ADD_P99,
+    ),
+    _column(
+        "read_p99_ms",
+        "READ P99",
+        8,
+        figures.milliseconds,
+        lambda bookie: bookie.read_p99_ms,
+        110,
+        thresholds.READ_P99,
+    ),
+    _column(
+        "sync_p99_ms",
+        "SYNC P99",
+        8,
+        figures.milliseconds,
+        lambda bookie: bookie.journal_sync_p99_ms,
+        130,
+        thresholds.SYNC_P99,
     ),
     Column("queue", "FULLEST QUEUE", 13, _queue, _queue_share, right=False),
     Column(
         "cache",
         "CACHE",
         5,
-        lambda bookie: _share(bookie.write_cache_fullness()),
+        lambda bookie: _share(bookie.write_cache_fullness(), thresholds.CACHE),
         lambda bookie: bookie.write_cache_fullness(),
     ),
     Column(
@@ -144,7 +178,7 @@ COLUMNS: tuple[Column, ...] = (
         descending=False,
     ),
     Column("disk", "DISK", 4, _disk, _disk_share),
-    _column("cpu", "CPU", 5, figures.cores, lambda bookie: bookie.cpu_cores_used, 130),
+    Column("cpu", "CPU", 5, _cpu, lambda bookie: bookie.cpu_cores_used, from_width=130),
     _column("rss", "MEMORY", 6, figures.size, lambda bookie: bookie.rss_bytes, 130),
     Column(
         "bottleneck",

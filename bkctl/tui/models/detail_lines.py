@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bkctl.admin.top.sample import (
     BookieSample,
@@ -17,7 +17,9 @@ from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit
-from bkctl.tui.models import directory_lines, health
+from bkctl.tui.models import directory_lines, thresholds
+from bkctl.tui.models.sparks import spark
+from bkctl.tui.models.thresholds import Threshold
 
 #: What is to be run on the bookie's machine, or with its --url.
 CONFIRM_COMMAND = "bkctl bookie gc --confirm-deletions"
@@ -73,7 +75,9 @@ def journal(
             f"  {figures.count(state.syncs_per_s)}/s",
             width,
         ),
-        _barred("disk busy", state.sync_busy, "of the time an fsync is under way", width, glyphs),
+        _barred(
+            "disk busy", state.sync_busy, "of the time an fsync is under way", width, glyphs, thresholds.BUSY
+        ),
         _labelled(
             "group",
             f"{figures.count(state.group_entries)} entries, {figures.size(state.group_bytes)} an fsync"
@@ -81,8 +85,16 @@ def journal(
             width,
         ),
         _labelled("last mark", mark, width),
-        _past("sync p99", history.series(bookie.bookie, f"sync_p99_ms:{state.dir}"), width, glyphs),
-        _past("MB/s", history.series(bookie.bookie, f"journal_mb_per_s:{state.dir}"), width, glyphs),
+        _past(
+            "sync p99",
+            history.series(bookie.bookie, f"sync_p99_ms:{state.dir}"),
+            history,
+            width,
+            glyphs,
+            figures.milliseconds,
+            threshold=thresholds.SYNC_P99,
+        ),
+        _past("MB/s", history.series(bookie.bookie, f"journal_mb_per_s:{state.dir}"), history, width, glyphs),
     ]
 
 
@@ -93,10 +105,21 @@ def caches(bookie: BookieSample, name: str, history: History, width: int, glyphs
     for number, half in enumerate(halves):
         words = directory_lines.half_role(half, first=number == 0)
         of = f"{figures.size(half.bytes)} of {figures.size(half.bound)}"
-        lines.append(_barred(words, half.fullness, of, width, glyphs))
+        lines.append(_barred(words, half.fullness, of, width, glyphs, thresholds.CACHE))
     if bookie.write_cache_fullness(name) is not None:
         past = history.series(bookie.bookie, f"write_cache:{name}")
-        lines.append(_past("write cache", past, width, glyphs, top=1.0))
+        lines.append(
+            _past(
+                "write cache",
+                past,
+                history,
+                width,
+                glyphs,
+                figures.percent,
+                top=1.0,
+                threshold=thresholds.CACHE,
+            )
+        )
     for cache in (cache for cache in bookie.read_cache if cache.dir == name):
         of = f"{figures.size(cache.bytes)} of {figures.size(cache.bound)}"
         lines += [
@@ -113,7 +136,15 @@ def caches(bookie: BookieSample, name: str, history: History, width: int, glyphs
                 f" {figures.percent(cache.wasted_rate)} in vain",
                 width,
             ),
-            _past("hit rate", history.series(bookie.bookie, f"hit_rate:{name}"), width, glyphs, top=1.0),
+            _past(
+                "hit rate",
+                history.series(bookie.bookie, f"hit_rate:{name}"),
+                history,
+                width,
+                glyphs,
+                figures.percent,
+                top=1.0,
+            ),
         ]
     return lines
 
@@ -132,7 +163,9 @@ def flushes(
             f"  {figures.count(state.entries_flushed_per_s)} entries/s",
             width,
         ),
-        _barred("disk busy", state.flush_busy, "of the time a flush is under way", width, glyphs),
+        _barred(
+            "disk busy", state.flush_busy, "of the time a flush is under way", width, glyphs, thresholds.BUSY
+        ),
         _labelled(
             "steps p99 ms",
             f"log write {ms(state.log_write_p99_ms)}  force {ms(state.force_p99_ms)}"
@@ -150,7 +183,13 @@ def flushes(
             f"{_written_to(state)} {figures.count(state.ledgers)} ledgers",
             width,
         ),
-        _past("flushed MB/s", history.series(bookie.bookie, f"flushed_mb_per_s:{state.dir}"), width, glyphs),
+        _past(
+            "flushed MB/s",
+            history.series(bookie.bookie, f"flushed_mb_per_s:{state.dir}"),
+            history,
+            width,
+            glyphs,
+        ),
     ]
 
 
@@ -211,7 +250,9 @@ def ledger_directory(
         *directory_lines.cache_lines(bookie, width, glyphs, name),
         *directory_lines.flush_lines(bookie, width, glyphs, name),
         *directory_lines.gc_lines(bookie, width, glyphs, name),
-        _past("flushed MB/s", history.series(bookie.bookie, f"flushed_mb_per_s:{name}"), width, glyphs),
+        _past(
+            "flushed MB/s", history.series(bookie.bookie, f"flushed_mb_per_s:{name}"), history, width, glyphs
+        ),
     ]
     return lines
 
@@ -274,9 +315,11 @@ def _labelled(label: str, text: str, width: int, tone: Tone = Tone.PLAIN) -> Lin
     )
 
 
-def _barred(label: str, share: float | None, text: str, width: int, glyphs: Glyphs) -> Line:
+def _barred(
+    label: str, share: float | None, text: str, width: int, glyphs: Glyphs, threshold: Threshold | None = None
+) -> Line:
     bar = min(max(width - _LABEL_CELLS - 45, 8), 60)
-    tone = health.share_tone(share)
+    tone = Tone.PLAIN if threshold is None else threshold.tone(share)
     return (
         Span(f"  {label:<{_LABEL_CELLS}}", Tone.DIM),
         Span(glyphs.bar(share, bar), tone),
@@ -285,10 +328,21 @@ def _barred(label: str, share: float | None, text: str, width: int, glyphs: Glyp
     )
 
 
-def _past(label: str, values: Sequence[float], width: int, glyphs: Glyphs, top: float | None = None) -> Line:
+def _past(
+    label: str,
+    values: Sequence[float],
+    history: History,
+    width: int,
+    glyphs: Glyphs,
+    figure: Callable[[float], str] = figures.megabytes,
+    *,
+    top: float | None = None,
+    threshold: Threshold | None = None,
+) -> Line:
+    cells = max(width - _LABEL_CELLS - 4, 0)
     return (
         Span(f"  {label:<{_LABEL_CELLS}}", Tone.DIM),
-        Span(glyphs.sparkline(values, max(width - _LABEL_CELLS - 4, 0), top), Tone.GOOD),
+        *spark(values, history, cells, glyphs, figure, top=top, threshold=threshold),
     )
 
 

@@ -16,7 +16,7 @@ from bkctl.admin.top.sample import (
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit
-from bkctl.tui.models import health
+from bkctl.tui.models import thresholds
 
 
 def cache_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
@@ -42,7 +42,7 @@ def _write_cache(name: str, halves: list[WriteCacheHalf], width: int, glyphs: Gl
         share = half.fullness
         words = half_role(half, first=number == 0)
         bar = max(each - 16, 4)
-        tone = health.share_tone(share)
+        tone = thresholds.CACHE.tone(share)
         spans += [
             Span(glyphs.bar(share, bar), tone),
             Span(" "),
@@ -72,7 +72,7 @@ def _read_cache(cache: ReadCacheState, width: int, glyphs: Glyphs) -> Line:
         Span(fit(words, 16)),
         Span("hits "),
         Span(fit(figures.percent(cache.hit_rate), 4), Tone.STRONG),
-        Span(wasted, Tone.WARNING if (cache.wasted_rate or 0) > 0.5 else Tone.PLAIN),
+        Span(wasted, thresholds.WASTED.tone(cache.wasted_rate)),
     )
 
 
@@ -83,7 +83,7 @@ def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line
 
 def _journal(journal: JournalState, width: int, glyphs: Glyphs) -> Line:
     group = f"{figures.count(journal.group_entries)} entries {figures.size(journal.group_bytes)}"
-    busy = health.share_tone(journal.sync_busy)
+    busy = thresholds.BUSY.tone(journal.sync_busy)
     bar = max((width - 70) // 2, 4)
     return (
         Span(" JOURNAL", Tone.HEADING),
@@ -116,7 +116,7 @@ def flush_lines(
 
 
 def _flush(state: LedgerDirState, width: int, glyphs: Glyphs) -> list[Line]:
-    busy = health.share_tone(state.flush_busy)
+    busy = thresholds.BUSY.tone(state.flush_busy)
     bar = max((width - 66) // 2, 4)
     first: Line = (
         Span(" FLUSH", Tone.HEADING),
@@ -175,7 +175,7 @@ def disk_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | Non
 
 
 def _disk(disk: Disk, width: int, glyphs: Glyphs) -> Line:
-    tone = Tone.BAD if disk.full else health.share_tone(disk.used_fraction)
+    tone = Tone.BAD if disk.full else thresholds.DISK.tone(disk.used_fraction)
     words = "FULL" if disk.full else ""
     used = (
         ""

@@ -9,7 +9,7 @@ from bkctl.codec.entrylog import log_name
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit
-from bkctl.tui.models import health
+from bkctl.tui.models import thresholds
 
 JOURNAL = "journal"
 LEDGERS = "ledgers"
@@ -96,9 +96,9 @@ def _directory(
         Span(" "),
         Span(fit(figures.milliseconds(p99_ms), 7, right=True)),
         Span(" "),
-        Span(fit(figures.percent(busy), 5, right=True), health.share_tone(busy)),
+        Span(fit(figures.percent(busy), 5, right=True), thresholds.BUSY.tone(busy)),
         Span(" "),
-        Span(fit(figures.percent(used), 5, right=True), health.share_tone(used)),
+        Span(fit(figures.percent(used), 5, right=True), thresholds.DISK.tone(used)),
         Span(" "),
         Span(fit(phase, 20)),
     )

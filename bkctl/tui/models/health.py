@@ -6,10 +6,6 @@ from bkctl.admin.top.sample import BookieSample, Disk, Mode, Queue, Stage
 from bkctl.tui import figures
 from bkctl.tui.lines import Tone
 
-#: From these shares on a queue, a cache or a disk is worth a look, and in trouble.
-WARNING_SHARE = 0.7
-BAD_SHARE = 0.95
-
 _MODES = {
     Mode.WRITABLE: ("rw", Tone.GOOD),
     Mode.READ_ONLY: ("RO", Tone.WARNING),
@@ -26,13 +22,6 @@ def mode(bookie: BookieSample) -> tuple[str, Tone]:
     if bookie.failure is not None:
         return "FAIL", Tone.BAD
     return (figures.UNKNOWN, Tone.DIM) if bookie.mode is None else _MODES[bookie.mode]
-
-
-def share_tone(share: float | None) -> Tone:
-    """How worrying it is that something is this full."""
-    if share is None or share < WARNING_SHARE:
-        return Tone.PLAIN
-    return Tone.WARNING if share < BAD_SHARE else Tone.BAD
 
 
 def stage_tone(stage: Stage) -> Tone:

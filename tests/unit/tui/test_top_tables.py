@@ -14,7 +14,7 @@ from bkctl.tui.app import says_utf8
 from bkctl.tui.glyphs import ASCII, UNICODE
 from bkctl.tui.help_screen import STAGES
 from bkctl.tui.lines import Span, Tone, line_width
-from bkctl.tui.models import cluster_rows, detail_lines, health
+from bkctl.tui.models import cluster_rows, detail_lines, health, thresholds
 from bkctl.tui.models.cluster_rows import View
 from bkctl.tui.models.merged import merged
 from bkctl.tui.seek_text import position_of
@@ -94,7 +94,7 @@ def test_modes_and_shares_are_words_not_colours_alone() -> None:
     assert health.mode(bookie_sample("b"))[0] == "rw"
     assert health.mode(lost_sample("b", 1)) == ("LOST", Tone.BAD)
     assert health.mode(replace(bookie_sample("b"), failure="fsync failed")) == ("FAIL", Tone.BAD)
-    assert [health.share_tone(share) for share in (None, 0.1, 0.8, 0.99)] == [
+    assert [thresholds.QUEUE.tone(share) for share in (None, 0.1, 0.8, 0.99)] == [
         Tone.PLAIN,
         Tone.PLAIN,
         Tone.WARNING,

@@ -1,0 +1,65 @@
+"""Draws the pictures of ``docs/pictures/top-*.svg``: ``python docs/make_top.py``.
+
+The screens are those of ``bkctl top`` over the fleet of ``tests/support/top_fleet.py``, which is the same at
+every run; so are the pictures, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from tests.support.top_fleet import SAMPLES, Fleet  # noqa: E402
+from tests.support.top_screen import operating  # noqa: E402
+
+FOLDER = REPOSITORY / "docs" / "pictures"
+#: Each picture: its name, the terminal's columns and rows, and the keys that are pressed.
+PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
+    ("top-cluster", (120, 40), ("down", "down")),
+    ("top-small", (80, 24), ("down", "down")),
+    ("top-wide", (200, 60), ("down", "down")),
+    ("top-bookie", (120, 40), ("down", "down", "enter")),
+    ("top-alarms", (120, 30), ("a",)),
+)
+#: The library names a font on a server; a picture must not ask one.
+_FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
+_FAMILY = re.compile(r"font-family: (?:Fira Code, monospace|arial);")
+#: Class names begin with a number that depends on the whole content.
+_CLASS = re.compile(r"terminal-\d+")
+
+
+async def picture(size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    """Draw one screen as SVG."""
+    async with operating(Fleet(), size=size) as operator:
+        await operator.sample(SAMPLES)
+        await operator.press(*keys)
+        drawn = operator.app.export_screenshot(title=f"bkctl top, {size[0]}x{size[1]}")
+    drawn = _CLASS.sub("top", _FONTS.sub("", drawn))
+    drawn = _FAMILY.sub("font-family: DejaVu Sans Mono, Menlo, Consolas, monospace;", drawn)
+    return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
+
+
+def pictures() -> dict[str, str]:
+    """Draw all of them, by their file names."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    return {f"{name}.svg": asyncio.run(picture(size, keys)) for name, size, keys in PICTURES}
+
+
+def main() -> None:
+    """Write the pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pictures().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stderr.write(f"{name}\n")
+
+
+if __name__ == "__main__":
+    main()
