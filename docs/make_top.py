@@ -7,6 +7,7 @@ every run; so are the pictures, and a test compares them.
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import re
 import sys
@@ -33,6 +34,12 @@ _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
 _FAMILY = re.compile(r"font-family: (?:Fira Code, monospace|arial);")
 #: Class names begin with a number that depends on the whole content.
 _CLASS = re.compile(r"terminal-\d+")
+_TEXT = re.compile(r'(?P<opening><text class="top-r\d+" x="(?P<x>[\d.]+)"[^>]*>)(?P<content>[^<]*)</text>')
+_LENGTH = re.compile(r' textLength="[\d.]+"')
+#: Width of a cell.
+_CELL = 12.2
+#: A shorter word is off by less than half a cell in any font.
+_STRETCHED_FROM = 12
 
 
 async def picture(size: tuple[int, int], keys: tuple[str, ...]) -> str:
@@ -43,7 +50,26 @@ async def picture(size: tuple[int, int], keys: tuple[str, ...]) -> str:
         drawn = operator.app.export_screenshot(title=f"bkctl top, {size[0]}x{size[1]}")
     drawn = _CLASS.sub("top", _FONTS.sub("", drawn))
     drawn = _FAMILY.sub("font-family: DejaVu Sans Mono, Menlo, Consolas, monospace;", drawn)
+    drawn = _TEXT.sub(_words_in_their_cells, drawn)
     return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
+
+
+def _words_in_their_cells(found: re.Match[str]) -> str:
+    """Give each word its own place, so that columns stand where they do whatever the font's width is."""
+    opening, start, content = found["opening"], float(found["x"]), html.unescape(found["content"])
+    words = (
+        f'<tspan x="{round(start + word.start() * _CELL, 1):g}"{_stretched(word[0])}>'
+        f"{html.escape(word[0], quote=False)}</tspan>"
+        for word in re.finditer(r"[^\s\u00a0]+", content)
+    )
+    return f"{_LENGTH.sub('', opening)}{''.join(words)}</text>"
+
+
+def _stretched(word: str) -> str:
+    """Have bars and sparklines end where their last cell does."""
+    if len(word) < _STRETCHED_FROM:
+        return ""
+    return f' textLength="{round(len(word) * _CELL, 1):g}" lengthAdjust="spacingAndGlyphs"'
 
 
 def pictures() -> dict[str, str]:

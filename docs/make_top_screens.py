@@ -30,30 +30,26 @@ Screens = Iterator[tuple[str, str]]
 
 def bookie(folder: Path) -> Screens:
     """One bookie of ours: overview, queues, a ledger directory."""
-    with loaded_bookie(folder) as scene:
-        for size in (SMALL, LARGE):
-            with scene.top(size) as terminal:
-                terminal.until("[1 Overview]")
-                time.sleep(SETTLED_S)
-                yield _name("bookie", size), terminal.text
-                if size == SMALL:
-                    terminal.press("2")
-                    yield "queues-80x24", terminal.until("LENGTH BEFORE")
-                    terminal.press("7")
-                    terminal.until("KIND")
-                    terminal.press("Down", "Enter")
-                    terminal.until("as the last collection saw them")
-                    yield "directory-80x24", terminal.until(lambda text: text.endswith("q Quit"))
+    with loaded_bookie(folder) as scene, scene.top(SMALL) as terminal:
+        terminal.until("[1 Overview]")
+        time.sleep(SETTLED_S)
+        yield "bookie-80x24", terminal.text
+        terminal.press("2")
+        yield "queues-80x24", terminal.until("LENGTH BEFORE")
+        terminal.press("7")
+        terminal.until("KIND")
+        terminal.press("Down", "Enter")
+        terminal.until("as the last collection saw them")
+        yield "directory-80x24", terminal.until(lambda text: text.endswith("q Quit"))
 
 
 def cluster(folder: Path) -> Screens:
     """Three bookies; then one of them is gone."""
     with cluster_of_three(folder) as scene:
-        for size in (SMALL, LARGE):
-            with scene.top(size) as terminal:
-                terminal.until("3 bookies")
-                time.sleep(SETTLED_S)
-                yield _name("cluster", size), terminal.text
+        with scene.top(SMALL) as terminal:
+            terminal.until("3 bookies")
+            time.sleep(SETTLED_S)
+            yield "cluster-80x24", terminal.text
         yield "lost-80x24", _lost(scene)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bkctl.admin.top.sample import BookieSample, ClusterSample, Mode, Stage
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.lines import Tone
-from bkctl.tui.models import thresholds
 
 #: Alarms that are remembered; the oldest that are over go first.
 ALARMS_MAX = 200

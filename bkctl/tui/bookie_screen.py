@@ -30,6 +30,9 @@ TABS: tuple[tuple[str, Tab | None], ...] = (
     ("Directories", None),
 )
 
+#: Rows of status, tabs, bottleneck and keys.
+_FRAME_ROWS = 5
+
 _SOURCES = {Source.BKCTL: "bkctl bookie", Source.JAVA: "Java bookie", None: ""}
 
 
@@ -95,7 +98,12 @@ class BookieScreen(WatchScreen):
     def _show_tab(self, bookie: BookieSample, width: int) -> None:
         content = TABS[self.tab][1]
         if content is not None:
-            self.lines_of("detail").show(content(bookie, self.watched.history, width, self.glyphs))
+            history = self.watched.history
+            lines = content(bookie, history, width, self.glyphs)
+            if self.tab == 0 and width < bookie_lines.TWO_COLUMNS_WIDTH:
+                left = self.size.height - _FRAME_ROWS - len(lines)
+                lines += bookie_lines.further_parts(bookie, history, width, left, self.glyphs)
+            self.lines_of("detail").show(lines)
             return
         self.show_one("columns", directory_rows.directory_heading(width))
         rows = directory_rows.directory_rows(bookie, width, self.glyphs)

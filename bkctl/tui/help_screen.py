@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from bkctl.admin.top.sample import Stage
+from bkctl.tui import thresholds
 from bkctl.tui.lines import EMPTY, Line, Span, Tone
-from bkctl.tui.models import thresholds
 from bkctl.tui.widgets.line_view import LineView
 
 KEYS: tuple[tuple[str, str], ...] = (

@@ -38,7 +38,7 @@ class Fleet(FakeSource):
             _full(_loaded("bookie-4:3181", moment + 2, 0.5, 0.5), moment),
             _loaded("bookie-5:3181", moment + 15, 0.7, 0.88),
             _lost("bookie-6:3181", moment),
-            _loaded("bookie-7:3181", moment + 6, 0.95, 0.58),
+            _refusing(_loaded("bookie-7:3181", moment + 6, 0.95, 0.58), moment),
             replace(java_sample("java-8:3181", moment - moment % 60), answered_at_ms=_ms(moment)),
         ]
         recovering = AutorecoveryState(
@@ -78,7 +78,7 @@ def _loaded(name: str, moment: int, load: float, disk_share: float) -> BookieSam
 
 
 def _slow_journal(bookie: BookieSample, moment: int) -> BookieSample:
-    if moment < _STALLS_FROM and moment not in _STALL_S:
+    if moment < _STALLS_FROM:
         return bookie
     sync_ms = 180 + 90 * math.sin(moment / 3)
     journal = replace(
@@ -102,6 +102,10 @@ def _slow_journal(bookie: BookieSample, moment: int) -> BookieSample:
         queues=queues,
         bottleneck=Bottleneck(stage=Stage.JOURNAL_DISK, why=why),
     )
+
+
+def _refusing(bookie: BookieSample, moment: int) -> BookieSample:
+    return replace(bookie, adds_refused_per_s=412.0) if moment in _STALL_S else bookie
 
 
 def _full(bookie: BookieSample, moment: int) -> BookieSample:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bkctl.admin.top.sample import BookieSample, Queue
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, beside, fit
-from bkctl.tui.models import detail_lines, thresholds
+from bkctl.tui.models import detail_lines
 from bkctl.tui.models.directory_lines import (
     cache_lines,
     disk_lines,
@@ -19,7 +19,7 @@ from bkctl.tui.models.directory_lines import (
 )
 from bkctl.tui.models.merged import merged
 from bkctl.tui.models.sparks import spark
-from bkctl.tui.models.thresholds import Threshold
+from bkctl.tui.thresholds import Threshold
 
 #: From this width on the overview has two columns.
 TWO_COLUMNS_WIDTH = 140
@@ -63,6 +63,23 @@ def summary(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) 
         *flush_lines(whole, width, glyphs, steps=False),
         *process_lines(bookie, width, one_line=True),
     ]
+
+
+def further_parts(
+    bookie: BookieSample, history: History, width: int, rows: int, glyphs: Glyphs
+) -> list[Line]:
+    """Return what a summary leaves out, part for part, each that fits into so many rows as a whole."""
+    lines: list[Line] = []
+    for part in (
+        detail_lines.caches_tab,
+        detail_lines.journals_tab,
+        detail_lines.entry_logs_tab,
+        detail_lines.gc_tab,
+    ):
+        block = part(bookie, history, width, glyphs)
+        if len(lines) + 1 + len(block) <= rows:
+            lines += [EMPTY, *block]
+    return lines
 
 
 def rate_lines(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:

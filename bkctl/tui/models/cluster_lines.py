@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bkctl.admin.top.sample import BookieSample, ClusterSample
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit, wrapped
-from bkctl.tui.models import health, thresholds
+from bkctl.tui.models import health
 from bkctl.tui.models.merged import known_max, known_sum
 from bkctl.tui.models.sparks import spark
-from bkctl.tui.models.thresholds import Threshold
+from bkctl.tui.thresholds import Threshold
 from bkctl.tui.watch import Watch
 
 

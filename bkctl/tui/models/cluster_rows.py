@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bkctl.admin.top.sample import BookieSample
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit, line_width, width_of
-from bkctl.tui.models import health, thresholds
-from bkctl.tui.models.thresholds import Threshold
+from bkctl.tui.models import health
+from bkctl.tui.thresholds import Threshold
 from bkctl.tui.watch import Watch
 
 Cell = Callable[[BookieSample], Span]

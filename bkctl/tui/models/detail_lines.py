@@ -13,13 +13,13 @@ from bkctl.admin.top.sample import (
 )
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.journal import journal_name
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit
-from bkctl.tui.models import directory_lines, thresholds
+from bkctl.tui.models import directory_lines
 from bkctl.tui.models.sparks import spark
-from bkctl.tui.models.thresholds import Threshold
+from bkctl.tui.thresholds import Threshold
 
 #: What is to be run on the bookie's machine, or with its --url.
 CONFIRM_COMMAND = "bkctl bookie gc --confirm-deletions"

@@ -13,10 +13,9 @@ from bkctl.admin.top.sample import (
     ReadCacheState,
     WriteCacheHalf,
 )
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit
-from bkctl.tui.models import thresholds
 
 
 def cache_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from bkctl.admin.top.sample import BookieSample, EntryLogState
 from bkctl.codec.entrylog import log_name
-from bkctl.tui import figures
+from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit
-from bkctl.tui.models import thresholds
 
 JOURNAL = "journal"
 LEDGERS = "ledgers"

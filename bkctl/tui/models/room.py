@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.admin.top.sample import BookieSample
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
-from bkctl.tui.lines import EMPTY, Line, Span, Tone, fit
-from bkctl.tui.models import bookie_lines, detail_lines, health
+from bkctl.tui.lines import Line, Span, Tone, fit
+from bkctl.tui.models import bookie_lines, health
 
 #: From this width on the chosen bookie stands beside the list.
 BESIDE_FROM_WIDTH = 170
@@ -66,15 +65,6 @@ def detail(
         Span(f"  {told.url or ''}"[: max(width - len(bookie.bookie) - 9, 0)], Tone.DIM),
     )
     lines: list[Line] = [head, *bookie_lines.summary(told, history, width, glyphs)]
-    if rows is None:
-        return lines
-    for part in (
-        detail_lines.caches_tab,
-        detail_lines.journals_tab,
-        detail_lines.entry_logs_tab,
-        detail_lines.gc_tab,
-    ):
-        block: Sequence[Line] = part(told, history, width, glyphs)
-        if len(lines) + 1 + len(block) <= rows:
-            lines += [EMPTY, *block]
+    if rows is not None:
+        lines += bookie_lines.further_parts(told, history, width, rows - len(lines), glyphs)
     return lines

@@ -9,7 +9,7 @@ from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
 from bkctl.tui.lines import Span, Tone, fit
-from bkctl.tui.models.thresholds import Threshold
+from bkctl.tui.thresholds import Threshold
 
 #: Cells of the window and the scale behind the line.
 LEGEND_CELLS = 15

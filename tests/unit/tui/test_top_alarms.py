@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bkctl.admin.top.sample import AutorecoveryState, BookieSample, Bottleneck, Mode, Stage
+from bkctl.tui import thresholds
 from bkctl.tui.alarms import CLUSTER, AlarmLog
 from bkctl.tui.glyphs import UNICODE
 from bkctl.tui.history import History
 from bkctl.tui.lines import Line, Tone, line_width
-from bkctl.tui.models import thresholds
 from bkctl.tui.models.alarm_lines import alarm_lines
 from bkctl.tui.models.room import alarm_rows, room_for
 from bkctl.tui.models.sparks import spark

@@ -10,11 +10,12 @@ import pytest
 
 from bkctl.admin.top.sample import Disk, GcState, ReadCacheState, Stage, WriteCacheHalf
 from bkctl.commands.top.keys import SAMPLE_SCHEMA
+from bkctl.tui import thresholds
 from bkctl.tui.app import says_utf8
 from bkctl.tui.glyphs import ASCII, UNICODE
 from bkctl.tui.help_screen import STAGES
 from bkctl.tui.lines import Span, Tone, line_width
-from bkctl.tui.models import cluster_rows, detail_lines, health, thresholds
+from bkctl.tui.models import cluster_rows, detail_lines, health
 from bkctl.tui.models.cluster_rows import View
 from bkctl.tui.models.merged import merged
 from bkctl.tui.seek_text import position_of

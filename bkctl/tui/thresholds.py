@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from bkctl.config.server_keys.disks import USAGE_THRESHOLD
 from bkctl.tui.lines import Tone
 
+#: The limit of what is worth a look as soon as there is any.
+ANY = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
@@ -27,7 +30,8 @@ class Threshold:
         """Return both limits in words."""
         if self.unit == "share":
             return f"{self.warning:.0%}, {self.bad:.0%}"
-        return f"{self.warning:g} {self.unit}, {self.bad:g} {self.unit}"
+        first = "any" if self.warning == ANY else f"{self.warning:g} {self.unit}"
+        return f"{first}, {self.bad:g} {self.unit}"
 
 
 QUEUE = Threshold("a queue of its bound", "share", 0.7, 0.95)
@@ -40,6 +44,6 @@ WASTED = Threshold("entries read ahead in vain", "share", 0.5, 0.9)
 ADD_P99 = Threshold("add p99", "ms", 100.0, 1000.0)
 READ_P99 = Threshold("read p99", "ms", 100.0, 1000.0)
 SYNC_P99 = Threshold("journal sync p99", "ms", 50.0, 500.0)
-REFUSED = Threshold("requests refused", "/s", 0.001, 100.0)
+REFUSED = Threshold("requests refused", "/s", ANY, 100.0)
 
 TABLE = (QUEUE, CACHE, BUSY, DISK, CPU, WASTED, ADD_P99, READ_P99, SYNC_P99, REFUSED)
