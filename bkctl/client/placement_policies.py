@@ -55,13 +55,16 @@ def group_of(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Free bytes of bookies: one is as likely as it has room, up to ``multiple_max`` times the median."""
+    """The free bytes of bookies, by which a bookie is more or less likely to be chosen.
+
+    A bookie with much room counts as one with ``multiple_max`` times the median at most.
+    """
 
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     multiple_max: int = 3
 
     def shuffled(self, bookies: Sequence[str], random: Random) -> list[str]:
-        """Return the bookies in an order of chance; those with more room rather in front."""
+        """Return the bookies in a random order, in which those with more room tend to come first."""
         known = [self.free_bytes[bookie] for bookie in bookies if self.free_bytes.get(bookie, 0) > 0]
         median = statistics.median(known) if known else 1.0
 
@@ -152,7 +155,10 @@ def _places(request: ChooseBookies, location: Callable[[str], str], count: int, 
 
 
 class _Preference:
-    """Orders locations for a place: that of the bookie which goes, then those that the ensemble has not."""
+    """Orders the locations for a place of an ensemble.
+
+    The location of the bookie that is replaced comes first, then those that the ensemble does not have yet.
+    """
 
     def __init__(self, placement: SpreadPlacement, request: ChooseBookies) -> None:
         self._by_group = placement.rule.by_group

@@ -56,7 +56,7 @@ LAYOUT_DATA = b'type: "BASIC"\nversion: 1\n'
 VOTE_PREFIX = "V_"
 #: Of this project alone: see codec.maintenance.
 MAINTENANCE = "underreplication/bkctl-maintenance"
-#: Where Pulsar's metadata driver elects an auditor, in a way of its own.
+#: The node at which Pulsar's metadata driver elects an auditor, which it does in another way.
 PULSAR_LEADER = "underreplication/leader"
 
 _VOTE = re.compile(r"V_(-?[0-9]{1,10})\Z")

@@ -69,7 +69,7 @@ class MemoryReader:
     ) -> Iterator[list[Row]]:
         start, stop = key_range(start, stop, prefix)
         self._check_open()
-        values, keys = self._view  # an iteration stays with what it began with
+        values, keys = self._view  # rows that are written during an iteration do not show in it
         first = 0 if start is None else bisect_left(keys, start)
         end = len(keys) if stop is None else bisect_left(keys, stop)
         for at in range(first, end, rows_max):

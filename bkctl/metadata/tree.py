@@ -24,10 +24,11 @@ ANY_VERSION = -1
 #: ``owner`` of a node that is no session's.
 NO_SESSION = 0
 
-#: Reads of :meth:`NodeTree.get_many` that are under way at once, so many answers are held.
+#: How many reads of :meth:`NodeTree.get_many` are under way at once; as many answers are held in memory.
 READS_AT_ONCE = 256
 
-#: Whoever deletes the last child of a directory deletes the directory, perhaps just when it is made again.
+#: How often a node is created together with its parents. Another process that deletes the last child of a
+#: directory deletes the directory as well, and may do so between the two steps.
 _PARENT_ATTEMPTS = 5
 
 

@@ -97,7 +97,10 @@ def _size_in(room: int) -> bytes:
 
 @lru_cache(maxsize=_SHAPES_MAX)
 def _ledger_marks(ledger: bytes) -> tuple[bytes, bytes, int]:
-    """``<ledgerId> 10`` of requests, ``<ledgerId> 18`` of answers, and their length, of eight bytes."""
+    """Return the bytes around a ledger id in a frame, for an id that is given as eight bytes.
+
+    They are ``<ledgerId> 10`` of requests, ``<ledgerId> 18`` of answers, and the length of either.
+    """
     number = varint.encode(int.from_bytes(ledger, "big"))
     return number + b"\x10", number + b"\x18", len(number) + 1
 

@@ -67,7 +67,11 @@ class InPlaceSettings:
     password: bytes | None = field(default=None, repr=False)
 
     def access(self, ledger: int, metadata: LedgerMetadata) -> LedgerAccess:
-        """Return the ledger's secrets. Raises UsageError where nothing tells them, AccessDeniedError."""
+        """Return the digest type and password of a ledger.
+
+        Raises UsageError where neither metadata nor options have them, and AccessDeniedError for a wrong
+        password.
+        """
         if metadata.digest_type is None:
             if self.digest is None or self.password is None:
                 raise UsageError(f"ledger {ledger}: its metadata tell neither digest nor password; give both")

@@ -128,7 +128,10 @@ class LedgerPlaces:
 
 
 class DumpedLedgers(Mapping[int, LedgerMetadata]):
-    """Metadata by ledger, ascending, decoded anew whenever it is looked up."""
+    """The metadata of the ledgers in a dump, ascending by ledger.
+
+    They are decoded at each look-up, and not kept.
+    """
 
     def __init__(self, places: LedgerPlaces) -> None:
         self._places = places

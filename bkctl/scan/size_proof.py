@@ -13,7 +13,8 @@ from bkctl.scan.dialect import Dialect
 from bkctl.scan.proof import DIGEST_BODY_BYTES_MAX, Prover
 from bkctl.scan.steady_file import SteadyFile
 
-#: The last record of a file: zeros that may be its own, and multiples at which filler behind it may end.
+#: Of the last record of a file: how many zeros at its end may be its own bytes, and the multiples of the
+#: offset at which filler behind it may end.
 _ZEROS_AT_THE_END = 8
 _ALIGNMENTS = (512, 4096)
 _FILLER_OF_ITS_OWN = 4

@@ -203,7 +203,10 @@ class TopApp(App[None], inherit_bindings=False):
             self.push_screen(BookieScreen(self.watched, self.glyphs, sample.bookies[0].bookie))
 
     async def _rest(self, began_s: float) -> None:
-        """Until the interval is over, as it is by then; an update that is asked for ends it."""
+        """Wait until the next sample is due, or until somebody asks for an update.
+
+        The interval may be changed during the wait, and the new one counts.
+        """
         loop = asyncio.get_running_loop()
         ended_s = loop.time()
         while not self._now:

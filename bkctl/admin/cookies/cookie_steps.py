@@ -17,7 +17,7 @@ _PLACES = (
     "the cookie does, in its order; a ledger is found by the place of its directory in that order"
 )
 
-#: What ends a difference in a field, for people: no command knows which of the two cookies is right.
+#: How a person ends a difference in a field. No command can, because it cannot know which cookie is right.
 INSTEAD = {
     "bookie_host": (
         "where the directories are this bookie's, give it its name back (bookieId, or the address, interface "

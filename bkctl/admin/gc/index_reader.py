@@ -17,7 +17,7 @@ from bkctl.scan.index import LOCATIONS, DirectoryIndex, LocationIndex, open_inde
 from bkctl.scan.index_rows import IndexDamage, LedgerRow
 from bkctl.vfs import FileSystem
 
-#: Slots of an ``.idx`` file read at once for one entry that is wanted.
+#: A range of an ``.idx`` file is read whole when it has fewer slots than this for each entry looked up.
 _SLOTS_PER_ENTRY = 64
 _VALUE = Struct(">q")
 _KEY_BYTES = 16

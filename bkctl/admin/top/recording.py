@@ -49,18 +49,18 @@ class RecordingSource:
 
     @property
     def title(self) -> str:
-        """The title of what is watched."""
+        """The title of the source that is recorded."""
         return self._source.title
 
     async def sample(self) -> ClusterSample:
-        """Return the sample of the other source."""
+        """Return the next sample of the source that is recorded, and write it to the file."""
         sample = await self._source.sample()
         if self._ended is None:
             self._append(f"{encode_sample(sample)}\n".encode())
         return sample if self._ended is None else replace(sample, notice=self._ended)
 
     async def logs(self, bookie: str, ledger_dir: str) -> tuple[EntryLogState, ...]:
-        """Return the entry logs of the other source."""
+        """Return the entry logs of a ledger directory from the source that is recorded."""
         return await self._source.logs(bookie, ledger_dir)
 
     async def close(self) -> None:

@@ -106,7 +106,7 @@ class AddPipeline:
         self.pending_bytes = 0
         #: An ensemble change is going on: nothing completes.
         self.changing = False
-        #: Entry that completes next; set before the first push, where it is not the ledger's first.
+        #: The entry that completes next. It is set before the first push where that is not entry 0.
         self.next_entry = 0
         self._pending_ids: set[int] = set()
         #: Bookies that failed an add which had its quorum already: replaced with the next add.

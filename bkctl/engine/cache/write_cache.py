@@ -191,7 +191,7 @@ class WriteCache:
         return [_ENTRY.unpack_from(key, _ENTRY_AT)[0] for key in in_order(list(found))]
 
     def delete_ledger(self, ledger: int) -> None:
-        """Forget a ledger: its entries are gone; ones that are put later are there."""
+        """Forget the entries that a ledger has now; entries of it that are put later are kept."""
         prefix = _LEDGER.pack(ledger)
         if self._has_entries(prefix):
             self._deleted.add(prefix)

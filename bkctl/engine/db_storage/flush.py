@@ -159,8 +159,8 @@ class Flush:
             group = groups.popleft()
             self._check_going_on()
             keys = group.key_list()
-            # The last one is synced, and with it all before it: the entries are found after a crash from
-            # there on, and what their rows point at is durable.
+            # The last group is written with a sync, which makes all groups before it durable as well. The
+            # records that the rows point at are durable already, so a crash leaves no row without a record.
             self._locations.put_many(keys, group.locations, sync=not groups)
             self._read_cache.next_generation()
             for start in range(0, len(keys), PIECE_ENTRIES):

@@ -146,7 +146,7 @@ class EntryLogger:
 
     @property
     def least_unflushed_log_id(self) -> int | None:
-        """The lowest of them; None when every log there is is settled."""
+        """The lowest id of an unflushed log; None when all logs are flushed."""
         return min(self._manager.unflushed, default=None)
 
     def log_ids(self) -> list[int]:

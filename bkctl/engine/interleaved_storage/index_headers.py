@@ -35,7 +35,10 @@ def row_of(header: FileInfoHeader) -> LedgerData:
 
 
 def header_of(row: LedgerData | None, state: int = 0) -> FileInfoHeader:
-    """Return the header of a row, None without a ledger; ``state`` has bits without a name, which stay."""
+    """Return the header of a file for the row of its ledger, or for no ledger when ``row`` is None.
+
+    The bits of ``state`` that have no name here are kept.
+    """
     state &= ~_KNOWN
     if row is None:
         return FileInfoHeader(1, b"", state | NO_LEDGER)

@@ -51,7 +51,7 @@ class DirectoryLogKeeper:
 
     @property
     def locations(self) -> EntryLocations:
-        """The locations of the entries, also those in other directories."""
+        """The locations of all entries, those in the logs of other directories included."""
         return self._storage.locations
 
     @property

@@ -32,10 +32,11 @@ class Outcome:
 
 
 class CallbackStage:
-    """One thread. Every outcome that was put is told, unless the journal is aborted.
+    """Reports the outcome of groups to their sinks, on a thread of its own.
 
-    Bound: ``callback_groups_max`` groups; the journal thread writes no more while it is reached, so that only
-    the groups already in the force-write stage can still be added.
+    Every outcome that was put is reported, unless the journal is aborted. There are ``callback_groups_max``
+    groups at most: when so many wait, the journal thread writes no more, and only the groups already in the
+    force-write stage can still come.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from bkctl.pipeline.job import REBUILD_NAME, Column, Job, ResultTable
 
 REBUILD_TABLE = "rebuilt_indexes"
 
-#: What it tells, as the jobs do that are SQL; the differences themselves are for those who read the table.
+#: The rebuild has a job's table and counts, although it is no SQL. Its table lists the differences.
 REBUILD = Job(
     name=REBUILD_NAME,
     summary="Build the indexes of many bookies anew from their logs, and swap them in.",

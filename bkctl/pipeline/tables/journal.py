@@ -71,7 +71,7 @@ class _Journal:
         self._mark = mark
 
     def after_mark(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-        """``after_mark`` of the records at ``offsets``."""
+        """Return the column ``after_mark`` of the records at ``offsets``: null where there is no mark."""
         mark, journal = self._mark, self.file.id
         if mark is None:
             return pa.nulls(len(offsets), pa.bool_())

@@ -38,7 +38,7 @@ class Collector(Protocol):
     """A collector that turns counters into a scrape."""
 
     def collect(self) -> Scrape:
-        """Return what there is to show."""
+        """Return a scrape of all metrics."""
 
     def close(self) -> None:
         """Count nothing any more."""

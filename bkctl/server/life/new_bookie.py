@@ -44,13 +44,13 @@ class FormattedDirectory:
 
 
 def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
-    """Open the bookie's metadata store; one of this machine alone is initialised, as nobody else would."""
+    """Open the metadata store of a bookie. A store of this machine alone is initialised if it is new."""
     uri = parse_metadata_uri(config.metadata.uri)
     if uri.driver == EMBEDDED:
         PosixFileSystem().make_directories(dirname(uri.location))
     store = open_metadata_store(uri, metadata_settings(config))
     if uri.driver in (EMBEDDED, MEMORY) and not store.layout.cluster_exists():
-        # Bookies that start at the same moment find the same nothing; one of them makes it.
+        # Several bookies may start at the same moment and find no cluster; one of them makes it.
         with suppress(AlreadyExistsError):
             store.layout.initialise_cluster()
     return store

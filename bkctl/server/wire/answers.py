@@ -64,5 +64,5 @@ class AnswerQueue:
                 written.append(done)
         for sink, pieces in by_sink.items():
             reported("writing answers", sink.write, pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        # Also for answers that could not be made: they are no longer in progress.
+        # Requests whose answer could not be made are no longer in progress either.
         call_all("ending a request", written)

@@ -180,7 +180,7 @@ class RequestProcessor:
             try:
                 max_lac = self._bookie.reads.last_add_confirmed(request.ledger)
             except BkctlError as error:
-                # The entry itself was read; the client does without the LAC.
+                # The entry was read, so it is answered without the last add confirmed.
                 log_io(error)
         respond(request.answer(ResultCode.OK, body, max_lac=max_lac))
 

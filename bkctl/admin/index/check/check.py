@@ -112,7 +112,8 @@ class _SpaceCheck:
         if not space.index_dirs:
             yield self._without_index(advance)
             return
-        # In front of everything else: the logs as read here lack what a running bookie flushes meanwhile.
+        # The mark is read before everything else. A running bookie may flush entries during the check, to
+        # logs that are not read here, and move the mark past them.
         kept = journals_before_mark(self._filesystem, space.journal_dirs, space.mark_dirs)
         with ExitStack() as stack:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]

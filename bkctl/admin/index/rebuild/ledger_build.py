@@ -39,7 +39,7 @@ def build_ledgers(work: WorkDirectory, plan: LedgerPlan) -> int:
             store.write(batch, sync=False)
         store.write([], sync=True)
         store.flush()
-        # Also without rows it is a database that was written to: not one in the place of a lost one.
+        # Without the note a database without rows would pass for an empty one in place of a lost one.
         note_written(store)
     finally:
         store.close()
