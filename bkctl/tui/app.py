@@ -16,6 +16,7 @@ from textual.screen import Screen
 from bkctl.admin.top.sample import ClusterSample
 from bkctl.admin.top.source import SampleSource
 from bkctl.errors import BkctlError, UsageError
+from bkctl.tui import orders as asked
 from bkctl.tui import seek_text
 from bkctl.tui.alarm_screen import AlarmScreen
 from bkctl.tui.bookie_screen import BookieScreen
@@ -23,6 +24,7 @@ from bkctl.tui.cluster_screen import ClusterScreen
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
 from bkctl.tui.hang_up import EXIT_CODE, has_hung_up
 from bkctl.tui.help_screen import HelpScreen
+from bkctl.tui.orders import Orders
 from bkctl.tui.prompt_screen import PromptScreen
 from bkctl.tui.watch import Watch
 from bkctl.tui.watch_screen import WatchScreen
@@ -55,12 +57,17 @@ class TopApp(App[None], inherit_bindings=False):
         Binding("less_than_sign", "step(-10)", "Ten back", show=False),
         Binding("g", "go_to", "Go"),
         Binding("a", "alarms", "Alarms", show=False),
+        Binding("G", "order('collect')", "Collect garbage", show=False),
+        Binding("C", "order('compact')", "Compact", show=False),
+        Binding("O", "order('mode')", "Read-only or writable", show=False),
         Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark,h", "help", "Help", key_display="?"),
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
     ]
 
-    def __init__(self, watch: Watch, glyphs: Glyphs, *, no_color: bool = False) -> None:
+    def __init__(
+        self, watch: Watch, glyphs: Glyphs, *, no_color: bool = False, orders: Orders | None = None
+    ) -> None:
         # With the terminal's own colours a code is two bytes, not nineteen.
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
@@ -69,6 +76,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.watched = watch
         self.glyphs = glyphs
         self.failure: BkctlError | None = None
+        self._orders = orders
         self._uncoloured = NoColor()
         self._wake = asyncio.Event()
         self._now = False
@@ -87,6 +95,8 @@ class TopApp(App[None], inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that move in a recording are there only for one; a recording is not asked again."""
+        if action == "order":
+            return self._orders is not None and self.watched.replay is None
         if action in ("step", "go_to"):
             return self.watched.replay is not None
         return True
@@ -124,8 +134,19 @@ class TopApp(App[None], inherit_bindings=False):
     def action_alarms(self) -> None:
         self.push_screen(AlarmScreen(self.watched, self.glyphs))
 
+    def action_order(self, name: str) -> None:
+        """Ask whether the bookie at the cursor shall do this, and have it done."""
+        screen = self.screen
+        if self._orders is None or not isinstance(screen, WatchScreen):
+            return
+        chosen = screen.chosen_bookie()
+        bookie = None if chosen is None else self.watched.bookie(chosen)
+        if bookie is not None and bookie.error is None:
+            asked.ask(self, self.watched, self._orders, name, bookie)
+
     def action_help(self) -> None:
-        self.push_screen(HelpScreen(replay=self.watched.replay is not None))
+        can_order = self._orders is not None and self.watched.replay is None
+        self.push_screen(HelpScreen(replay=self.watched.replay is not None, orders=can_order))
 
     async def action_quit(self) -> None:
         self.exit()
@@ -237,7 +258,12 @@ def says_utf8(environ: Mapping[str, str]) -> bool:
 
 
 def run_top(
-    source: SampleSource, interval_s: float, *, no_color: bool = False, ascii_only: bool = False
+    source: SampleSource,
+    interval_s: float,
+    *,
+    no_color: bool = False,
+    ascii_only: bool = False,
+    orders: Orders | None = None,
 ) -> int:
     """Show the screens on this terminal until the operator quits; the exit code.
 
@@ -253,7 +279,7 @@ def run_top(
         os.environ["TERM"] = "vt100"
     plain = no_color or dumb or "NO_COLOR" in os.environ
     glyphs = ASCII if ascii_only or not says_utf8(os.environ) else UNICODE
-    app = TopApp(Watch(source, interval_s), glyphs, no_color=plain)
+    app = TopApp(Watch(source, interval_s), glyphs, no_color=plain, orders=orders)
     app.run()
     if app.failure is not None:
         raise app.failure

@@ -69,6 +69,9 @@ class BookieScreen(WatchScreen):
     def where(self) -> str:
         return self._bookie
 
+    def chosen_bookie(self) -> str | None:
+        return self._bookie
+
     def note(self) -> str:
         bookie = self.watched.bookie(self._bookie)
         if bookie is None:

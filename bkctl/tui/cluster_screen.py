@@ -60,6 +60,9 @@ class ClusterScreen(WatchScreen):
     def on_mount(self) -> None:
         self.query_one("#bookies").focus()
 
+    def chosen_bookie(self) -> str | None:
+        return self.query_one("#bookies", RowView).chosen
+
     def note(self) -> str:
         return self.watched.source.title
 

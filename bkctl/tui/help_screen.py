@@ -35,6 +35,12 @@ REPLAY_KEYS: tuple[tuple[str, str], ...] = (
     ("g", "go to a sample: number, +N, -N, 50%, or a time HH:MM:SS"),
 )
 
+ORDER_KEYS: tuple[tuple[str, str], ...] = (
+    ("G", "have the bookie at the cursor collect garbage now; asks for its name"),
+    ("C", "the same with minor and major compaction"),
+    ("O", "make it read-only, or writable again"),
+)
+
 STAGES: tuple[tuple[Stage, str], ...] = (
     (Stage.NONE, "nothing holds the bookie back"),
     (Stage.JOURNAL_DISK, "adds wait for the journal's fsync or write"),
@@ -55,9 +61,10 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,backspace,question_mark,h,q", "close", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, *, replay: bool) -> None:
+    def __init__(self, *, replay: bool, orders: bool = False) -> None:
         super().__init__()
         self._replay = replay
+        self._orders = orders
 
     def compose(self) -> ComposeResult:
         view = LineView(id="help", focusable=True, more_below=True)
@@ -65,16 +72,16 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         view = self.query_one("#help", LineView)
-        view.show(help_lines(replay=self._replay))
+        view.show(help_lines(replay=self._replay, orders=self._orders))
         view.focus()
 
     def action_close(self) -> None:
         self.dismiss(None)
 
 
-def help_lines(*, replay: bool) -> list[Line]:
-    """Return the help as lines; with the keys of a recording where one is played."""
-    keys = (*KEYS, *REPLAY_KEYS) if replay else KEYS
+def help_lines(*, replay: bool, orders: bool = False) -> list[Line]:
+    """Return the help as lines; with the keys of a recording, and of orders, where they do something."""
+    keys = (*KEYS, *(REPLAY_KEYS if replay else ()), *(ORDER_KEYS if orders else ()))
     return [
         (Span(" bkctl top: keys", Tone.HEADING),),
         *((Span(f"  {key:<20}", Tone.STRONG), Span(text)) for key, text in keys),

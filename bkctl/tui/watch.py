@@ -156,8 +156,19 @@ class Watch:
             elif known is None or known[0] != told:
                 self._quantiles[bookie.bookie] = (told, sample.taken_at_ms)
 
+    def _with_last_time(self, bookie: BookieSample) -> BookieSample:
+        """Return a bookie that is silent with the time of its last answer, also where the source forgot it.
+
+        One that is not registered any more is asked as another one, which never answered.
+        """
+        last = self._last_answers.get(bookie.bookie)
+        if last is None or bookie.error is None or bookie.answered_at_ms is not None:
+            return bookie
+        return replace(bookie, answered_at_ms=last.answered_at_ms)
+
     def _keep(self, sample: ClusterSample) -> ClusterSample:
         """Remember what it says; the sample with those that have departed since they answered."""
+        sample = replace(sample, bookies=tuple(map(self._with_last_time, sample.bookies)))
         here = {bookie.bookie for bookie in sample.bookies}
         departed: list[BookieSample] = []
         for name in self._last_answers.keys() - here:

@@ -66,6 +66,10 @@ class WatchScreen(Screen[None]):
         notice.display = bool(notices)
         notice.show(remark("; ".join(notices), Tone.WARNING, self.size.width, self.glyphs.cut))
 
+    def chosen_bookie(self) -> str | None:
+        """Return the bookie that an order would go to; None where the screen is of none."""
+        return None
+
     def gone_notices(self, bookie: str) -> list[str]:
         """Return the notices about a bookie that was watched and is gone."""
         gone = self.watched.shown is not None and self.watched.bookie(bookie) is None

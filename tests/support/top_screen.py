@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from bkctl.tui.app import TopApp
 from bkctl.tui.glyphs import UNICODE, Glyphs
+from bkctl.tui.orders import Orders
 from bkctl.tui.watch import Watch
 from tests.support.top_samples import FakeReplay, FakeSource
 
@@ -75,9 +76,10 @@ async def operating(
     no_color: bool = False,
     interval_s: float = 1.0,
     first: bool = True,
+    orders: Orders | None = None,
 ) -> AsyncIterator[Operator]:
     """An application with its ``first`` sample on the screen, or as it is without one."""
-    app = TopApp(Watch(source, interval_s), glyphs, no_color=no_color)
+    app = TopApp(Watch(source, interval_s), glyphs, no_color=no_color, orders=orders)
     async with app.run_test(size=size) as pilot:
         operator = Operator(app, pilot, source)
         if first:

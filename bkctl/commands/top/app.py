@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
+from bkctl.commands.frame.contexts import changing_cluster, protected_context
 from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import URL_VARIABLE, OutputOption, noun_app, url_unless
@@ -22,6 +23,7 @@ from bkctl.extras import need
 if TYPE_CHECKING:
     from bkctl.admin.top.sample import BookieSample, ClusterSample
     from bkctl.admin.top.source import SampleSource
+    from bkctl.tui.orders import Orders
 
 app = noun_app("[online] [reads] Watch bookies live: every queue, cache and disk, and the bottleneck.")
 
@@ -69,6 +71,10 @@ ReplayOption = Annotated[
     str | None, typer.Option("--replay", metavar="FILE", help="Show a recording instead of live bookies.")
 ]
 NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR.")]
+WriteOption = Annotated[
+    bool,
+    typer.Option("--write", help="Let keys collect, compact and switch read-only; each asks for a name."),
+]
 AsciiOption = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 
 
@@ -87,6 +93,7 @@ def top_command(
     replay: ReplayOption = None,
     no_color: NoColorOption = False,
     ascii_only: AsciiOption = False,
+    write: WriteOption = False,
     output: OutputOption = None,
 ) -> None:
     """[online] [reads] Watch bookies live: every queue, cache and disk, and what holds each bookie back.
@@ -112,7 +119,7 @@ def top_command(
     interval_s = _interval_s(interval)
     url = url_unless(url, ctx, given=replay)
     stream = not once and output is Format.NDJSON
-    _check(url, replay, record, once=once, stream=stream, output=output)
+    _check(url, replay, record, once=once, stream=stream, write=write, output=output)
     with contextlib.ExitStack() as stack:
         if replay is not None:
             source = _recording(replay)
@@ -128,8 +135,23 @@ def top_command(
         else:
             from bkctl.tui.app import run_top
 
-            code = run_top(source, interval_s, no_color=no_color, ascii_only=ascii_only)
+            code = run_top(
+                source,
+                interval_s,
+                no_color=no_color,
+                ascii_only=ascii_only,
+                orders=_orders() if write else None,
+            )
             raise typer.Exit(code)
+
+
+def _orders() -> Orders:
+    """Return who carries out the orders of the screen; in a protected context each asks for its name."""
+    from bkctl.admin.top.actions import carry_out
+    from bkctl.tui.orders import Orders
+
+    with changing_cluster(True):
+        return Orders(carry_out, protected_context())
 
 
 def _interval_s(interval_ms: int) -> float:
@@ -145,8 +167,11 @@ def _check(
     *,
     once: bool,
     stream: bool,
+    write: bool,
     output: Format | None,
 ) -> None:
+    if write and (once or stream or replay is not None):
+        raise UsageError("--write is for the screen over live bookies")
     if replay is not None and (url or record):
         raise UsageError("--replay shows a recording: it goes with neither --url nor --record")
     if once or stream:

@@ -164,3 +164,13 @@ def test_notices_of_a_sample() -> None:
     assert watch.notices() == ["waiting for the first answer"]
     watch.take(replace(three_bookies(0), discovery_error="gone", notice="the recording has ended"))
     assert watch.notices() == ["metadata store: gone", "the recording has ended"]
+
+
+def test_a_bookie_that_is_down_is_silent_since_its_last_answer_though_the_source_forgot_it() -> None:
+    watch = Watch(FakeSource(), 1.0)
+    watch.take(cluster_sample(0, bookie_sample("a", 0)))
+    watch.take(cluster_sample(9, lost_sample("a", None, "it has a cookie, so it is down")))
+    bookie = watch.bookie("a")
+    assert bookie is not None
+    assert watch.silence_ms(bookie) == 9_000
+    assert [alarm.began_ms for alarm in watch.alarms.now()] == [bookie.answered_at_ms]
