@@ -22,7 +22,7 @@ from bkctl.tui.alarm_screen import AlarmScreen
 from bkctl.tui.bookie_screen import BookieScreen
 from bkctl.tui.cluster_screen import ClusterScreen
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
-from bkctl.tui.hang_up import EXIT_CODE, has_hung_up
+from bkctl.tui.hang_up import end_with
 from bkctl.tui.help_screen import HelpScreen
 from bkctl.tui.orders import Orders
 from bkctl.tui.prompt_screen import PromptScreen
@@ -32,7 +32,6 @@ from bkctl.tui.watch_screen import WatchScreen
 #: Rest between two samples, however long one takes.
 _REST_S = 0.05
 #: How often the terminal is asked whether it is still there.
-_HANG_UP_S = 2.0
 #: Values of TERM that promise nothing.
 _DUMB = ("dumb", "unknown")
 
@@ -91,7 +90,7 @@ class TopApp(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         self.run_worker(self._take_samples(), name="samples")
         if not self.is_headless:
-            self.set_interval(_HANG_UP_S, self._end_with_the_terminal)
+            end_with(sys.__stdin__)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that move in a recording are there only for one; a recording is not asked again."""
@@ -176,11 +175,6 @@ class TopApp(App[None], inherit_bindings=False):
         except BkctlError as error:
             self.watched.problem = str(error)
         self.draw()
-
-    def _end_with_the_terminal(self) -> None:
-        """Leave at once: textual's farewell would go to where nobody takes it. A recording is whole."""
-        if has_hung_up(sys.__stdin__):
-            os._exit(EXIT_CODE)
 
     async def _take_samples(self) -> None:
         """One sample an interval, until the end."""
