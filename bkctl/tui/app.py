@@ -31,7 +31,6 @@ from bkctl.tui.watch_screen import WatchScreen
 
 #: Rest between two samples, however long one takes.
 _REST_S = 0.05
-#: How often the terminal is asked whether it is still there.
 #: Values of TERM that promise nothing.
 _DUMB = ("dumb", "unknown")
 
