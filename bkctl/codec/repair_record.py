@@ -23,9 +23,9 @@
     }
 
 All paths are relative to the directory that the record belongs to. ``changes`` are in the order in which they
-are made. Of a file ``kept`` is its old content, null where there was none; ``moved`` keeps its bytes at
-``to``; a ``directory`` was not there before. ``before`` and ``after`` have the files of each directory: the
-length, and for small files a digest. ``after`` is null until the repair has come to its end.
+are made. Of a file or database ``kept`` is its old content, null where there was none; ``moved`` keeps its
+bytes at ``to``; a ``directory`` was not there before. ``before`` and ``after`` have the files of each
+directory: the length, and for small files a digest. ``after`` is null until the repair has come to its end.
 """
 
 from __future__ import annotations
@@ -163,7 +163,6 @@ def _change(row: Any) -> RepairChange:
     if what is ChangeKind.DIRECTORY:
         return RepairChange(what, path)
     kept = row.get("kept")
-    _expect(kept is not None or what is ChangeKind.FILE, "where a database is kept", kept)
     return RepairChange(what, path, None if kept is None else _path(kept))
 
 

@@ -19,8 +19,9 @@ from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.losses import Loss, Losses, decode_losses, encode_losses
-from bkctl.errors import RefusedError
+from bkctl.errors import RefusedError, StorageError
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from bkctl.server.life.lost_disk import DiskRebuild
 from tests.support.admin_requests import ask, ask_json
 from tests.support.java_cluster import free_port
 from tests.support.rows import from_ndjson
@@ -208,8 +209,18 @@ def test_all_ledgers_of_a_bookie_and_what_cannot_be_meant(
     assert run_cli("ledger", "compare", 987654321, env=env).exit_code == 6
 
 
-def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path) -> None:
-    """One of two ledger directories is lost, then all of them with the journal."""
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What is on the disks; databases have locks and logs that nobody reads."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("LOCK", "LOG"))
+    return {str(path): path.read_bytes() for path in found}
+
+
+def broken_off(*_: object) -> None:
+    raise StorageError("as after a kill")
+
+
+def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two ledger directories is lost, then all of them with the journal, then the journal alone."""
     with LocalCluster(2, tmp_path / "others") as others:
         mine = tmp_path / "mine"
         keys = {
@@ -237,7 +248,7 @@ def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path) -> None:
             assert run_cli(*rebuild, "--yes").exit_code == 4, "it runs"
         nothing = run_cli(*rebuild, "--yes")
         assert (nothing.exit_code, from_ndjson(nothing.stdout)) == (0, [])
-        for gone in (["l1"], ["l0", "l1", "journal"]):
+        for gone in (["l1"], ["l0", "l1", "journal"], ["journal"]):
             for name in gone:
                 shutil.rmtree(mine / name)
                 (mine / name).mkdir()
@@ -246,12 +257,21 @@ def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path) -> None:
             assert run_cli(*rebuild).exit_code == 4, "nobody said yes"
             planned = run_cli(*rebuild, "--dry-run")
             assert not any((mine / name / "current").exists() for name in gone)
+            before = files_of(mine)
+            assert run_cli(*rebuild, "--yes").exit_code == 0
+            undone = run_cli("repair", "undo", mine, "--yes")
+            assert (undone.exit_code, files_of(mine)) == (0, before), undone.stderr
+            for step in ("_stamp", "_unmark"):
+                with monkeypatch.context() as killed:
+                    killed.setattr(DiskRebuild, step, broken_off)
+                    assert run_cli(*rebuild, "--yes").exit_code == 7
+                assert files_of(mine) != before
             done = run_cli(*rebuild, "--yes")
             assert done.exit_code == 0, done.stderr
             assert "ledger repair --bookie mine" in done.stderr
             rows = {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(done.stdout)}
             assert rows == {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(planned.stdout)}
-            lost = [each for each in (*ledgers, left_open) if f"l{each % 2}" in gone]
+            lost = [each for each in (*ledgers, left_open) if f"l{each % 2}" in gone or gone == ["journal"]]
             assert sum(rows.values()) == len(lost)
             with bookie() as running:
                 assert all(ask_json(running, "GET", f"{PAGE}{each}")["limbo"] for each in lost)

@@ -76,7 +76,7 @@ def changes_file(path: str) -> Intent:
 
 
 def changes_database(path: str) -> Intent:
-    """Return the intent to write into a database."""
+    """Return the intent to write into a database, or to make one."""
     return Intent(ChangeKind.DATABASE, path)
 
 
@@ -193,8 +193,6 @@ def _planned(
         assert intent.to is not None, "a move goes somewhere"
         return RepairChange(intent.what, name, to=relpath(abspath(intent.to), home))
     is_there = fs.status(path) is not None or fs.link_target(path) is not None
-    if not is_there and intent.what is ChangeKind.DATABASE:
-        raise NotFoundError(f"{path}: no such directory")
     if not is_there:
         return RepairChange(intent.what, name)
     around = [place for place in places if path.startswith(f"{place}/")]

@@ -285,6 +285,8 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
     elif change.kept is not None:
         put_back_file(fs, path, found.path(change.kept))
         _remove_halves(fs, path)
+    elif change.what is ChangeKind.DATABASE:
+        remove_folder(fs, path)
     elif change.what is ChangeKind.FILE:
         _remove_made(fs, path)
     elif fs.status(path) is not None and not fs.names(path):
@@ -335,7 +337,13 @@ def _return_cookie(fs: WritableFileSystem, directory: str, found: FoundRepair) -
     kept = join(folder, COOKIE_NAME)
     if fs.status(kept) is None:
         return
-    fs.rename(kept, join(directory, COOKIE_NAME))
+    cookie = join(directory, COOKIE_NAME)
+    if any(found.path(change.path) == cookie for change in found.record.changes):
+        # The repair made or changed it: what was there before stands in its place already.
+        remove_file(fs, kept)
+        fs.sync_directory(folder)
+        return
+    fs.rename(kept, cookie)
     fs.sync_directory(directory)
     fs.sync_directory(folder)
 

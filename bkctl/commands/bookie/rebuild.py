@@ -16,8 +16,11 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 
 if TYPE_CHECKING:
+    from bkctl.admin.repairs.repair_journal import Intent
+    from bkctl.config.bookie import BookieConfig
     from bkctl.metadata.api import MetadataStore
     from bkctl.server.life.lost_disk import DiskRebuild, LostDisk
+    from bkctl.vfs import PosixFileSystem
 
 REBUILD_SCHEMA: Schema = (
     Key("dir", "string", "a directory that had no cookie and was empty, or one beside a lost journal"),
@@ -47,6 +50,7 @@ def rebuild_command(
     Then start the bookie, and 'bkctl ledger repair --bookie ID --yes' copies the entries from the other
     replicas while it serves: both can be run again after an interruption. For a Java bookie let one of ours
     run on its configuration until that is done: Java's cannot leave limbo while it runs.
+    'bkctl repair undo' takes it back as long as nothing else has worked there.
     Refused with exit code 4: for a bookie that runs or is not known, for a directory that is not empty, and
     over .idx files, which have no place for limbo.
 
@@ -56,6 +60,9 @@ def rebuild_command(
 
       bkctl bookie rebuild --conf bk_server.conf --yes
     """
+    from bkctl.admin.repairs.repair_journal import begin_repair
+    from bkctl.clock import SystemClock
+    from bkctl.scan.directory import current
     from bkctl.server.life import own_directories
     from bkctl.server.life.lost_disk import find_lost_disk
     from bkctl.server.life.new_bookie import open_bookie_metadata
@@ -63,6 +70,8 @@ def rebuild_command(
 
     config, filesystem = bookie_config(configuration), PosixFileSystem()
     own_directories.refuse_planted_links(config.directories)
+    if not dry_run:
+        _settle(filesystem, config)
     with closing(open_bookie_metadata(config)) as store:
         lost = find_lost_disk(config, store, filesystem)
         if not lost.directories:
@@ -79,15 +88,51 @@ def rebuild_command(
             ask(f"make {paths} directories of bookie {lost.bookie}, with every ledger in limbo", yes=yes)
             own_directories.make_current(filesystem, config.directories)
             with own_directories.DirectoryLocks(own_directories.every_directory(config.directories)):
+                places = list(map(current, own_directories.every_directory(config.directories)))
                 lost = find_lost_disk(config, store, filesystem)
+                repair = begin_repair(
+                    filesystem, SystemClock(), places, "bookie rebuild", lost.bookie, _intents(lost)
+                )
                 with progress("listing", counts="ledgers") as advance:
                     rows = _rebuild(store, lost, advance).run()
+                repair.finish()
     written = (
         {"dir": one.path, "ledgers": rows.ledgers[one.path], "bookie": lost.bookie, "stamped": not dry_run}
         for one in (*lost.directories, *lost.survivors)
     )
     write_rows(written, REBUILD_SCHEMA, output)
     _say(lost.bookie, rows.unreadable, dry_run=dry_run)
+
+
+def _settle(filesystem: PosixFileSystem, config: BookieConfig) -> None:
+    """Take back what a run that was killed has left. Raises RefusedError while a bookie uses a directory."""
+    from bkctl.admin.repairs.repair_undo import settle_unfinished, unfinished_repairs
+    from bkctl.scan.directory import current
+    from bkctl.server.life import own_directories
+
+    every = own_directories.every_directory(config.directories)
+    places = [path for path in map(current, every) if filesystem.status(path) is not None]
+    if any(unfinished_repairs(filesystem, places)):
+        with own_directories.DirectoryLocks(every):
+            settle_unfinished(filesystem, places)
+
+
+def _intents(lost: LostDisk) -> list[Intent]:
+    """Return what a rebuild may change, for its undo."""
+    from bkctl.admin.repairs.repair_journal import changes_database, changes_file
+    from bkctl.scan.directory import COOKIE_NAME, current
+    from bkctl.scan.index import LEDGERS
+    from bkctl.server.life.lost_disk import MARKER_NAME, mark_files
+    from bkctl.vfs import PosixFileSystem
+
+    folders = [current(one.path) for one in lost.directories]
+    places = [one for one in (*lost.directories, *lost.survivors) if one.number >= 0]
+    databases = [f"{current(one.index)}/{LEDGERS}" for one in places]
+    files = [f"{folder}/{name}" for folder in folders for name in (MARKER_NAME, COOKIE_NAME)]
+    return [
+        *map(changes_database, databases),
+        *map(changes_file, (*files, *mark_files(PosixFileSystem(), lost))),
+    ]
 
 
 def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None]) -> DiskRebuild:

@@ -35,7 +35,7 @@ from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put
 from bkctl.metadata.api import MetadataStore
-from bkctl.scan.directory import COOKIE_NAME, current
+from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current
 from bkctl.scan.index import LEDGERS
 from bkctl.server.life import own_directories as directories
 from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
@@ -153,7 +153,8 @@ def _require_empty(filesystem: WritableFileSystem, path: str) -> None:
     folder = current(path)
     if filesystem.status(folder) is None:
         return
-    names = set(filesystem.names(folder))
+    # A run that was killed leaves the record of its repair, too.
+    names = set(filesystem.names(folder)) - {REPAIRS_NAME}
     if names and MARKER_NAME not in names:
         raise RefusedError(
             f"{folder}: has no cookie and is not empty ({sorted(names)[0]}); only a new, empty directory is "
@@ -222,19 +223,12 @@ class DiskRebuild:
         for one in self._lost.directories:
             yield lambda one=one: self._mark(one)  # type: ignore[misc]
         yield lambda: self._write_rows(rows)
-        for path in self._mark_files():
+        for path in mark_files(self._fs, self._lost):
             yield lambda path=path: self._fs.replace(path, encode_last_mark(ZERO_MARK))  # type: ignore[misc]
         for one in self._lost.directories:
             yield lambda one=one: self._stamp(one)  # type: ignore[misc]
         for one in self._lost.directories:
             yield lambda one=one: self._unmark(one)  # type: ignore[misc]
-
-    def _mark_files(self) -> list[str]:
-        """Return the files of the last marks that name a journal which is lost."""
-        lost = self._lost
-        names = [last_mark_name(number, lost.journal_directories) for number in lost.lost_journals]
-        paths = [join(current(one.path), name) for one in lost.survivors for name in names]
-        return [path for path in paths if self._fs.status(path) is not None]
 
     def _mark(self, directory: NewDirectory) -> None:
         path = current(directory.path)
@@ -293,6 +287,13 @@ class DiskRebuild:
         with suppress(NotFoundError):
             self._fs.remove(join(path, MARKER_NAME))
         self._fs.sync_directory(path)
+
+
+def mark_files(filesystem: WritableFileSystem, lost: LostDisk) -> list[str]:
+    """Return the files of the last marks that name a journal which is lost."""
+    names = [last_mark_name(number, lost.journal_directories) for number in lost.lost_journals]
+    paths = [join(current(one.path), name) for one in lost.survivors for name in names]
+    return [path for path in paths if filesystem.status(path) is not None]
 
 
 def _limbo_row(store: KeyValueStore, ledger: int, key: bytes) -> Operation:
