@@ -94,14 +94,17 @@ def check_path(kind: CheckKind) -> str:
 
 
 def mark_path(ledger: int) -> str:
-    """Path of a ledger's mark, below the ledgers root. Raises UsageError for what is no ledger id."""
+    """Return the path of a ledger's mark, below the ledgers root.
+
+    Raises UsageError for an id that no ledger can have.
+    """
     name = mark_name(ledger)
     digits = f"{ledger:016x}"
     return "/".join((MARKS, *(digits[at : at + 4] for at in range(0, 16, 4)), name))
 
 
 def mark_name(ledger: int) -> str:
-    """Name of a ledger's mark, and of its lock. Raises UsageError for what is no ledger id."""
+    """Name of a ledger's mark, and of its lock. Raises UsageError for an id that no ledger can have."""
     if not 0 <= ledger <= _ID_MAX:
         raise UsageError(f"{ledger} is not a ledger id (expected 0 to {_ID_MAX})")
     return f"urL{ledger:010d}"

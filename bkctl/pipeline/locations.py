@@ -3,7 +3,7 @@
 ``s3://``, ``gs://``, ``abfs://`` and ``hdfs://`` go through ``pyarrow.fs``, with the credentials that the
 ecosystem has in its environment variables, files and instance roles; parameters of a URL
 (``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. A name in a directory
-has slashes as everywhere.
+has slashes as everywhere. Of these ``hdfs://`` alone needs more than pyarrow: a Java and Hadoop's libraries.
 
 Nothing is ever renamed: what is written under a name is there as a whole, or what reads it can tell that it
 is not.
@@ -165,8 +165,19 @@ def _filesystem(text: str) -> tuple[Any, str]:
     try:
         filesystem, path = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{text}: {error}") from None
+        raise UsageError(f"{text}: {_without_hadoop(error) or error}") from None
     return filesystem, path.rstrip("/")
+
+
+def _without_hadoop(error: Exception) -> str | None:
+    """Return what an hdfs:// URL lacks here; pyarrow tells it by a list of every place that it has tried."""
+    for library in ("libjvm", "libhdfs"):
+        if f"Unable to load {library}" in str(error):
+            return (
+                f"hdfs:// URLs need Java and Hadoop on this machine, and {library} was not found: set "
+                "JAVA_HOME, HADOOP_HOME and CLASSPATH (the output of 'hadoop classpath --glob')"
+            )
+    return None
 
 
 def written_file(text: str, content: bytes) -> None:

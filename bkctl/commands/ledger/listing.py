@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LedgerListing:
-    """The wanted ledgers, ascending; complete, or it fails.
+    """Yield the wanted ledgers by id; raise an error rather than yield a partial list.
 
     A ledger whose metadata does not decode is named on stderr and counted in :attr:`unreadable`: whether it
     is wanted nobody knows.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,3 +109,15 @@ def test_sets_results_and_reports_are_in_an_object_store(
         assert place.read("report.html", 1 << 20).startswith(b"<!DOCTYPE html>")
         assert not [name for name in place.sizes() if ".work" in name or "writing" in name]
     assert not (tmp_path / "s3:").exists()
+
+
+@pytest.mark.parametrize("library", ["libjvm", "libhdfs"])
+def test_what_an_hdfs_url_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    def without(_: str) -> None:
+        raise OSError(f"Unable to load {library}: dlopen(/usr/lib/a/{library}.so) failed\n" * 30)
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=without))
+    with pytest.raises(UsageError) as refused:
+        located(f"hdfs://name-node:8020/{library}")
+    assert f"{library} was not found: set JAVA_HOME" in str(refused.value)
+    assert "dlopen" not in str(refused.value)
