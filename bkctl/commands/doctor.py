@@ -441,7 +441,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
     """
     from bkctl.commands.frame.cluster_options import metadata_finder, open_cluster
 
-    if not options.names & {"journals", "entry_logs"} or not options.has_store:
+    if not options.names & {"journals", "entry_logs", "index"} or not options.has_store:
         yield None
         return
     with ExitStack() as stack:

@@ -10,13 +10,13 @@ from bkctl.admin.doctor.checks.lost_indexes import check_lost_indexes
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Severity
 from bkctl.admin.doctor.finding import Kind as DoctorKind
+from bkctl.admin.doctor.unchecked import book_of
 from bkctl.admin.index.check.check import CheckOptions, check_spaces
 from bkctl.admin.index.check.finding import Finding as IndexFinding
 from bkctl.admin.index.check.finding import Kind
 from bkctl.admin.index.check.finding import Severity as IndexSeverity
 from bkctl.admin.index.check.next_steps import next_step
 from bkctl.admin.index.rebuild.options import MEMORY_BYTES_DEFAULT
-from bkctl.admin.logs.digests import digest_book
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 from bkctl.directories.index_spaces import index_spaces
@@ -145,8 +145,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         )
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
-    book = digest_book(exam.filesystem, metadata_file=exam.metadata_file)
-    options = CheckOptions(book, exam.ledgers, MEMORY_BYTES_DEFAULT, placed=exam.placed or {})
+    options = CheckOptions(book_of(exam), exam.ledgers, MEMORY_BYTES_DEFAULT, placed=exam.placed or {})
     groups = _Groups(exam)
     for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
         groups.add(finding)
