@@ -95,7 +95,7 @@ def plan_command(
     if code not in (0, 1, 3):
         raise typer.Exit(code)
     rows = [_with_salvage(row, configuration) for row in _rows(content)]
-    rows = _index_first(_with_digests(rows, configuration))
+    rows = _in_order(_with_digests(rows, configuration))
     rows = _with_journal_salvage(rows, configuration, paths or [])
     if lost_disk:
         rows = _with_rebuild(rows, configuration, lost_disk)
@@ -160,24 +160,33 @@ def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOption
     return [{**row, "commands": [asking(words) for words in row["commands"]]} for row in rows]
 
 
-def _index_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows without salvages of logs whose index has to be rebuilt first.
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with either the salvage of a damaged log or the rebuild of its index, never both.
 
-    A salvage moves the rows of an index. A rebuild beside damaged logs lists what they lost, and sets limbo;
-    the next plan has their salvage.
+    A salvage moves the rows of an index, so that an index which is gone or wrong is rebuilt first, beside the
+    damaged logs: the rebuild lists what they lost, sets limbo, and the next plan has the salvage. Where all
+    that is wrong with the index are rows that name damaged bytes, the salvage alone is enough: it lists their
+    entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows.
     """
 
-    def rebuilt(row: dict[str, Any]) -> bool:
+    def is_rebuilt(row: dict[str, Any]) -> bool:
         return any(words[1:3] == ["index", "rebuild"] for words in row["commands"])
 
-    places = {row["dir"] for row in rows if rebuilt(row)}
+    salvages = {row["path"]: row["commands"] for row in rows if row["kind"] == "damaged_log" and row["commands"]}
     damaged = {row["dir"] for row in rows if row["kind"] == "damaged_log"}
+
+    def names_damage(row: dict[str, Any]) -> bool:
+        return row["kind"] == "dangling_location" and row["path"] in salvages
+
+    rebuilt = {row["dir"] for row in rows if is_rebuilt(row) and not names_damage(row)}
     made = []
     for row in rows:
-        if row["kind"] == "damaged_log" and row["dir"] in places:
+        if row["dir"] in rebuilt and row["kind"] == "damaged_log":
             continue
-        if rebuilt(row) and row["dir"] in damaged:
+        if row["dir"] in rebuilt & damaged and is_rebuilt(row):
             row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
+        elif names_damage(row) and row["dir"] not in rebuilt:
+            row = {**row, "commands": salvages[row["path"]], "instead": ""}
         made.append(row)
     return made
 
