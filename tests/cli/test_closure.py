@@ -21,7 +21,7 @@ from bkctl.admin.index.check.finding import Kind as IndexKind
 from bkctl.codec.cookie import Cookie
 from bkctl.scan.damage import Verdict
 from tests.support.closure import Bench, Case, close
-from tests.support.closure_of_doctor import DOCTOR, renamed
+from tests.support.closure_of_doctor import DOCTOR, PLACED, renamed
 from tests.support.closure_of_files import COOKIE_DIFF, VERDICTS_OF_JOURNALS, VERDICTS_OF_LOGS
 from tests.support.closure_of_index_check import INDEX_CHECK
 from tests.support.closure_of_live_bookie import LIVE
@@ -62,7 +62,7 @@ def field(row: dict[str, Any]) -> str:
 def test_every_kind_has_a_case() -> None:
     apart = {DoctorKind.VANISHED_DIRECTORY.value}  # test_a_folder_that_vanishes_is_a_finding
     assert kinds(DOCTOR) | {found.value for found in LIVE} | apart == {found.value for found in DoctorKind}
-    assert kinds(INDEX_CHECK) == {found.value for found in IndexKind}
+    assert kinds(INDEX_CHECK) | kinds(PLACED) == {found.value for found in IndexKind}
     assert kinds(VERDICTS_OF_LOGS) == {found.value for found in Verdict if found not in _NEVER_OF_LOGS}
     assert kinds(VERDICTS_OF_JOURNALS) == {found.value for found in Verdict if found is not Verdict.CLEAN}
     fields = {found.name for found in dataclasses.fields(Cookie)}
@@ -70,7 +70,7 @@ def test_every_kind_has_a_case() -> None:
     assert kinds(COOKIE_DIFF) == fields | {"cookie in file", "cookie in znode"}
 
 
-@each(DOCTOR)
+@each((*DOCTOR, *PLACED))
 def test_findings_of_the_doctor(run_cli: Run, bench: Bench, case: Case) -> None:
     close(run_cli, ("doctor",), kind, case, bench)
 

@@ -14,9 +14,14 @@ from bkctl.admin.doctor.examination import DiskFacts, Ownership
 from bkctl.admin.doctor.finding import Kind
 from bkctl.admin.entrylogs.log_place import find_log
 from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quarantine_log, release_log
+from bkctl.admin.index.check.finding import Kind as IndexKind
 from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.codec.cookie import encode_cookie, join_dirs
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.profile import LEDGERS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.vfs import PosixFileSystem
@@ -361,6 +366,27 @@ def old_name(bench: Bench) -> None:
         file.write(f"bookieId={bench.bookie.cookie.bookie_host}\n")
 
 
+def limbo_without_metadata(bench: Bench) -> None:
+    """A ledger that was deleted is still here, in limbo: garbage collection has not seen to it yet."""
+    ledger = 2
+    with open_metadata_store(bench.bookie.uri) as metadata:
+        stored = metadata.ledgers.read_ledger(ledger)
+        assert stored is not None
+        metadata.ledgers.delete_ledger(ledger, stored.version)
+    row = Put(encode_ledger_key(ledger), encode_ledger_data(LedgerData(False, b"", None, True)))
+    with open_store(str(bench.bookie.ledgers / "ledgers"), LEDGERS_PROFILE, create=False) as store:
+        store.write([row], sync=True)
+
+
+def closed_behind_its_entries(bench: Bench) -> None:
+    """The metadata close a ledger behind the last entry that is here: the bookie lost the end of it."""
+    with open_metadata_store(bench.bookie.uri) as metadata:
+        stored = metadata.ledgers.read_ledger(2)
+        assert stored is not None
+        longer = replace(stored.metadata, last_entry=stored.metadata.last_entry + 9)
+        metadata.ledgers.update_ledger(2, longer, stored.version)
+
+
 DOCTOR: tuple[Case, ...] = (
     Case(Kind.BROKEN_OFF, directory_of("lastId"), mend=bring_back),
     Case(
@@ -421,4 +447,22 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.DAMAGED_LOG, damaged_log, lasting=True, instead="other replicas"),
     Case(Kind.UNCHECKED_ENTRIES, words=perhaps_with_dump, mend=given_a_dump, instead="give --metadata"),
     Case(Kind.INDEX_WITHOUT_PLACE, index_apart, mend=bring_back),
+    Case(
+        Kind.MISPLACED_LEDGER,
+        limbo_without_metadata,
+        with_notes("--deep"),
+        lasting=True,
+        instead="nothing to do: garbage collection removes them",
+    ),
+)
+
+#: Findings of the index check that only the doctor makes: it knows what the metadata place on the bookie.
+PLACED: tuple[Case, ...] = (
+    Case(
+        IndexKind.MISSING_ENTRIES.value,
+        closed_behind_its_entries,
+        with_notes("--deep"),
+        lasting=True,
+        instead="start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back",
+    ),
 )

@@ -172,8 +172,9 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def is_rebuilt(row: dict[str, Any]) -> bool:
         return any(words[1:3] == ["index", "rebuild"] for words in row["commands"])
 
-    salvages = {row["path"]: row["commands"] for row in rows if row["kind"] == "damaged_log" and row["commands"]}
-    damaged = {row["dir"] for row in rows if row["kind"] == "damaged_log"}
+    logs = [row for row in rows if row["kind"] == "damaged_log"]
+    damaged = {row["dir"] for row in logs}
+    salvages = {row["path"]: row["commands"] for row in logs if row["commands"]}
 
     def names_damage(row: dict[str, Any]) -> bool:
         return row["kind"] == "dangling_location" and row["path"] in salvages
