@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkctl.admin.repairs.repair_journal import Intent
     from bkctl.config.bookie import BookieConfig
     from bkctl.metadata.api import MetadataStore
-    from bkctl.server.life.lost_disk import DiskRebuild, LostDisk
+    from bkctl.server.life.lost_disk import DiskRebuild, LostDisk, RebuiltRows
     from bkctl.vfs import PosixFileSystem
 
 REBUILD_SCHEMA: Schema = (
@@ -60,9 +60,6 @@ def rebuild_command(
 
       bkctl bookie rebuild --conf bk_server.conf --yes
     """
-    from bkctl.admin.repairs.repair_journal import begin_repair
-    from bkctl.clock import SystemClock
-    from bkctl.scan.directory import current
     from bkctl.server.life import own_directories
     from bkctl.server.life.lost_disk import find_lost_disk
     from bkctl.server.life.new_bookie import open_bookie_metadata
@@ -86,16 +83,7 @@ def rebuild_command(
         else:
             paths = ", ".join(one.path for one in lost.directories)
             ask(f"make {paths} directories of bookie {lost.bookie}, with every ledger in limbo", yes=yes)
-            own_directories.make_current(filesystem, config.directories)
-            with own_directories.DirectoryLocks(own_directories.every_directory(config.directories)):
-                places = list(map(current, own_directories.every_directory(config.directories)))
-                lost = find_lost_disk(config, store, filesystem)
-                repair = begin_repair(
-                    filesystem, SystemClock(), places, "bookie rebuild", lost.bookie, _intents(lost)
-                )
-                with progress("listing", counts="ledgers") as advance:
-                    rows = _rebuild(store, lost, advance).run()
-                repair.finish()
+            lost, rows = _run(filesystem, config, store)
     written = (
         {"dir": one.path, "ledgers": rows.ledgers[one.path], "bookie": lost.bookie, "stamped": not dry_run}
         for one in (*lost.directories, *lost.survivors)
@@ -115,6 +103,30 @@ def _settle(filesystem: PosixFileSystem, config: BookieConfig) -> None:
     if any(unfinished_repairs(filesystem, places)):
         with own_directories.DirectoryLocks(every):
             settle_unfinished(filesystem, places)
+
+
+def _run(
+    filesystem: PosixFileSystem, config: BookieConfig, store: MetadataStore
+) -> tuple[LostDisk, RebuiltRows]:
+    """Rebuild the lost directories, with all of the bookie's directories locked, as a repair to be undone."""
+    from bkctl.admin.repairs.repair_journal import begin_repair
+    from bkctl.clock import SystemClock
+    from bkctl.scan.directory import current
+    from bkctl.server.life import own_directories
+    from bkctl.server.life.lost_disk import find_lost_disk
+
+    every = own_directories.every_directory(config.directories)
+    own_directories.make_current(filesystem, config.directories)
+    with own_directories.DirectoryLocks(every):
+        lost = find_lost_disk(config, store, filesystem)
+        places = list(map(current, every))
+        repair = begin_repair(
+            filesystem, SystemClock(), places, "bookie rebuild", lost.bookie, _intents(lost)
+        )
+        with progress("listing", counts="ledgers") as advance:
+            rows = _rebuild(store, lost, advance).run()
+        repair.finish()
+    return lost, rows
 
 
 def _intents(lost: LostDisk) -> list[Intent]:
