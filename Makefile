@@ -6,6 +6,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # What builds packages, then all packages.
 PINS := .ci/build-constraints.txt .ci/constraints.txt
+SITE_PINS := .ci/site/constraints.txt
 # pytest-xdist: one worker per processor.
 WORKERS ?= auto
 # Passed on to pytest, for example ARGS="-k journal -x".
@@ -31,6 +32,7 @@ FUZZ_TOOLS := build/fuzz-tools
 DEAD_TOOLS := build/dead-tools
 PROFILE_TOOLS := build/profile-tools
 WHEEL_TOOLS := build/wheel-tools
+SITE_TOOLS := build/site-tools
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
@@ -39,7 +41,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs sbom \
+.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs site sbom \
   wheel wheel-demo spark-archive lock fmt clean
 
 help: ## Show this list
@@ -165,6 +167,14 @@ docs: $(STAMP) ## Regenerate docs/cli.md (JSON keys of every command), the pictu
 	@$(VENV)/bin/bkctl --show-completion zsh >conf/completion/_bkctl
 	@$(VENV)/bin/bkctl --show-completion fish >conf/completion/bkctl.fish
 
+site: $(STAMP) $(SITE_TOOLS)/.installed ## Build the documentation as a site with search: build/site
+	@PYTHONPATH=$(SITE_TOOLS) NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file .ci/site/mkdocs.yml
+
+$(SITE_TOOLS)/.installed: $(SITE_PINS)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(SITE_TOOLS) \
+	  --requirement $<
+	@touch $@
+
 sbom: $(STAMP) ## List the packages of a plain installation and of all extras, as CycloneDX, in build/sbom
 	$(PY) .ci/sbom.py build/sbom
 
@@ -183,7 +193,7 @@ spark-archive: $(STAMP) ## Pack an interpreter, bkctl and its kernels for Spark'
 	$(PY) .ci/spark_archive.py build/bkctl-spark.tar.gz
 
 lock: ## Pin the packages of .venv anew, with hashes; ARGS=--upgrade takes the newest ones
-	sh .ci/lock build/lock "$(PYTHON)" $(PINS) $(ARGS)
+	sh .ci/lock build/lock "$(PYTHON)" $(PINS) $(SITE_PINS) $(ARGS)
 
 fmt: $(STAMP) ## Format the code and mend what ruff can mend
 	$(VENV)/bin/ruff check --fix .

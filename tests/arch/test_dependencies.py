@@ -18,6 +18,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 BUILD: list[str] = PROJECT["build-system"]["requires"]
 ALL = [*PROJECT["project"]["dependencies"], *BUILD, *(text for extra in EXTRAS.values() for text in extra)]
 OTHERS = [requirement for requirement in map(Requirement, ALL) if requirement.name != "bkctl"]
+LISTS = ("site/constraints.txt", "build-constraints.txt", "constraints.txt")
 PIN = re.compile(
     r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)(?: ; .+?)? \\\n(?P<hashes>(?: {4}--hash=.*\n)+)", re.M
 )
@@ -50,7 +51,7 @@ def test_all_is_every_extra_that_is_not_for_development() -> None:
         extra = left.pop()
         reached.add(extra)
         left += [name for text in EXTRAS[extra] for name in Requirement(text).extras if "bkctl[" in text]
-    assert reached == EXTRAS.keys() - {"dev", "sbom"}
+    assert reached == EXTRAS.keys() - {"dev", "docs", "sbom"}
 
 
 def test_the_message_names_an_extra_that_brings_the_package() -> None:
@@ -61,14 +62,14 @@ def test_the_message_names_an_extra_that_brings_the_package() -> None:
 
 
 def test_everything_is_pinned_with_hashes() -> None:
-    pins = pinned("constraints.txt") | pinned("build-constraints.txt")
+    pins = {name: versions for pins in LISTS for name, versions in pinned(pins).items()}
     for requirement in OTHERS:
         versions = pins[canonicalize_name(requirement.name)]
         assert [version for version in versions if not requirement.specifier.contains(version)] == []
 
 
 def test_pins_name_no_registry() -> None:
-    for name in ("constraints.txt", "build-constraints.txt"):
+    for name in LISTS:
         text = (REPOSITORY / ".ci" / name).read_text()
         assert "://" not in text
         assert not re.search(r"^-", text, re.M)
