@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+import pytest
 
 from bkctl.config.values import check_known
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = (ROOT / "conf/kubernetes/bookies.yaml").read_text()
 DOCKERFILE = (ROOT / "conf/container/Dockerfile").read_text()
+
+#: The schemas of the last versions of Kubernetes, and of older ones that clusters still run.
+KUBERNETES = ("1.28", "1.32", "1.37")
+
+
+def refused_by_schema(manifest: str, version: str) -> list[str]:
+    """Return what Kubernetes' schemas refuse of a manifest; keys that they do not know are refused, too."""
+    if os.environ.get("CI") != "true":
+        pytest.importorskip("kubernetes_validate")
+    import kubernetes_validate
+    import yaml
+
+    refused = []
+    for document in yaml.safe_load_all(manifest):
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            refused.append(f"{document['kind']}: {error.message}")
+    return refused
 
 
 def test_every_key_of_the_manifest_is_one_of_the_bookie() -> None:
@@ -51,3 +73,26 @@ def test_the_manifest_has_no_tabs_and_one_kind_a_document() -> None:
     ]
     assert "\t" not in MANIFEST
     assert all(not (len(line) - len(line.lstrip())) % 2 for line in MANIFEST.splitlines())
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_the_schema_of_kubernetes_knows_every_key_of_the_manifest(version: str) -> None:
+    assert refused_by_schema(MANIFEST, version) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "kind", "message"),
+    [
+        ("publishNotReadyAddresses:", "publishNotReadyAdresses:", "Service", "publishNotReadyAdresses"),
+        ("maxUnavailable:", "maxUnavailble:", "PodDisruptionBudget", "maxUnavailble"),
+        ("periodSeconds: 5", "periodSecond: 5", "StatefulSet", "periodSecond"),
+        ("{secretKeyRef: {name:", "{secretKeyRef: {nam:", "StatefulSet", "nam"),
+        ("replicas: 3", "replicas: three", "StatefulSet", "'three' is not of type"),
+    ],
+)
+def test_the_schema_refuses_what_a_hand_gets_wrong(right: str, wrong: str, kind: str, message: str) -> None:
+    assert MANIFEST.count(right) == 1
+    refused = refused_by_schema(MANIFEST.replace(right, wrong), KUBERNETES[-1])
+    assert len(refused) == 1
+    assert refused[0].startswith(f"{kind}: ")
+    assert message in refused[0]
