@@ -96,6 +96,14 @@ class Location:
             info = self.filesystem.get_file_info(f"{self.path}/{name}")
         return bool(info.type == fs.FileType.File)
 
+    def is_directory(self) -> bool:
+        """Return whether it is there and a directory."""
+        from pyarrow import fs
+
+        with _failures(self.text):
+            info = self.filesystem.get_file_info(self.path)
+        return bool(info.type == fs.FileType.Directory)
+
     def read(self, name: str, bytes_max: int) -> bytes:
         """Return the content of a file. Raises NotFoundError, and StorageError also for a larger file."""
         text = self.text_of(name)

@@ -30,10 +30,12 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row of a chart: a part of the stack for each series."""
+    """One row of a chart: a part of the stack for each series. ``note`` says what is wrong with it; a bar of
+    length 0 with a note has no total, for nothing is known of it."""
 
     label: str
     parts: tuple[float, ...]
+    note: str | None = None
 
     @property
     def total(self) -> float:
@@ -102,9 +104,16 @@ def _bar(bar: Bar, y: int, scale: float, colours: Sequence[str], bytes_axis: boo
                 f'fill="{colour}"><title>{escape(amount(value, bytes_axis))}</title></rect>'
             )
             x += drawn
-    total = escape(amount(bar.total, bytes_axis))
+    total = escape(_behind(bar, bytes_axis))
     parts.append(f'<text x="{x + 6:.1f}" y="{y + 13}" class="faint">{total}</text>')
     return parts
+
+
+def _behind(bar: Bar, bytes_axis: bool) -> str:
+    total = amount(bar.total, bytes_axis)
+    if bar.note is None:
+        return total
+    return f"{total}, {bar.note}" if bar.total else bar.note
 
 
 def _colours(meanings: Sequence[Meaning]) -> list[str]:

@@ -17,7 +17,7 @@ from bkctl.pipeline.results import Outcome, first_rows, for_people, write_whole
 ROWS_MAX = 100
 BARS_MAX = 40
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --line: #8884; --faint: #8889; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1080px; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
@@ -50,7 +50,7 @@ def page(outcome: Outcome, job: Job) -> str:
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(job.name)}</h1><p>{escape(job.summary)}</p>",
         *_verdict(outcome, job),
         "<h2>Counts</h2>",
@@ -89,7 +89,7 @@ def _counts(outcome: Outcome, job: Job) -> str:
         Column("value", "BIGINT", ""),
         Column("meaning", "STRING", ""),
     )
-    return _table(columns, rows)
+    return html_table(columns, rows)
 
 
 def _chart(outcome: Outcome, job: Job, plot: Plot) -> str:
@@ -116,10 +116,11 @@ def _result(outcome: Outcome, result: ResultTable) -> list[str]:
     if total > ROWS_MAX:
         shown += f", the first {ROWS_MAX} of them"
     rows = first_rows(outcome, result, result.order, ROWS_MAX)
-    return [f"{heading}{shown}.</p>", f'<div class="scroll">{_table(result.columns, rows)}</div>']
+    return [f"{heading}{shown}.</p>", f'<div class="scroll">{html_table(result.columns, rows)}</div>']
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
+def html_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table of HTML."""
     head = "".join(
         f'<th{_numeric(column)} title="{escape(column.meaning)}">{escape(column.name)}</th>'
         for column in columns

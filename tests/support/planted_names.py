@@ -145,6 +145,7 @@ EXCLUDED = {
     "top": "asks bookies; a recording is a file that the operator names",
     "pipeline list": "opens no file",
     "pipeline spark-submit": "prints a command; opens no file",
+    "pipeline trend": "opens sets and results of runs; writes a report as 'pipeline run' does",
     "explain": "opens no file",
     "version": "opens no file",
 }

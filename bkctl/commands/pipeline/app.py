@@ -24,6 +24,7 @@ from bkctl.commands.pipeline.options import (
     open_engine,
 )
 from bkctl.commands.pipeline.spark_submit import spark_submit_command
+from bkctl.commands.pipeline.trend import trend_command
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
 from bkctl.extras import need
@@ -223,6 +224,7 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 app.command("collect")(collect_command)
 app.command("spark-submit")(spark_submit_command)
+app.command("trend")(trend_command)
 
 
 @app.command("run")
@@ -293,7 +295,7 @@ def run_command(
 
         job = job_named(name)
         _refuse(name, _switched_on(dry_run=dry_run, accept_loss=accept_loss))
-        outcome = _run(job, chosen, parameters, reports.report)
+        outcome = _run(job, chosen, parameters, reports)
     reports.write_textfile(outcome)
     _show(job, outcome, output)
     raise typer.Exit(outcome.exit_code)
@@ -322,7 +324,7 @@ def _parameters(
     }
 
 
-def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | None) -> Outcome:
+def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], reports: ReportOptions) -> Outcome:
     from bkctl.clock import SystemClock
     from bkctl.pipeline.job import Parameters
     from bkctl.pipeline.run import Request, run_job
@@ -330,8 +332,7 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | Non
     from bkctl.pipeline.tables.options import TableOptions
 
     _refuse(job.name, [option for option in _given(parameters) if option not in job.parameters])
-    if report is not None:
-        _check_writable(report)
+    reports.check()
     request = Request(
         job,
         chosen.paths,
@@ -346,10 +347,10 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], report: str | Non
     surveyed = survey(filesystem, chosen.paths)
     with open_engine(chosen, surveyed) as engine:
         outcome = run_job(filesystem, engine, request, surveyed, _phase, _queries)
-    if report is not None:
+    if reports.report is not None:
         from bkctl.pipeline.report import write_report
 
-        write_report(outcome, job, report)
+        write_report(outcome, job, reports.report)
     return outcome
 
 
@@ -371,17 +372,6 @@ def _given(parameters: dict[str, Any]) -> list[str]:
 
 def _switched_on(**options: bool) -> list[str]:
     return [name for name, on in options.items() if on]
-
-
-def _check_writable(path: str) -> None:
-    from bkctl.pipeline.locations import is_url, refuse_foreign_schemes
-
-    refuse_foreign_schemes("--report", path)
-    if is_url(path):
-        return
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"--report {path}: name a file in a directory that is there")
 
 
 def _phase(name: str, size_bytes: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,17 @@ class ReportOptions:
     def given(self) -> list[str]:
         """Return the names of those that are given."""
         return [name for name in ("report", "textfile") if getattr(self, name) is not None]
+
+    def check(self) -> None:
+        """Check before the work that the report can be written. Raises UsageError."""
+        from bkctl.pipeline.locations import is_url, refuse_foreign_schemes
+
+        refuse_foreign_schemes("--report", self.report)
+        if self.report is None or is_url(self.report):
+            return
+        folder = os.path.dirname(os.path.abspath(self.report))
+        if os.path.isdir(self.report) or not os.path.isdir(folder):
+            raise UsageError(f"--report {self.report}: name a file in a directory that is there")
 
     def write_textfile(self, outcome: Outcome) -> None:
         """Write the counts where they are wanted. Raises StorageError."""

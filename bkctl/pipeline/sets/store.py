@@ -130,3 +130,12 @@ def new_set_id(started_ms: int) -> str:
     """Return a name for a set; names are in the order of their times."""
     when = datetime.datetime.fromtimestamp(started_ms / 1000, datetime.UTC)
     return f"{when:%Y%m%dT%H%M%S}{started_ms % 1000:03d}Z-{secrets.token_hex(4)}"
+
+
+def time_of_set_id(set_id: str) -> int | None:
+    """Return when the pass of a set began, by its name; None of a name that another program gave."""
+    try:
+        when = datetime.datetime.strptime(set_id.partition("-")[0], "%Y%m%dT%H%M%S%fZ")
+    except ValueError:
+        return None
+    return int(when.replace(tzinfo=datetime.UTC).timestamp() * 1000)
