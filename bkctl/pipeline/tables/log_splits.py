@@ -20,6 +20,8 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 
 #: How far from where a log should be cut a record is looked for.
 _SEARCHED_BYTES = 64 << 20
+#: Of one log. At the sizes that are usual there are some ten.
+_PIECES_MAX = 1024
 
 
 def plan_logs(
@@ -37,15 +39,8 @@ def plan_logs(
     if options.ledgers or (known is not None and len(known)):
         ledgers = {file.path: _mapped(filesystem, file) for file in files}
         files = [file for file in files if _wanted(ledgers[file.path], options)]
-    if pieces and options.cores > 1:
-        total = sum(file.bytes for file in files)
-        files = [
-            piece
-            for file in files
-            for piece in (
-                _cut(filesystem, file, options) if _is_skewed(file, len(files), total, options) else (file,)
-            )
-        ]
+    if pieces:
+        files = [piece for file in files for piece in _cut(filesystem, file, options)]
     splits = []
     for group in packed(files, options.split_bytes, options.cores):
         split = Split(group)
@@ -76,13 +71,12 @@ def _wanted(ledgers: set[int] | None, options: TableOptions) -> bool:
     return ledgers is None or any(map(options.wants_ledger, ledgers))
 
 
-def _is_skewed(file: SplitFile, files: int, total_bytes: int, options: TableOptions) -> bool:
-    """Whether a log would keep one task busy long after the others, or leaves cores without work."""
-    return files < options.cores or file.bytes * options.cores > 2 * total_bytes
-
-
 def _cut(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[SplitFile]:
-    """Yield the file, or pieces of it that begin at records which carry their own proof."""
+    """Yield the file, or pieces of it that begin at records which carry their own proof.
+
+    How many cores there are does not matter: a task is so large at most whoever runs it, is tried again after
+    a failure in so little time, and the driver of a cluster does not know the executors' cores.
+    """
     if file.bytes <= options.large_log_bytes:
         yield file
         return
@@ -94,7 +88,7 @@ def _cut(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iter
 
 
 def _boundaries(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> list[int]:
-    pieces = max(2, min(options.cores, file.bytes // options.split_bytes))
+    pieces = max(2, min(_PIECES_MAX, -(-file.bytes // options.split_bytes)))
     step = file.bytes // pieces
     found: list[int] = []
     log = SteadyFile(filesystem.open(file.path))

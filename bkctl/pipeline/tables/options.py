@@ -42,9 +42,9 @@ class TableOptions:
     rest; ``skip`` leaves entries out as well whose digest fails. ``fail_on_data_loss``: whether a stream
     stops at a log that went away before it was read. ``secrets`` shows master keys.
 
-    Splits: ``split_bytes`` of small files make one; logs above ``large_log_bytes`` are cut into pieces when
-    there are fewer files than ``cores``, or one has more than twice a core's share (0: never).
-    ``batch_rows`` and ``payload_batch_bytes`` bound a batch.
+    Splits: ``split_bytes`` of small files make one, less where ``cores`` would have no work; logs above
+    ``large_log_bytes`` are cut into pieces of about ``split_bytes``. ``batch_rows`` and
+    ``payload_batch_bytes`` bound a batch.
     """
 
     ledgers: tuple[Range, ...] = ()

@@ -9,6 +9,9 @@ from bkctl.pipeline.tables.known_digests import KnownDigests
 
 #: A split for which starting a task is not worth it unless there is nothing else to do.
 SPLIT_BYTES_MIN = 16 << 20
+#: Files of a split: each costs the opening and the look at its head, however small it is. Where every ledger
+#: has a log of its own there are millions.
+SPLIT_FILES_MAX = 512
 
 #: The kind of a split that a stream reads: a log that is gone is lost data.
 STREAM = "stream"
@@ -58,14 +61,14 @@ class Split:
 
 def packed(files: Iterable[SplitFile], split_bytes: int, cores: int) -> Iterator[tuple[SplitFile, ...]]:
     """Files in their order, joined until ``split_bytes``, or less when there would be no work for all
-    cores."""
+    cores, and never more than ``SPLIT_FILES_MAX``."""
     listed = list(files)
     total = sum(file.size_bytes for file in listed)
     target = min(split_bytes, max(SPLIT_BYTES_MIN, total // cores)) if cores > 1 else split_bytes
     group: list[SplitFile] = []
     size = 0
     for file in listed:
-        if group and size + file.size_bytes > target:
+        if group and (size + file.size_bytes > target or len(group) == SPLIT_FILES_MAX):
             yield tuple(group)
             group, size = [], 0
         group.append(file)

@@ -14,7 +14,7 @@ from bkctl.errors import UsageError
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.log_rows import within
 from bkctl.pipeline.tables.options import TableOptions, intersection, parse_options
-from bkctl.pipeline.tables.split import SPLIT_BYTES_MIN, SplitFile, packed
+from bkctl.pipeline.tables.split import SPLIT_BYTES_MIN, SPLIT_FILES_MAX, SplitFile, packed
 from bkctl.types import DigestType
 
 
@@ -105,6 +105,14 @@ def test_small_files_are_packed_and_cores_are_fed() -> None:
     assert [file for group in fed for file in group] == files
     tiny = [SplitFile(f"/{number}", "/", None, number, SPLIT_BYTES_MIN // 10) for number in range(10)]
     assert len(list(packed(tiny, 256 << 20, 8))) == 1
+
+
+def test_a_split_has_a_bounded_number_of_files_however_small_they_are() -> None:
+    files = [SplitFile(f"/{number}", "/", None, number, 0) for number in range(3 * SPLIT_FILES_MAX + 1)]
+    for cores in (0, 1, 4):
+        groups = list(packed(iter(files), 256 << 20, cores))
+        assert [len(group) for group in groups] == [SPLIT_FILES_MAX] * 3 + [1]
+        assert [file for group in groups for file in group] == files
 
 
 def test_a_password_may_have_bytes_that_are_no_utf_8() -> None:
