@@ -16,7 +16,7 @@ SAME_AGAIN_MS = 60_000
 #: The subject of what concerns no single bookie.
 CLUSTER = "cluster"
 
-_HANDLED_ELSEWHERE = (Stage.NONE, Stage.UNKNOWN, Stage.DISK_FULL)
+_HANDLED_ELSEWHERE = (Stage.NONE, Stage.UNKNOWN, Stage.DISK_FULL, Stage.READ_ONLY)
 
 
 @dataclass(slots=True, kw_only=True)

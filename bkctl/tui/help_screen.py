@@ -49,7 +49,8 @@ STAGES: tuple[tuple[Stage, str], ...] = (
     (Stage.READ_DISK, "reads wait for the ledger disk"),
     (Stage.READ_CACHE, "the read cache drops entries before they are asked for"),
     (Stage.CPU, "no processor time is left"),
-    (Stage.DISK_FULL, "ledger disks are full or the bookie is read-only"),
+    (Stage.DISK_FULL, "ledger disks are full"),
+    (Stage.READ_ONLY, "adds are refused, and no ledger disk is full"),
     (Stage.UNKNOWN, "no answer, or it does not serve yet"),
 )
 

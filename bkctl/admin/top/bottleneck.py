@@ -7,7 +7,8 @@ fsync under load is nearly always under way, and a flush spreads over the time i
 stage          when
 ============== ==============================================================================================
 unknown        the bookie does not answer, is starting or stopping
-disk_full      it is read-only, or a ledger disk is full
+disk_full      a ledger disk is full
+read_only      it is read-only, and no ledger disk is full
 compaction     as ledger_disk, while garbage collection reads or compacts logs in that directory
 ledger_disk    a flush is mostly under way, and adds are held or refused or the write caches are full
 journal_disk   an fsync is under way most of the time, and its queue is half full or it is a good part of what
@@ -86,11 +87,19 @@ def _disk_full(sample: BookieSample) -> Bottleneck | None:
         return Bottleneck(
             stage=Stage.DISK_FULL, why=f"{worst.dir}: {worst.used_fraction:.1%} in use{rest}{read_only}"
         )
-    if sample.mode is Mode.READ_ONLY:
-        fullest = max((disk.used_fraction for disk in sample.disks), default=None)
-        disks = "" if fullest is None else f"; the fullest disk is at {fullest:.1%}"
-        return Bottleneck(stage=Stage.DISK_FULL, why=f"the bookie is read-only and refuses adds{disks}")
     return None
+
+
+def _read_only(sample: BookieSample) -> Bottleneck | None:
+    if sample.mode is not Mode.READ_ONLY:
+        return None
+    fullest = max((disk.used_fraction for disk in sample.disks), default=None)
+    disks = "" if fullest is None else f" (the fullest is at {fullest:.1%})"
+    return Bottleneck(
+        stage=Stage.READ_ONLY,
+        why=f"the bookie is read-only and refuses adds, and no ledger disk is full{disks}: it was made so by"
+        " hand or by its configuration, or a journal's disk is full",
+    )
 
 
 def _ledger_disk(sample: BookieSample) -> Bottleneck | None:
@@ -230,6 +239,7 @@ def _nothing(sample: BookieSample) -> str:
 _RULES: tuple[Callable[[BookieSample], Bottleneck | None], ...] = (
     _unknown,
     _disk_full,
+    _read_only,
     _ledger_disk,
     _journal_disk,
     _read_cache,

@@ -36,8 +36,10 @@ class Stage(Enum):
 
     #: Nothing does.
     NONE = "none"
-    #: Ledger disks are full, or the bookie is read-only for another reason: adds are refused.
+    #: Ledger disks are full.
     DISK_FULL = "disk_full"
+    #: Adds are refused though no ledger disk is full: by hand, by the configuration, for a full journal disk.
+    READ_ONLY = "read_only"
     #: Adds wait for the journal's fsync, or for its write.
     JOURNAL_DISK = "journal_disk"
     #: Write caches fill faster than they are flushed to entry logs and index.

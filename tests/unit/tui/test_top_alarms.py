@@ -54,9 +54,11 @@ def test_an_alarm_begins_ends_and_is_the_same_again_when_it_comes_back_soon() ->
 
 def test_what_is_wrong_from_the_start_is_marked_and_a_lost_bookie_is_lost_since_its_last_answer() -> None:
     log = AlarmLog()
-    read_only = replace(calm("a", 30), mode=Mode.READ_ONLY)
+    by_hand = Bottleneck(stage=Stage.READ_ONLY, why="no ledger disk is full")
+    read_only = replace(calm("a", 30), mode=Mode.READ_ONLY, bottleneck=by_hand)
     log.add(cluster_sample(30, read_only, lost_sample("b", 10)))
     found = {alarm.subject: alarm for alarm in log.now()}
+    assert [alarm.kind for alarm in log.now() if alarm.subject == "a"] == ["read-only"]
     assert found["a"].from_start
     assert not found["b"].from_start
     assert found["b"].began_ms == START_MS + 10_000

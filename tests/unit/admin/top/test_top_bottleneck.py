@@ -106,7 +106,17 @@ CASES: dict[str, tuple[BookieSample, Stage, tuple[str, ...]]] = {
         Stage.DISK_FULL,
         ("97.0%",),
     ),
-    "read-only by hand": (with_(mode=Mode.READ_ONLY), Stage.DISK_FULL, ("read-only", "50.0%")),
+    "read-only by hand": (with_(mode=Mode.READ_ONLY), Stage.READ_ONLY, ("by hand", "50.0%")),
+    "read-only by hand with a disk that fills": (
+        with_(mode=Mode.READ_ONLY, disks=(Disk(dir=DIR, used_fraction=0.8, full=False),)),
+        Stage.READ_ONLY,
+        ("no ledger disk is full", "80.0%"),
+    ),
+    "a Java bookie, read-only by hand": (
+        with_(source=Source.JAVA, mode=Mode.READ_ONLY, disks=(Disk(dir=DIR, used_fraction=0.8),)),
+        Stage.READ_ONLY,
+        ("80.0%",),
+    ),
     "slow fsync": (
         with_(journals=(SLOW_SYNC,), add_p50_ms=60.0),
         Stage.JOURNAL_DISK,
