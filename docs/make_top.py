@@ -17,17 +17,19 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
+from bkctl.tui.themes import TERMINAL  # noqa: E402
 from tests.support.top_fleet import SAMPLES, Fleet  # noqa: E402
 from tests.support.top_screen import operating  # noqa: E402
 
 FOLDER = REPOSITORY / "docs" / "pictures"
-#: Each picture: its name, the terminal's columns and rows, and the keys that are pressed.
-PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
-    ("top-cluster", (120, 40), ("down", "down")),
-    ("top-small", (80, 24), ("down", "down")),
-    ("top-wide", (200, 60), ("down", "down")),
-    ("top-bookie", (120, 40), ("down", "down", "enter")),
-    ("top-alarms", (120, 30), ("a",)),
+#: Each picture: its name, the terminal's columns and rows, the keys that are pressed, and the theme.
+PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...], str], ...] = (
+    ("top-cluster", (120, 40), ("down", "down"), TERMINAL),
+    ("top-small", (80, 24), ("down", "down"), TERMINAL),
+    ("top-wide", (200, 60), ("down", "down"), TERMINAL),
+    ("top-bookie", (120, 40), ("down", "down", "enter"), TERMINAL),
+    ("top-alarms", (120, 30), ("a",), TERMINAL),
+    ("top-nord", (80, 24), ("down", "down"), "nord"),
 )
 #: The library names a font on a server; a picture must not ask one.
 _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
@@ -42,9 +44,9 @@ _CELL = 12.2
 _STRETCHED_FROM = 12
 
 
-async def picture(size: tuple[int, int], keys: tuple[str, ...]) -> str:
+async def picture(size: tuple[int, int], keys: tuple[str, ...], theme: str) -> str:
     """Draw one screen as SVG."""
-    async with operating(Fleet(), size=size) as operator:
+    async with operating(Fleet(), size=size, theme=theme) as operator:
         await operator.sample(SAMPLES)
         await operator.press(*keys)
         drawn = operator.app.export_screenshot(title=f"bkctl top, {size[0]}x{size[1]}")
@@ -76,7 +78,7 @@ def pictures() -> dict[str, str]:
     """Draw all of them, by their file names."""
     os.environ["TZ"] = "UTC"
     time.tzset()
-    return {f"{name}.svg": asyncio.run(picture(size, keys)) for name, size, keys in PICTURES}
+    return {f"{name}.svg": asyncio.run(picture(*drawn)) for name, *drawn in PICTURES}
 
 
 def main() -> None:

@@ -41,6 +41,7 @@ SCHEMA: Schema = (
     Key("password_file", "string or null", "file with the password of ledgers", wide=True),
     Key("http_token_file", "string or null", "file with the token for bookies' HTTP admin", wide=True),
     Key("http_token_hosts", "string or null", "hosts that get it though only metadata name them", wide=True),
+    Key("top_theme", "string or null", "theme of the screen of bkctl top", wide=True),
     Key("protected", "bool", "whether every write to the cluster asks for the context's name"),
 )
 
@@ -101,6 +102,15 @@ def add_command(
             help="Hosts that are sent the token even when only the metadata name them.",
         ),
     ] = None,
+    top_theme: Annotated[
+        str | None,
+        typer.Option(
+            "--top-theme",
+            metavar="NAME",
+            help="Theme of bkctl top: another one for each cluster.",
+            autocompletion=value_completion.themes,
+        ),
+    ] = None,
     protected: Annotated[
         bool, typer.Option("--protected", help="Every write to the cluster asks for the context's name.")
     ] = False,
@@ -133,6 +143,7 @@ def add_command(
         password_file=_absolute(password_file),
         http_token_file=_absolute(http_token_file),
         http_token_hosts=http_token_hosts,
+        top_theme=top_theme,
         protected=protected,
     )
     current = known.current or name

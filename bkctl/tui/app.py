@@ -26,6 +26,7 @@ from bkctl.tui.hang_up import end_with
 from bkctl.tui.help_screen import HelpScreen
 from bkctl.tui.orders import Orders
 from bkctl.tui.prompt_screen import PromptScreen
+from bkctl.tui.themes import TERMINAL, library_theme, theme_after
 from bkctl.tui.watch import Watch
 from bkctl.tui.watch_screen import WatchScreen
 
@@ -55,6 +56,7 @@ class TopApp(App[None], inherit_bindings=False):
         Binding("less_than_sign", "step(-10)", "Ten back", show=False),
         Binding("g", "go_to", "Go"),
         Binding("a", "alarms", "Alarms", show=False),
+        Binding("t", "theme", "Theme", show=False),
         Binding("G", "order('collect')", "Collect garbage", show=False),
         Binding("C", "order('compact')", "Compact", show=False),
         Binding("O", "order('mode')", "Read-only or writable", show=False),
@@ -64,11 +66,18 @@ class TopApp(App[None], inherit_bindings=False):
     ]
 
     def __init__(
-        self, watch: Watch, glyphs: Glyphs, *, no_color: bool = False, orders: Orders | None = None
+        self,
+        watch: Watch,
+        glyphs: Glyphs,
+        *,
+        no_color: bool = False,
+        orders: Orders | None = None,
+        theme: str = TERMINAL,
     ) -> None:
+        super().__init__()
         # With the terminal's own colours a code is two bytes, not nineteen.
-        super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"
+        self.theme = library_theme(theme)
+        self.theme_name = theme
         self.no_color = self.no_color or no_color
         self.animation_level = "none"
         self.watched = watch
@@ -131,6 +140,13 @@ class TopApp(App[None], inherit_bindings=False):
 
     def action_alarms(self) -> None:
         self.push_screen(AlarmScreen(self.watched, self.glyphs))
+
+    def action_theme(self) -> None:
+        """Take the next theme, and say how to keep it."""
+        self.theme_name = theme_after(self.theme_name)
+        self.theme = library_theme(self.theme_name)
+        said = f"theme {self.theme_name}: --theme {self.theme_name}, or BKCTL_TOP_THEME, keeps it"
+        asked.say(self, self.watched, said)
 
     def action_order(self, name: str) -> None:
         """Ask whether the bookie at the cursor shall do this, and have it done."""
@@ -257,12 +273,13 @@ def run_top(
     no_color: bool = False,
     ascii_only: bool = False,
     orders: Orders | None = None,
+    theme: str = TERMINAL,
 ) -> int:
     """Show the screens on this terminal until the operator quits; the exit code.
 
     Colours are left out with ``no_color``, with NO_COLOR set to anything and on a terminal that says it is
     dumb; bars and sparklines are ASCII with ``ascii_only`` and where the locale's encoding is not UTF-8.
-    Raises what the source raises.
+    Raises what the source raises, and UsageError for a theme that there is not.
     """
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         raise UsageError("the screen is drawn on stderr, which is not a terminal here")
@@ -272,7 +289,7 @@ def run_top(
         os.environ["TERM"] = "vt100"
     plain = no_color or dumb or "NO_COLOR" in os.environ
     glyphs = ASCII if ascii_only or not says_utf8(os.environ) else UNICODE
-    app = TopApp(Watch(source, interval_s), glyphs, no_color=plain, orders=orders)
+    app = TopApp(Watch(source, interval_s), glyphs, no_color=plain, orders=orders, theme=theme)
     app.run()
     if app.failure is not None:
         raise app.failure

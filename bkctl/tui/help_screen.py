@@ -25,6 +25,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("p, Space", "pause the screen and go on; samples are taken meanwhile"),
     ("+ -", "longer and shorter interval"),
     ("u", "update now"),
+    ("t", "the next theme"),
     ("?, h", "this help"),
     ("q, Ctrl+C", "quit"),
 )

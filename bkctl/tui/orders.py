@@ -42,7 +42,7 @@ def ask(app: App[None], watch: Watch, orders: Orders, name: str, bookie: BookieS
 
     def answered(text: str | None) -> None:
         if text is None or text.strip() != wanted:
-            _say(app, watch, f"{bookie.bookie}: nothing was changed")
+            say(app, watch, f"{bookie.bookie}: nothing was changed")
             return
         app.run_worker(_carry_out(app, watch, orders, action, bookie), name="order")
 
@@ -54,17 +54,17 @@ def ask(app: App[None], watch: Watch, orders: Orders, name: str, bookie: BookieS
 async def _carry_out(
     app: App[None], watch: Watch, orders: Orders, action: Action, bookie: BookieSample
 ) -> None:
-    _say(app, watch, f"{bookie.bookie}: asking it to {action.value}")
+    say(app, watch, f"{bookie.bookie}: asking it to {action.value}")
     try:
         await asyncio.to_thread(orders.carry_out, action, bookie.url)
     except BkctlError as error:
-        _say(app, watch, f"{bookie.bookie}: {action.value}: {error}")
+        say(app, watch, f"{bookie.bookie}: {action.value}: {error}")
     else:
-        _say(app, watch, f"{bookie.bookie}: asked to {action.value}")
+        say(app, watch, f"{bookie.bookie}: asked to {action.value}")
 
 
-def _say(app: App[None], watch: Watch, text: str) -> None:
-    """Show a sentence for a while; a later one stays for its own time."""
+def say(app: App[None], watch: Watch, text: str) -> None:
+    """Show a sentence on the screen for a while; a later one stays for its own time."""
     watch.problem = text
 
     def forget() -> None:

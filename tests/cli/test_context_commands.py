@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from bkctl.commands.frame.contexts import take_context
+from bkctl.commands.frame.contexts import in_context, take_context
+from bkctl.commands.top.app import app as top
 from bkctl.errors import UsageError
 
 Run = Any
@@ -82,6 +84,23 @@ def test_what_counts_before_what(run_cli: Run, clusters: tuple[str, str]) -> Non
     done = run_cli("cluster", "info", "-c", "one", "--metadata", two, "-o", "json")
     assert json.loads(done.stdout)["uri"] == two, "an option goes before all"
     assert "BKCTL_METADATA_URI" not in os.environ, "nothing is left behind"
+
+
+def test_each_cluster_has_a_theme_of_its_own(run_cli: Run, clusters: tuple[str, str]) -> None:
+    add(run_cli, "one", clusters[0], "--top-theme", "nord")
+    add(run_cli, "two", clusters[1])
+    assert json.loads(run_cli("context", "show", "one").stdout)["top_theme"] == "nord"
+    assert _theme_of_top("one") == "nord"
+    assert _theme_of_top("two") is None
+
+
+def _theme_of_top(context: str) -> str | None:
+    """Return the theme that the option of top takes from the environment in a context."""
+    options = {each.name: each for each in typer.main.get_command(top).params}
+    variable = options["theme"].envvar
+    assert isinstance(variable, str)
+    with in_context(context, ("top",)):
+        return os.environ.get(variable)
 
 
 def test_a_name_that_is_none(run_cli: Run, clusters: tuple[str, str]) -> None:

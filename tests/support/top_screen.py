@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from bkctl.tui.app import TopApp
 from bkctl.tui.glyphs import UNICODE, Glyphs
 from bkctl.tui.orders import Orders
+from bkctl.tui.themes import TERMINAL
 from bkctl.tui.watch import Watch
 from tests.support.top_samples import FakeReplay, FakeSource
 
@@ -77,9 +78,10 @@ async def operating(
     interval_s: float = 1.0,
     first: bool = True,
     orders: Orders | None = None,
+    theme: str = TERMINAL,
 ) -> AsyncIterator[Operator]:
     """An application with its ``first`` sample on the screen, or as it is without one."""
-    app = TopApp(Watch(source, interval_s), glyphs, no_color=no_color, orders=orders)
+    app = TopApp(Watch(source, interval_s), glyphs, no_color=no_color, orders=orders, theme=theme)
     async with app.run_test(size=size) as pilot:
         operator = Operator(app, pilot, source)
         if first:

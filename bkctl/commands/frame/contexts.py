@@ -28,6 +28,8 @@ from typing import Any
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 
 CONTEXT_VARIABLE = "BKCTL_CONTEXT"
+#: The theme of the screen of `bkctl top`.
+THEME_VARIABLE = "BKCTL_TOP_THEME"
 #: Its value is the name of the protected context that a script may write to.
 CONFIRM_VARIABLE = "BKCTL_CONFIRM"
 #: Commands that heed no context but one that the line or the environment names.
@@ -49,6 +51,7 @@ VARIABLES = {
     "password_file": "BKCTL_LEDGER_PASSWORD_FILE",
     "http_token_file": "BKCTL_HTTP_TOKEN_FILE",
     "http_token_hosts": "BKCTL_HTTP_TOKEN_HOSTS",
+    "top_theme": THEME_VARIABLE,
 }
 
 
@@ -64,6 +67,7 @@ class Context:
     password_file: str | None = None
     http_token_file: str | None = None
     http_token_hosts: str | None = None
+    top_theme: str | None = None
     protected: bool = False
 
     def variables(self) -> dict[str, str]:

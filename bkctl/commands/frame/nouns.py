@@ -229,6 +229,7 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication, USER:PASSWORD."),
     ("BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD", "ZooKeeper's SASL, with -X zkEnableSecurity=true."),
     ("TERM, LC_ALL, LC_CTYPE, LANG", "bkctl top: no colour on a dumb terminal; ASCII where it has no UTF-8."),
+    ("BKCTL_TOP_THEME", "Theme of the screen of bkctl top, where the line has no --theme."),
     ("NO_COLOR", "When set to anything, no colour."),
 )
 

@@ -73,6 +73,15 @@ def contexts(incomplete: str) -> list[str]:
     return []
 
 
+def themes(incomplete: str) -> list[str]:
+    """Return the names of the themes of ``bkctl top``; none without its extra."""
+    with contextlib.suppress(ImportError):
+        from bkctl.tui.themes import theme_names
+
+        return [name for name in theme_names() if name.startswith(incomplete)]
+    return []
+
+
 @contextlib.contextmanager
 def _store(ctx: typer.Context) -> Iterator[MetadataStore | None]:
     """Open the metadata store of the line that is being typed, None where there is none to ask."""

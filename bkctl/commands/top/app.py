@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
-from bkctl.commands.frame.contexts import changing_cluster, protected_context
+from bkctl.commands.frame.contexts import THEME_VARIABLE, changing_cluster, protected_context
 from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import URL_VARIABLE, OutputOption, noun_app, url_unless
@@ -75,6 +76,16 @@ WriteOption = Annotated[
     bool,
     typer.Option("--write", help="Let keys collect, compact and switch read-only; each asks for a name."),
 ]
+ThemeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--theme",
+        metavar="NAME",
+        envvar=THEME_VARIABLE,
+        help="Colours of the screen: nord, dracula, textual-light, ... Default: the terminal's own.",
+        autocompletion=value_completion.themes,
+    ),
+]
 AsciiOption = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 
 
@@ -92,6 +103,7 @@ def top_command(
     record_max: RecordMaxOption = "1G",  # type: ignore[assignment]
     replay: ReplayOption = None,
     no_color: NoColorOption = False,
+    theme: ThemeOption = None,
     ascii_only: AsciiOption = False,
     write: WriteOption = False,
     output: OutputOption = None,
@@ -120,6 +132,9 @@ def top_command(
     url = url_unless(url, ctx, given=replay)
     stream = not once and output is Format.NDJSON
     _check(url, replay, record, once=once, stream=stream, write=write, output=output)
+    if not (once or stream):
+        # Before anything is asked.
+        _check_theme(theme)
     with contextlib.ExitStack() as stack:
         if replay is not None:
             source = _recording(replay)
@@ -134,6 +149,7 @@ def top_command(
             _print_once(source, interval_s, output)
         else:
             from bkctl.tui.app import run_top
+            from bkctl.tui.themes import TERMINAL
 
             code = run_top(
                 source,
@@ -141,6 +157,7 @@ def top_command(
                 no_color=no_color,
                 ascii_only=ascii_only,
                 orders=_orders() if write else None,
+                theme=theme or TERMINAL,
             )
             raise typer.Exit(code)
 
@@ -184,6 +201,12 @@ def _check(
             "the screen needs a terminal; without one: 'bkctl top --once -o json', or '-o ndjson' for samples"
             " one after another"
         )
+
+
+def _check_theme(theme: str | None) -> None:
+    from bkctl.tui.themes import TERMINAL, library_theme
+
+    library_theme(theme or TERMINAL)
 
 
 def _says_which_cluster(ctx: typer.Context) -> bool:

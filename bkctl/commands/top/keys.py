@@ -107,7 +107,8 @@ _BOTTLENECK = (
     Key(
         "stage",
         "string",
-        "none, disk_full, read_only, journal_disk, ledger_disk, compaction, read_cache, read_disk, cpu, unknown",
+        "none, disk_full, read_only, journal_disk, ledger_disk, compaction, read_cache, read_disk, cpu,"
+        " unknown",
     ),
     Key("why", "string", "one sentence with figures"),
 )

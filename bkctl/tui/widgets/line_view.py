@@ -82,7 +82,7 @@ class LineView(ScrollView):
         line = self._line_at(at, y)
         width = self.size.width
         content = Content.assemble(*((text, self._style(tone)) for text, tone in joined(line)))
-        style = self._base_style(at)
+        style = self._style(Tone.PLAIN)
         cells = line_width(line)
         return Strip(content.render_segments(style), cells).adjust_cell_length(width, style.rich_style)
 
@@ -115,13 +115,15 @@ class LineView(ScrollView):
             return (Span(f" {below} more lines below (Down, PgDn)", Tone.DIM),)
         return self._lines[at] if at < len(self._lines) else EMPTY
 
-    def _base_style(self, at: int) -> Style:
-        return self._style(Tone.PLAIN)
-
     def _style(self, tone: Tone) -> Style:
         style = self._styles.get(tone)
         if style is None:
-            style = self._styles[tone] = self.get_visual_style(f"line-view--{tone.value}")
+            name = f"line-view--{tone.value}"
+            style = self.get_visual_style(name)
+            if self.get_component_styles(name).text_style.reverse:
+                # The library leaves it out.
+                style += Style(reverse=True)
+            self._styles[tone] = style
         return style
 
     def _redraw(self, at: int, before: Line, after: Line) -> None:
@@ -229,10 +231,11 @@ class RowView(LineView):
     def _marked(self, line: Line, marked: bool) -> Line:
         return (Span(self._mark if marked else " "), *line[1:])
 
-    def _base_style(self, at: int) -> Style:
-        if self._keys and at == self._at:
-            return self.get_visual_style("line-view--cursor")
-        return super()._base_style(at)
+    def render_line(self, y: int) -> Strip:
+        strip = super().render_line(y)
+        if self._keys and self.scroll_offset.y + y == self._at:
+            return strip.apply_style(self.get_component_rich_style("line-view--cursor"))
+        return strip
 
     def _keep_visible(self) -> None:
         height = self.size.height
