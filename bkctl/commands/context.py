@@ -56,6 +56,15 @@ NameArgument = Annotated[
         autocompletion=value_completion.contexts,
     ),
 ]
+ThemeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--top-theme",
+        metavar="NAME",
+        help="Theme of bkctl top: another one for each cluster.",
+        autocompletion=value_completion.themes,
+    ),
+]
 
 
 def _file_option(name: str, text: str) -> Any:
@@ -102,15 +111,7 @@ def add_command(
             help="Hosts that are sent the token even when only the metadata name them.",
         ),
     ] = None,
-    top_theme: Annotated[
-        str | None,
-        typer.Option(
-            "--top-theme",
-            metavar="NAME",
-            help="Theme of bkctl top: another one for each cluster.",
-            autocompletion=value_completion.themes,
-        ),
-    ] = None,
+    top_theme: ThemeOption = None,
     protected: Annotated[
         bool, typer.Option("--protected", help="Every write to the cluster asks for the context's name.")
     ] = False,
