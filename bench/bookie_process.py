@@ -50,7 +50,7 @@ class BookieProcess:
     """A bookie that runs until the context ends. ``name`` is ``java``; any other is one of ours.
 
     ``kernels`` are those of ours: ``python``, which run everywhere, or ``native``. ``tree`` is the work tree
-    whose code of ours runs; None is this one.
+    whose code of ours runs; None is this one. ``conf`` may name the ledger directories.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class BookieProcess:
         self.port = free_port()
         self._log = folder / "log"
         lines = {
+            "ledgerDirectories": str(folder / "ledgers"),
             **conf,
             "bookieId": f"bench-{name}-{self.port}",
             "bookiePort": str(self.port),
             "journalDirectories": str(folder / "journal"),
-            "ledgerDirectories": str(folder / "ledgers"),
         }
         path = folder / "bookie.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))

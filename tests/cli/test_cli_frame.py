@@ -55,6 +55,11 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KINDS[kind]()
 
     @app.command()
+    def mend(kind: str) -> None:
+        """[offline] [writes] Mend a thing."""
+        raise KINDS[kind]()
+
+    @app.command()
     def options(
         paths: PathsArgument, log: LogOption = None, entry: EntryOption = None, output: OutputOption = None,
         flag: Annotated[bool, typer.Option("--flag")] = False, number: int = 3,
@@ -65,6 +70,13 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> None:
     module.app = app
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(NOUNS, "probe", Noun("probe", module.__name__, "[offline] [reads]", "Probe."))
+
+
+def test_a_command_that_writes_and_meets_damage_has_failed(probe: None, run_cli: Any) -> None:
+    """With 1 it would say that it has done what it was asked to: a plan of repairs would go on behind it."""
+    assert run_cli("probe", "mend", "corruption").exit_code == 7
+    assert run_cli("probe", "mend", "findings").exit_code == 1
+    assert run_cli("probe", "mend", "refused").exit_code == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -173,6 +173,13 @@ def mark_of_a_newer_journal(bookie: DoctoredBookie) -> None:
     mark_a_journal(bookie, decode_last_mark((bookie.ledgers / "lastMark").read_bytes()).journal_id + 1, 512)
 
 
+def mark_behind_the_end_and_one_that_is_unreadable(bookie: DoctoredBookie) -> None:
+    """The mark that counts cannot be written again: no record ends where it says."""
+    journal = the_journal(bookie)
+    mark_a_journal(bookie, int(journal.stem, 16), journal.stat().st_size + 4711)
+    (bookie.ledgers / "lastMark.0").write_bytes(b"seven b")
+
+
 def sixteen_byte_row(bookie: DoctoredBookie) -> None:
     put_ledger(bookie, ledger_data.encode_ledger_key(LEDGER) + bytes(8), LedgerData(True, b""))
 
@@ -311,6 +318,14 @@ FAULTS = (
         "error",
         "the only journal is older",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
+    ),
+    Fault(
+        "mark behind the journal's end, another unreadable",
+        mark_behind_the_end_and_one_that_is_unreadable,
+        "marks",
+        "warning",
+        "it does not count",
+        "bkctl lastmark show {b}/ledgers/current",
     ),
     Fault(
         "marked journal gone, newer ones there",

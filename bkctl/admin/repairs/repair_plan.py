@@ -36,9 +36,11 @@ KIND = "bkctl repair plan"
 VERSION = 1
 PROGRAM = "bkctl"
 _FINDINGS_MAX = 20
+#: Of 'index rebuild --ledgers': rows are written into that database for a lost disk, and by every salvage.
+_LEDGER_ROWS = "index --ledgers"
 #: Nouns in the order in which their commands are run; others stand in front of the last. Salvages of journals
 #: and of logs need an index.
-_ORDER = ("cookie", "bookie", "lastmark", "index", "journal", "entrylog", "gc", "", "ledger")
+_ORDER = ("cookie", _LEDGER_ROWS, "bookie", "lastmark", "index", "journal", "entrylog", "gc", "", "ledger")
 #: Verbs behind which ledgers may be in limbo.
 _SETS_LIMBO = frozenset(
     {
@@ -147,6 +149,8 @@ def _step(steps: dict[tuple[str, ...], Step], command: tuple[str, ...], describe
 
 def _rank(step: Step) -> int:
     noun = step.command[1]
+    if step.verb == ("index", "rebuild") and "--ledgers" in step.command:
+        noun = _LEDGER_ROWS
     return _ORDER.index(noun) if noun in _ORDER else _ORDER.index("")
 
 

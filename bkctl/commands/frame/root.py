@@ -27,7 +27,7 @@ from bkctl.commands.frame.old_names import hide_old_names
 from bkctl.commands.frame.quiet import quietly
 from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
-from bkctl.errors import LIMITS, BkctlError
+from bkctl.errors import LIMITS, BkctlError, CorruptionError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ class RootGroup(typer.core.TyperGroup):
             if ctx.meta["bkctl.--debug"]:
                 traceback.print_exc()
             _say(describe(error))
-            raise typer.Exit(error.exit_code if isinstance(error, BkctlError) else 7) from None
+            raise typer.Exit(_exit_code(error, words)) from None
         return answer
 
     def main(
@@ -115,6 +115,30 @@ class RootGroup(typer.core.TyperGroup):
             _say("interrupted")
             code = 130
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_code(error: Exception, words: Sequence[str]) -> int:
+    """Return the exit code for an error that ended a command.
+
+    Damage is what a command that reads was looking for (1). One that writes and met damage has not done what
+    it was asked to (7): with 1 it says that it did, and that something was lost.
+    """
+    if not isinstance(error, BkctlError) or (isinstance(error, CorruptionError) and _only_writes(words)):
+        return StorageError.exit_code
+    return error.exit_code
+
+
+def _only_writes(words: Sequence[str]) -> bool:
+    """Tell by its safety class whether the command that a line names is there to change something."""
+    noun = NOUNS.get(words[0]) if words else None
+    if noun is None:
+        return False
+    found: Any = load(noun)
+    if noun.verbs:
+        verbs = (getattr(found, "commands", {}).get(word) for word in words[1:])
+        found = next((verb for verb in verbs if verb is not None), None)
+    classes = (getattr(found, "help", "") or "").partition(".")[0]
+    return "[writes]" in classes and "[reads]" not in classes
 
 
 def load(noun: Noun) -> Command:

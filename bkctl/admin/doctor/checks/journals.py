@@ -102,8 +102,8 @@ def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
 def _mark_again(exam: Examination, marks: dict[str, list[FoundMark]]) -> NextStep:
     """Return the command that writes the mark that counts into every directory.
 
-    Several journal directories have a mark each, and one that names a journal that is gone cannot be written:
-    these are for a person.
+    Several journal directories have a mark each, and a mark that names a journal which is gone, or a place
+    behind the journal's end, cannot be written: these are for a person.
     """
     ledgers = [place.path for place in exam.subject.ledgers if place.found is not None]
     show = ("lastmark", "show", *ledgers)
@@ -113,7 +113,8 @@ def _mark_again(exam: Examination, marks: dict[str, list[FoundMark]]) -> NextSte
     if place.found is None or not place.found.journals:
         return not_ended(_MARK_INSTEAD, *show)
     mark = _counting(marks, 0, place, alone=True) or ZERO_MARK
-    if mark.journal_id and mark.journal_id not in {each.journal_id for each in place.found.journals}:
+    journal = next((one for one in place.found.journals if one.journal_id == mark.journal_id), None)
+    if mark.journal_id and (journal is None or end_before(exam.filesystem, journal, mark) is not None):
         return not_ended(_MARK_INSTEAD, *show)
     numbers = ("--journal", hex(mark.journal_id), "--offset", str(mark.offset))
     return ended_by(("lastmark", "set", place.path, *ledgers, *numbers, "--yes"), instead=_MARK_KNOW)

@@ -70,6 +70,23 @@ def test_commands_stand_once_in_their_order_and_copies_come_last() -> None:
     assert plan_in(encode_plan(made)) == made
 
 
+def test_rows_of_ledgers_are_rebuilt_before_a_lost_disk_adds_to_them() -> None:
+    rows = ["bkctl", "index", "rebuild", "/b", "--ledgers", "--yes"]
+    disk = ["bkctl", "bookie", "rebuild", "--conf", "c", "--yes"]
+    cookie = ["bkctl", "cookie", "create", "/b", "--yes"]
+    made = plan(
+        row("lost_index", REBUILD), row("no_directory", disk), row("broken", rows), row("no_cookie", cookie)
+    )
+    assert [
+        list(step.command[:2]) + ["--ledgers"] * ("--ledgers" in step.command) for step in made.steps[:4]
+    ] == [
+        ["bkctl", "cookie"],
+        ["bkctl", "index", "--ledgers"],
+        ["bkctl", "bookie"],
+        ["bkctl", "index"],
+    ]
+
+
 def test_without_a_metadata_store_or_a_name_nobody_copies() -> None:
     for made in (plan(row("limbo"), cluster=()), plan(row("limbo", bookie="/data/b"))):
         assert (made.steps, len(made.by_hand)) == ((), 1)
