@@ -13,7 +13,9 @@ import pytest
 
 from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.codec.last_mark import LastMark
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
 from tests.support.java_cluster import free_port
 from tests.support.rows import from_ndjson
 
@@ -121,6 +123,32 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert not log.exists()
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
     assert log.read_bytes() == damaged
+
+
+def test_logs_that_were_exchanged_between_directories_go_into_quarantine(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    """What stands in them is kept there: somebody may have moved them, and moves them back."""
+    bookie, plan = CheckedBookie(tmp_path / "bookie", count=2), tmp_path / "plan.json"
+    bookie.mark = LastMark(JOURNAL_ID, 512)
+    bookie.fill(range(4))
+    bookie.write()
+    one, other = (bookie.current(place) / "0.log" for place in (0, 1))
+    content = [one.read_bytes(), other.read_bytes()]
+    one.write_bytes(content[1])
+    other.write_bytes(content[0])
+    made = run_cli("repair", "plan", bookie.root, "--out", plan)
+    assert made.exit_code == 1, made.stderr
+    rows = from_ndjson(made.stdout)
+    commands = [row["command"][1:4] for row in rows if row["number"]]
+    assert commands == [["entrylog", "salvage", str(one)], ["entrylog", "salvage", str(other)]]
+    assert all("move it back instead" in row["know"][0] for row in rows if row["number"])
+    assert run_cli("repair", "run", plan, "--yes").exit_code in (0, 3)
+    kept = [path.parent / "bkctl-quarantine" / path.name for path in (one, other)]
+    assert [path.read_bytes() for path in kept] == content[::-1]
+    left = from_ndjson(run_cli("index", "check", bookie.root, "-o", "ndjson").stdout)
+    assert {row["kind"] for row in left} == {"limbo", "salvaged_location"}
+    assert {row["ledger"] for row in left if row["kind"] == "limbo"} == set(range(4))
 
 
 def test_a_run_that_leaves_findings_to_a_person_does_not_end_with_0(run_cli: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 
 _HEADER_BYTES = 1024
 
@@ -143,8 +143,7 @@ def wrong_mark(disks: Disks, chance: random.Random) -> None:
             beyond = journal.stat().st_size + chance.randrange(1, 1 << 20)
             path.write_bytes(encode_last_mark(LastMark(int(journal.stem, 16), beyond)))
         else:
-            mark = decode_last_mark(path.read_bytes())
-            path.write_bytes(encode_last_mark(LastMark(mark.journal_id + 7, mark.offset)))
+            path.write_bytes(encode_last_mark(LastMark(int(journals[-1].stem, 16) + 7, 512)))
 
 
 def empty_disk(disks: Disks, chance: random.Random) -> None:

@@ -38,6 +38,12 @@ _LOST_KINDS = frozenset({"missing_cookie", "missing_directory"})
 #: What the doctor says of journals that a copy from before would bring back.
 _JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_journal"})
 _SWAPPED = "journal directories were swapped"
+#: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
+_SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
+_EXCHANGED_KNOW = (
+    "if the log was moved here from another ledger directory, move it back instead, and nothing is lost: "
+    "else it goes into quarantine, and what should stand here has to come from other replicas"
+)
 _JOURNAL_KNOW = (
     "if there is a copy of the journal, or it was only moved, bring it back instead: otherwise what it had "
     "is lost on this bookie, and where it is not known which entries these are, all ledgers of the journal "
@@ -124,7 +130,7 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
 
 
 def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> dict[str, Any]:
-    """Return the row of a damaged entry log with the command that salvages it, any other row as it is.
+    """Return the row of a damaged or exchanged log with the command that salvages it, others as they are.
 
     The doctor names no command for such a log: to bring its entries back from a copy of the file, from other
     replicas, or not at all is a person's choice, and asking for a plan of repairs is that choice.
@@ -132,13 +138,19 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     from bkctl.admin.entrylogs.log_place import find_log
     from bkctl.vfs import PosixFileSystem
 
-    if row["kind"] != "damaged_log" or row["commands"] or not row["path"]:
+    if row["kind"] not in _SALVAGED_KINDS or row["commands"] or not row["path"]:
         return row
     try:
-        find_log(PosixFileSystem(), [row["path"]], None, in_quarantine=False)
+        place = find_log(PosixFileSystem(), [row["path"]], None, in_quarantine=False)
     except BkctlError as error:
         # Index files have no place for limbo, and without an index nobody knows what a log should have.
         return {**row, "instead": f"{row['instead']} (not here: {error})"}
+    if row["kind"] != "damaged_log":
+        if len(place.every_dir) > 1:
+            return (
+                row  # The index has a place of its own, which may be configured or mounted in a wrong order.
+            )
+        row = {**row, "instead": _EXCHANGED_KNOW}
     metadata = configuration.metadata_uri
     words = ["--metadata", metadata] if metadata is not None else []
     return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
@@ -172,8 +184,8 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def is_rebuilt(row: dict[str, Any]) -> bool:
         return any(words[1:3] == ["index", "rebuild"] for words in row["commands"])
 
-    logs = [row for row in rows if row["kind"] == "damaged_log"]
-    damaged = {row["dir"] for row in logs}
+    logs = [row for row in rows if row["kind"] in _SALVAGED_KINDS]
+    damaged = {row["dir"] for row in logs if row["kind"] == "damaged_log"}
     salvages = {row["path"]: row["commands"] for row in logs if row["commands"]}
 
     def names_damage(row: dict[str, Any]) -> bool:
@@ -182,7 +194,7 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rebuilt = {row["dir"] for row in rows if is_rebuilt(row) and not names_damage(row)}
     made = []
     for row in rows:
-        if row["dir"] in rebuilt and row["kind"] == "damaged_log":
+        if row["dir"] in rebuilt and row["kind"] in _SALVAGED_KINDS:
             continue
         if row["dir"] in rebuilt & damaged and is_rebuilt(row):
             row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
