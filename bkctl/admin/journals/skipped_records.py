@@ -139,3 +139,11 @@ def boundaries(fs: FileSystem, path: str) -> Iterator[int]:
                     continue
                 yield item.end
         yield scan.file.size_bytes
+
+
+def boundary_before(fs: FileSystem, path: str, offset: int) -> int:
+    """Return the last offset up to ``offset`` at which a record of a journal begins or ends.
+
+    The whole journal is read. Raises NotFoundError, StorageError.
+    """
+    return max(at for at in boundaries(fs, path) if at <= offset)

@@ -12,6 +12,7 @@ from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
 from bkctl.admin.journals.mark_fit import end_before
+from bkctl.admin.journals.skipped_records import boundary_before
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.unchecked import UncheckedEntries
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
@@ -116,7 +117,9 @@ def _mark_again(exam: Examination, marks: dict[str, list[FoundMark]]) -> NextSte
     journal = next((one for one in place.found.journals if one.journal_id == mark.journal_id), None)
     if mark.journal_id and (journal is None or end_before(exam.filesystem, journal, mark) is not None):
         return not_ended(_MARK_INSTEAD, *show)
-    numbers = ("--journal", hex(mark.journal_id), "--offset", str(mark.offset))
+    # A mark within a record goes back to where that begins: a replay starts between records.
+    offset = 0 if journal is None else boundary_before(exam.filesystem, journal.path, mark.offset)
+    numbers = ("--journal", hex(mark.journal_id), "--offset", str(offset))
     return ended_by(("lastmark", "set", place.path, *ledgers, *numbers, "--yes"), instead=_MARK_KNOW)
 
 
