@@ -47,16 +47,17 @@ class RecordRun:
     """Plain adds as :class:`AddRun`, whose entries lie in one piece, as the journal and the caches keep them.
 
     ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` has each grant once,
-    and ``lacs`` for each of them the highest last add confirmed of its entries. ``as_lists`` makes the same
-    run with an object for each entry.
+    and for each of them ``lacs`` the highest last add confirmed of its entries, ``counts`` their number.
+    ``as_lists`` makes the same run with an object for each entry.
     """
 
-    __slots__ = ("as_lists", "context", "count", "grants", "lacs", "records", "sink", "size_bytes")
+    __slots__ = ("as_lists", "context", "count", "counts", "grants", "lacs", "records", "sink", "size_bytes")
 
     def __init__(
         self,
         grants: list[bytes],
         lacs: list[int],
+        counts: list[int],
         records: bytes,
         count: int,
         size_bytes: int,
@@ -66,6 +67,7 @@ class RecordRun:
     ) -> None:
         self.grants = grants
         self.lacs = lacs
+        self.counts = counts
         self.records = records
         self.count = count
         self.size_bytes = size_bytes

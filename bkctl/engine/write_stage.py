@@ -15,8 +15,8 @@ from __future__ import annotations
 import enum
 import struct
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +39,7 @@ from bkctl.errors import (
     ReadOnlyBookieError,
     TooManyRequestsError,
 )
+from bkctl.metrics.busiest_ledgers import BusiestLedgers, LedgerAdds
 from bkctl.metrics.stage import StageMeter
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
@@ -113,6 +114,7 @@ class WriteStage:
         #: False answers adds from the write cache alone.
         self._write_data = write_data
         self._throttle_ms_max = throttle_ms_max
+        self._busiest = BusiestLedgers(clock.monotonic)
         self._single = len(table.storages) == 1 and len(table.journals) == 1
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
@@ -231,6 +233,11 @@ class WriteStage:
         if not self._write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
         self._raise_lacs(descriptors, ledgers, run.bodies, actions)
+        if len(ledgers) == 1:
+            self._busiest.add(descriptors[0].ledger, len(run.keys), run.size_bytes)
+        else:
+            counts = Counter(descriptors)
+            self._count_adds(counts, counts.values(), run.size_bytes)
         self.meter.done += len(run.keys)
         return _Outcome.ADDED
 
@@ -254,6 +261,7 @@ class WriteStage:
         for descriptor, lac in zip(ledgers, run.lacs, strict=True):
             descriptor.raise_lac(lac)
         self._note_use(ledgers, actions)
+        self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
         return _Outcome.ADDED
 
@@ -327,6 +335,19 @@ class WriteStage:
             if descriptor.watches is not None:
                 actions.extend(descriptor.due_watches(self._clock.time_ms()))
 
+    def _count_adds(
+        self, ledgers: Iterable[LedgerDescriptor], counts: Collection[int], size_bytes: int
+    ) -> None:
+        """Count the adds of a run by ledger; the bytes are shared by entries."""
+        entries = sum(counts)
+        for descriptor, count in zip(ledgers, counts, strict=True):
+            self._busiest.add(descriptor.ledger, count, size_bytes * count // entries)
+
+    def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
+        """Return what the ledgers have got that get the most entries at present, the busiest first."""
+        with self._lock:
+            return self._busiest.busiest(count)
+
     def _check(self, add: SingleAdd) -> None:
         if self._stopping:
             raise BookieIOError("the bookie is shutting down")
@@ -378,6 +399,7 @@ class WriteStage:
             self._table.append_key(descriptor)
             actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
         self._raise_lacs([descriptor], {descriptor}, [add.body], actions)
+        self._busiest.add(descriptor.ledger, 1, size_bytes)
         self.meter.done += 1
         return _Outcome.ADDED
 

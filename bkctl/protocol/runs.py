@@ -32,7 +32,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import sys
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,6 +54,10 @@ _HEAD = struct.Struct(">iIi")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
+#: The numbers in a column are of this machine.
+_NUMBER_BYTES = 8
+_LOW_BYTE = 0 if sys.byteorder == "little" else _NUMBER_BYTES - 1
+_BYTE_VALUES = 256
 
 
 @dataclass(slots=True)
@@ -93,6 +99,19 @@ class PackedAddRun(AddRun):
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of adds of each of the distinct grants."""
+        grants = len(self.distinct_grants)
+        if grants == 1:
+            return [self._count]
+        if grants <= _BYTE_VALUES:
+            # One call of C for each grant, none for each add.
+            low = self._which[_LOW_BYTE::_NUMBER_BYTES]
+            return [low.count(number) for number in range(grants)]
+        found = Counter(array("q", self._which))
+        return [found[number] for number in range(grants)]
 
     @property
     def wire(self) -> Wire:  # type: ignore[override]

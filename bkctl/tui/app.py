@@ -24,6 +24,7 @@ from bkctl.tui.cluster_screen import ClusterScreen
 from bkctl.tui.glyphs import ASCII, UNICODE, Glyphs
 from bkctl.tui.hang_up import end_with
 from bkctl.tui.help_screen import HelpScreen
+from bkctl.tui.ledger_screen import LedgerScreen
 from bkctl.tui.orders import Orders
 from bkctl.tui.prompt_screen import PromptScreen
 from bkctl.tui.themes import TERMINAL, library_theme, theme_after
@@ -56,6 +57,7 @@ class TopApp(App[None], inherit_bindings=False):
         Binding("less_than_sign", "step(-10)", "Ten back", show=False),
         Binding("g", "go_to", "Go"),
         Binding("a", "alarms", "Alarms", show=False),
+        Binding("l", "ledgers", "Ledgers", show=False),
         Binding("t", "theme", "Theme", show=False),
         Binding("G", "order('collect')", "Collect garbage", show=False),
         Binding("C", "order('compact')", "Compact", show=False),
@@ -140,6 +142,13 @@ class TopApp(App[None], inherit_bindings=False):
 
     def action_alarms(self) -> None:
         self.push_screen(AlarmScreen(self.watched, self.glyphs))
+
+    def action_ledgers(self) -> None:
+        """Open the ledgers by rate: of the bookie whose screen this is, or of all."""
+        screen = self.screen
+        if isinstance(screen, WatchScreen):
+            bookie = None if isinstance(screen, ClusterScreen) else screen.chosen_bookie()
+            self.push_screen(LedgerScreen(self.watched, self.glyphs, bookie))
 
     def action_theme(self) -> None:
         """Take the next theme, and say how to keep it."""

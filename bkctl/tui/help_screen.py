@@ -21,6 +21,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("r", "sort the other way round"),
     ("/", "filter by bookie, mode or bottleneck; Esc clears it"),
     ("1-7, Left Right", "tabs of a bookie"),
+    ("l", "ledgers by rate: of all bookies, or of the one that is open"),
     ("a", "alarms: what is wrong now, and what was, since when"),
     ("p, Space", "pause the screen and go on; samples are taken meanwhile"),
     ("+ -", "longer and shorter interval"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -220,7 +221,24 @@ def test_the_adds_of_version_3_above_are_runs_indeed() -> None:
     assert sum(length >= 8 for length in lengths) >= 10
 
 
-def _assert_same(packed: AddRun, run: AddRun) -> None:
+@pytest.mark.parametrize("ledgers", [1, 2, 256, 257])
+def test_the_adds_of_each_grant_are_counted(ledgers: int) -> None:
+    """By the low bytes of a column, and in another way where a byte has no room for the numbers."""
+    frames = []
+    for number in [*range(ledgers), *range(0, ledgers, 3)]:
+        body = struct.pack(">qqq", number, len(frames), -1)
+        frames.append(struct.pack(">i", 24 + len(body)) + b"\x02\x01\x00\x00" + b"k" * 20 + body)
+    buffer = b"".join(frames)
+    with twin("native") as native:
+        columns, _ = native.scan_adds(buffer, 0, len(buffer))
+    run, _ = scan_v2.list_adds(buffer, 0, len(buffer))
+    packed = PackedAddRun(columns)
+    assert run is not None
+    assert dict(zip(packed.distinct_grants, packed.counts, strict=True)) == Counter(run.grants)
+
+
+def _assert_same(packed: PackedAddRun, run: AddRun) -> None:
+    assert dict(zip(packed.distinct_grants, packed.counts, strict=True)) == Counter(run.grants)
     for name in ("wire", "grants", "keys", "bodies", "tokens", "size_bytes"):
         assert getattr(packed, name) == getattr(run, name)
 

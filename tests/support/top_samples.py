@@ -15,6 +15,7 @@ from bkctl.admin.top.sample import (
     GcState,
     JournalState,
     LedgerDirState,
+    LedgerRate,
     Mode,
     Queue,
     ReadCacheState,
@@ -27,6 +28,8 @@ from bkctl.errors import ConnectionFailedError
 #: 2026-11-21 12:00:00 UTC.
 START_MS = 1_795_262_400_000
 GIB = 1 << 30
+#: Ledgers of each bookie, and their shares of what it takes.
+LEDGER_SHARES = ((4711, 0.4), (4712, 0.25), (9_007_199_254_740_993, 0.2), (12, 0.05), (4713, 0.01))
 
 QUEUES = (
     ("write", 10_000, "entries"),
@@ -77,6 +80,11 @@ def bookie_sample(name: str, moment: int = 0, *, load: float = 1.0) -> BookieSam
         gc=(_gc(ledgers),),
         disks=(
             Disk(dir=ledgers, used_fraction=0.63, used_bytes=630 * GIB, total_bytes=1000 * GIB, full=False),
+        ),
+        busiest_ledgers=tuple(
+            LedgerRate(ledger=ledger, adds_per_s=12_345.6 * wave * share, add_mb_per_s=12.6 * wave * share)
+            for ledger, share in LEDGER_SHARES
+            if wave
         ),
         cpu_cores_used=0.7 * min(wave, 1.0),
         cpu_cores_max=1.0,

@@ -27,6 +27,7 @@ from bkctl.admin.top.sample import (
     GcState,
     JournalState,
     LedgerDirState,
+    LedgerRate,
     Mode,
     Queue,
     ReadCacheState,
@@ -77,6 +78,7 @@ def bkctl_sample(before: Object | None, now: Object, *, url: str, answered_at_ms
         ledger_dirs=tuple(_ledger_dir(each, now) for each in look.parts("storages", "directory")),
         gc=tuple(_gc(each) for each in look.parts("gc", "directory")),
         disks=tuple(_disk(each) for each in objects_at(now, "disks")),
+        busiest_ledgers=_busiest_ledgers(look),
         cpu_cores_max=number_at(now, "process", "cores_usable"),
         **from_snapshots(look, *WHOLE),
     )
@@ -220,6 +222,32 @@ def _gc(look: Interval) -> GcState:
         reclaimed_bytes=None if deleted is None or compacted is None else deleted + compacted,
         **from_snapshots(look, GC),
     )
+
+
+def _busiest_ledgers(look: Interval) -> tuple[LedgerRate, ...]:
+    """Compute the rates of the ledgers that the bookie counts, the busiest first.
+
+    One that was counted before, and was not among those that it told of then, is left out once.
+    """
+    if look.before is None or look.seconds <= 0:
+        return ()
+    before_s = number_at(look.before, "process", "monotonic_s") or 0.0
+    before = {whole_at(each, "ledger"): each for each in objects_at(look.before, "busiest_ledgers")}
+    found = []
+    for now in objects_at(look.now, "busiest_ledgers"):
+        ledger, since_s = whole_at(now, "ledger"), number_at(now, "since_s")
+        if ledger is None or since_s is None:
+            continue
+        then = before.get(ledger)
+        if then is None or number_at(then, "since_s") != since_s:
+            if since_s < before_s:
+                continue
+            then = {"entries": 0, "bytes": 0}
+        rates = Interval(then, now, look.seconds)
+        adds, megabytes = rates.rate("entries"), rates.rate("bytes", unit=_MB)
+        if adds and megabytes is not None:
+            found.append(LedgerRate(ledger=ledger, adds_per_s=adds, add_mb_per_s=megabytes))
+    return tuple(sorted(found, key=lambda each: each.adds_per_s, reverse=True))
 
 
 def _disk(values: Object) -> Disk:

@@ -218,6 +218,15 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRate:
+    """A ledger that got entries: adds and bytes that this bookie took of it."""
+
+    ledger: int
+    adds_per_s: float
+    add_mb_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryLogState:
     """An entry log as the last collection saw it; one that is ``active`` is written, or not on disk yet."""
 
@@ -270,6 +279,8 @@ class BookieSample:
     ledger_dirs: tuple[LedgerDirState, ...] = ()
     gc: tuple[GcState, ...] = ()
     disks: tuple[Disk, ...] = ()
+    busiest_ledgers: tuple[LedgerRate, ...] = ()
+    """The ledgers that get the most entries, the busiest first, at most 32; a Java bookie tells none."""
     cpu_cores_used: float | None = None
     cpu_cores_waited: float | None = None
     """Threads that could run and had no processor, on average: other programs have them."""

@@ -103,6 +103,11 @@ _DISK = (
     Key("total_bytes", "int or null", "all bytes"),
     Key("full", "bool or null", "whether it is above diskUsageThreshold"),
 )
+_BUSIEST_LEDGER = (
+    Key("ledger", "int", "id of the ledger"),
+    Key("adds_per_s", "number", "entries of it that this bookie took"),
+    Key("add_mb_per_s", "number", "10^6 bytes of them; in a batch of several ledgers shared by entries"),
+)
 _BOTTLENECK = (
     Key(
         "stage",
@@ -171,6 +176,8 @@ _BOOKIE: Schema = (
     *_below("gc[]", _GC),
     Key("disks", "array of objects", "the ledger directories' disks"),
     *_below("disks[]", _DISK),
+    Key("busiest_ledgers", "array of objects", "ledgers that get the most entries, 32 at most; none of Java"),
+    *_below("busiest_ledgers[]", _BUSIEST_LEDGER),
     Key("cpu_cores_used", "number or null", "processors that the process kept busy"),
     Key("cpu_cores_waited", "number or null", "threads that could run and had no processor, on average"),
     Key("cpu_cores_max", "number or null", "processors that it could use; 1 for Python with its lock"),

@@ -12,6 +12,8 @@ ready, shutting_down    whether it serves, whether it is on its way down
 read_only, failure      whether it refuses adds; what has ended it, or null
 connections             open ones
 ledgers_in_use          ledgers held open
+busiest_ledgers         those that get the most entries at present, 32 at most: ``ledger``, ``entries`` and
+                        ``bytes`` since ``since_s``, when counting it began (``process.monotonic_s``)
 adds                    ``done``, ``in_progress`` (of runs: length, bound, unit, done), ``latency``,
                         ``refused`` by answer code
 reads                   ``done`` (a batch read is one), ``refused``, ``bytes``, ``latency``
@@ -79,6 +81,8 @@ if TYPE_CHECKING:
 
 Values = dict[str, object]
 _MS = 1000
+#: As many ledgers as a screen has rows.
+BUSIEST_MAX = 32
 
 
 def snapshot(service: ServedBookie) -> Values:
@@ -96,6 +100,7 @@ def snapshot(service: ServedBookie) -> Values:
         "read_only": bookie.read_only,
         "failure": None if bookie.failure is None else str(bookie.failure),
         **_declared(server_part(bookie, server), CONNECTIONS, ADDS, READ_REQUESTS, OTHER_REQUESTS),
+        "busiest_ledgers": [asdict(each) for each in bookie.writes.busiest_ledgers(BUSIEST_MAX)],
         "queues": _queues(bookie, server),
         "journals": [_journal(journal) for journal in bookie.journals],
         "storages": [_storage(storage) for storage in bookie.storages],

@@ -429,7 +429,15 @@ def _for_engine(run: AddRun, sink: AddAnswers, pending: PendingAdds) -> EngineAd
     if not isinstance(run, PackedAddRun):
         return as_lists()
     return RecordRun(
-        run.distinct_grants, run.lacs, run.records, len(run), run.size_bytes, sink, pending, as_lists
+        run.distinct_grants,
+        run.lacs,
+        run.counts,
+        run.records,
+        len(run),
+        run.size_bytes,
+        sink,
+        pending,
+        as_lists,
     )
 
 

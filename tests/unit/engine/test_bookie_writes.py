@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from bkctl.codec import journal as journal_codec
+from bkctl.engine.add_run import AddRun, RecordRun, framed
 from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
 from bkctl.errors import (
     BadRequestError,
@@ -63,6 +66,43 @@ def test_a_run_needs_every_ledger_open_under_its_key(rig: EngineRig) -> None:
         assert not rig.bookie.writes.add_run(rig.run_of([(5, 3)], answers, key=OTHER_KEY))
         with pytest.raises(NoEntryError):
             rig.bookie.reads.read(5, 3)
+
+
+def packed(run: AddRun) -> RecordRun:
+    """The run as the compiled kernels make it."""
+    counts = Counter(run.grants)
+    return RecordRun(
+        list(counts),
+        [-1] * len(counts),
+        list(counts.values()),
+        b"".join(framed(run.bodies)),
+        run.count,
+        run.size_bytes,
+        run.sink,
+        run.context,
+        lambda: run,
+    )
+
+
+@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
+@pytest.mark.parametrize("directories", [1, 3])
+def test_the_adds_of_each_ledger_are_counted(
+    directories: int, as_run: Callable[[AddRun], AddRun | RecordRun]
+) -> None:
+    with EngineRig(small_settings(journals=1, directories=directories)) as rig:
+        rig.start()
+        for ledger in (5, 6):
+            rig.add(ledger, 0)
+        answers = Answers()
+        for pairs in ([(5, 1), (6, 1), (5, 2), (5, 3)], [(6, 2), (6, 3)]):
+            assert rig.bookie.writes.add_run(as_run(rig.run_of(pairs, answers, "run")))
+        answers.wait(2)
+        with pytest.raises(UnauthorizedError):
+            rig.add(5, 9, key=OTHER_KEY)
+        found = {each.ledger: (each.entries, each.bytes) for each in rig.bookie.writes.busiest_ledgers(9)}
+        size_bytes = len(entry_body(5, 1))
+        assert found == {5: (4, 4 * size_bytes), 6: (4, 4 * size_bytes)}
+        assert len(rig.bookie.writes.busiest_ledgers(1)) == 1
 
 
 def test_a_run_over_several_journals_and_directories_is_answered_once() -> None:

@@ -185,6 +185,36 @@ def test_the_parts() -> None:
     assert (disk.used_fraction, disk.used_bytes, disk.total_bytes, disk.full) == (0.75, 750, 1000, False)
 
 
+def counted(ledger: int, since_s: float, entries: int, size_bytes: int) -> Values:
+    return {"ledger": ledger, "since_s": since_s, "entries": entries, "bytes": size_bytes}
+
+
+def test_ledgers_by_rate() -> None:
+    before, now = snapshot(), later()
+    before["busiest_ledgers"] = [
+        counted(1, 5.0, 1000, 1_000_000),
+        counted(2, 5.0, 9, 9),
+        counted(3, 5.0, 100, 1),
+    ]
+    now["busiest_ledgers"] = [
+        counted(1, 5.0, 1600, 7_000_000),
+        # Forgotten and counted anew in between; not told of before, though counted; new; has stood still.
+        counted(2, 101.0, 8, 2_000_000),
+        counted(7, 50.0, 1_000_000, 1),
+        counted(8, 100.5, 2000, 4_000_000),
+        counted(3, 5.0, 100, 1),
+        {"ledger": "x"},
+    ]
+    found = sampled(before, now).busiest_ledgers
+    assert [(each.ledger, each.adds_per_s, each.add_mb_per_s) for each in found] == [
+        (8, 1000.0, 2.0),
+        (1, 300.0, 3.0),
+        (2, 4.0, 1.0),
+    ]
+    assert sampled(None, now).busiest_ledgers == ()
+    assert sampled(snapshot(), later()).busiest_ledgers == (), "a bookie of a version that does not count"
+
+
 def test_a_first_look_has_lengths_and_no_rates() -> None:
     found = sampled(None, snapshot())
     assert found.queues[0].length == 3

@@ -39,6 +39,7 @@ TREE: dict[str, Any] = {
     "failure": None,
     "connections": None,
     "ledgers_in_use": None,
+    "busiest_ledgers": [dict.fromkeys(("ledger", "since_s", "entries", "bytes"))],
     "adds": {
         "done": None,
         "in_progress": {"length": None, "bound": None, "unit": None, "done": None},
@@ -158,6 +159,7 @@ def test_top_reads_every_part(bookie: EmbeddedBookie) -> None:
     assert found.reads_per_s is not None
     assert round(found.reads_per_s * seconds) == 30
     assert found.add_p99_ms is not None
+    assert [(each.ledger, round(each.adds_per_s * seconds)) for each in found.busiest_ledgers] == [(4, 30)]
     assert [queue.name for queue in found.queues] == [
         "write", "journal", "force_write", "callback", "read", "high_priority", "long_poll", "flush",
     ]  # fmt: skip
