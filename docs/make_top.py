@@ -29,6 +29,7 @@ PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...], str], ...] = (
     ("top-wide", (200, 60), ("down", "down"), TERMINAL),
     ("top-bookie", (120, 40), ("down", "down", "enter"), TERMINAL),
     ("top-alarms", (120, 30), ("a",), TERMINAL),
+    ("top-ledgers", (120, 20), ("l", "down"), TERMINAL),
     ("top-nord", (80, 24), ("down", "down"), "nord"),
 )
 #: The library names a font on a server; a picture must not ask one.

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from bkctl.admin.top.sample import BookieSample, Source
 from bkctl.tui import figures
+from bkctl.tui.bookie_screen import BookieScreen
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import EMPTY, Line, Tone, remark
 from bkctl.tui.models import ledger_rows
@@ -51,7 +52,8 @@ class LedgerScreen(WatchScreen):
         found = [] if self._bookie is None else self.gone_notices(self._bookie)
         if self._totals or self.watched.shown is None:
             return found
-        if all(bookie.source is Source.JAVA for bookie in self._answering()):
+        answering = self._answering()
+        if answering and all(bookie.source is Source.JAVA for bookie in answering):
             return [*found, "Java's bookies do not tell of ledgers"]
         return [*found, "no ledger got an entry between the last two samples"]
 
@@ -78,7 +80,7 @@ class LedgerScreen(WatchScreen):
         lines: list[Line] = [EMPTY]
         if total is not None:
             parts = ", ".join(f"{name} {figures.count(adds)}/s" for name, adds in total.bookies)
-            text = f"ledger {total.ledger}: {parts}; bkctl ledger show {total.ledger} tells whose it is"
+            text = f"ledger {total.ledger}: {parts}; whose it is: bkctl ledger show {total.ledger}"
             lines = remark(text, Tone.PLAIN, self.size.width, self.glyphs.cut)
         self.lines_of("why").show(lines)
 
@@ -90,6 +92,13 @@ class LedgerScreen(WatchScreen):
     def follow(self) -> None:
         """Say what the bookies take of the ledger that is chosen now."""
         self._show_why()
+
+    @on(RowView.Chosen)
+    def open_bookie(self, event: RowView.Chosen) -> None:
+        """Open the bookie that takes most of the ledger."""
+        total = self._totals.get(event.key)
+        if total is not None:
+            self.app.push_screen(BookieScreen(self.watched, self.glyphs, total.bookies[0][0]))
 
     @on(LineView.Clicked, "#columns")
     def turn(self) -> None:

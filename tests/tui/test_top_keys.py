@@ -10,7 +10,7 @@ from bkctl.tui.bookie_screen import BookieScreen
 from bkctl.tui.cluster_screen import ClusterScreen
 from bkctl.tui.directory_screen import DirectoryScreen, LogScreen
 from bkctl.tui.help_screen import HelpScreen
-from tests.support.top_samples import FakeReplay, FakeSource, bookie_sample, cluster_sample
+from tests.support.top_samples import FakeReplay, FakeSource, bookie_sample, cluster_sample, java_sample
 from tests.support.top_screen import Operator, operating, run
 
 
@@ -164,6 +164,56 @@ def test_the_table_scrolls_with_the_cursor_and_back_when_it_gets_short() -> None
             assert bookies(operator)[0] == chosen(operator) == "bookie-00:3181"
             await operator.press("up")
             assert chosen(operator) == "bookie-00:3181"
+
+    run(test)
+
+
+def test_ledgers_by_rate_of_all_bookies_or_of_one() -> None:
+    async def test() -> None:
+        async with operating(FakeSource()) as operator:
+            await operator.sample(10)
+            await operator.press("l")
+            of_all = operator.row_with("4711")[1:].split()
+            assert of_all[4:] == ["40%", "bookie-1:3181,", "book…"]
+            await operator.press("down")
+            assert "ledger 4712: bookie-1:3181 4.92k/s, bookie-2:3181 1.23k/s" in operator.text
+            assert "ADD/S▾" in operator.rows[1]
+            await operator.press("s")
+            assert "MB/S▾" in operator.rows[1]
+            await operator.pilot.click("#columns", offset=(22, 0))
+            assert "ADD/S▾" in operator.rows[1]
+            await operator.press("escape", "down", "enter", "l")
+            assert "bookie-2:3181 > ledgers by rate" in operator.rows[0]
+            assert operator.row_with("4711")[1:].split()[5:] == ["bookie-2:3181"]
+            await operator.press("l")
+            assert isinstance(operator.app.screen, BookieScreen)
+            await operator.press("escape", "l", "enter")
+            assert "bookie-1:3181" in operator.rows[0], "the one that takes most of it"
+            assert isinstance(operator.app.screen, BookieScreen)
+
+    run(test)
+
+
+class JavaBookie(FakeSource):
+    def at(self, moment: int) -> ClusterSample:
+        return cluster_sample(moment, java_sample("java:3181", moment))
+
+
+class IdleBookie(FakeSource):
+    def at(self, moment: int) -> ClusterSample:
+        return cluster_sample(moment, bookie_sample("idle:3181", moment, load=0.0))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [(JavaBookie, "Java's bookies do not tell of ledgers"), (IdleBookie, "no ledger got an entry")],
+)
+def test_no_ledgers_are_explained(source: type[FakeSource], words: str) -> None:
+    async def test() -> None:
+        async with operating(source()) as operator:
+            await operator.sample()
+            await operator.press("l")
+            await operator.until(lambda: words in operator.text)
 
     run(test)
 

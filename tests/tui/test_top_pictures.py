@@ -29,7 +29,7 @@ def test_every_picture_is_current_and_asks_nobody_for_a_font() -> None:
     assert {path.name for path in make_top.FOLDER.glob("top-*.svg")} == set(drawn)
     for name, picture in drawn.items():
         kept = (make_top.FOLDER / name).read_text(encoding="utf-8")
-        assert "bookie-3:3181" in words(kept)
+        assert any(word.startswith("bookie-3:3181") for word in words(kept))
         assert words(kept) == words(picture), f"{name}: python docs/make_top.py draws it anew"
         assert "@font-face" not in kept
         ElementTree.fromstring(kept)

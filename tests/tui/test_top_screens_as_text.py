@@ -123,6 +123,7 @@ def nothing_is_cut_off(operator: Operator, size: tuple[int, int]) -> None:
         ("journal", ("enter", "7", "enter")),
         ("ledger-directory", ("enter", "7", "down", "enter")),
         ("log", ("enter", "7", "down", "enter", "down", "enter")),
+        ("ledgers", ("l", "down")),
         ("help", ("question_mark",)),
         ("filter", ("slash", "r", "o")),
         ("paused", ("p",)),
