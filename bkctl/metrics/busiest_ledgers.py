@@ -14,7 +14,7 @@ MARK_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LedgerAdds:
-    """What a ledger has got since ``since_s``, when counting it began."""
+    """The counters of a ledger since ``since_s``, when counting it began."""
 
     ledger: int
     since_s: float
