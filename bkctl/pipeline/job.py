@@ -15,7 +15,7 @@ and no order of rows is relied upon. One result is named ``summary`` and has one
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Literal
@@ -183,7 +183,7 @@ class Job:
     logs that go away during the run leave it unjudged. ``notes`` say what the job takes for granted, for the
     reader of its results, ``one_snapshot_notes`` what it does with one reading of metadata only. ``advice``
     names the commands that go on from what was found. ``parameters`` are those of :class:`Parameters` that
-    it heeds.
+    it heeds. ``sentence`` says in one sentence what the counts of the summary come to.
     """
 
     name: str
@@ -200,6 +200,7 @@ class Job:
     one_snapshot_notes: tuple[str, ...] = ()
     advice: str = ""
     plots: tuple[Plot, ...] = field(default=())
+    sentence: Callable[[Mapping[str, int]], str] | None = None
 
     def statements(self) -> Iterator[Statement]:
         """Yield the queries of the text in their order."""

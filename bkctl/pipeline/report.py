@@ -11,28 +11,14 @@ from typing import Any
 from bkctl import __version__
 from bkctl.pipeline.job import Column, Job, Plot, ResultTable, option_of
 from bkctl.pipeline.locations import is_url, written_file
-from bkctl.pipeline.plots import Bar, bar_chart
+from bkctl.pipeline.page_style import SCRIPT, STYLE
+from bkctl.pipeline.plots import Bar, amount, bar_chart
 from bkctl.pipeline.results import Outcome, first_rows, for_people, write_whole
 
 ROWS_MAX = 100
+#: A text of so many characters is broken into lines.
+LONG_FROM = 60
 BARS_MAX = 40
-
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --faint: #8889; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1080px; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.verdict { display: inline-block; padding: .2rem .7rem; border-radius: .3rem; color: #fff; font-weight: 600; }
-.clean { background: #2f7d3b; } .found { background: #b23434; } .unexamined { background: #a8690b; }
-.faint, td.null { color: #888; } svg .faint { fill: #888; } svg text { font: 12px system-ui, sans-serif;
-fill: currentColor; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; font-size: .87rem; }
-th, td { text-align: left; padding: .22rem .7rem .22rem 0; border-bottom: 1px solid var(--line);
-vertical-align: top; }
-td { white-space: nowrap; } .facts td { white-space: normal; } th { font-weight: 600; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-code { font-size: .92em; overflow-wrap: anywhere; }
-"""
 
 
 def write_report(outcome: Outcome, job: Job, path: str) -> None:
@@ -53,13 +39,14 @@ def page(outcome: Outcome, job: Job) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(job.name)}</h1><p>{escape(job.summary)}</p>",
         *_verdict(outcome, job),
-        "<h2>Counts</h2>",
+        _contents(job),
+        '<h2 id="counts">Counts</h2>',
         _counts(outcome, job),
         *(_chart(outcome, job, plot) for plot in job.plots),
         *(part for result in job.results if result.name != "summary" for part in _result(outcome, result)),
         *_guards(outcome),
         *_run(outcome, job),
-        "</body></html>\n",
+        f"<script>{SCRIPT}</script></body></html>\n",
     ]
     return "\n".join(parts)
 
@@ -72,24 +59,60 @@ def _verdict(outcome: Outcome, job: Job) -> list[str]:
         words.append(f"A part could not be judged: {', '.join(unjudged)}.")
     parts = [
         f'<p><span class="verdict {outcome.verdict}">{escape(outcome.verdict)}</span> '
-        f"{escape(' '.join(words))} Exit code {outcome.exit_code}.</p>"
+        f'<span class="said">{escape(_said(outcome, job, found))}</span></p>',
+        f"<p>{escape(' '.join(words))} Exit code {outcome.exit_code}.</p>",
     ]
     if found and job.advice:
         parts.append(f"<p>Next: {escape(job.advice)}.</p>")
     return parts
 
 
+def _said(outcome: Outcome, job: Job, found: Sequence[str]) -> str:
+    """Say in a sentence what was found: the job's own, or the counts by their names."""
+    if job.sentence is not None:
+        return job.sentence(outcome.counts)
+    counts = (f"{_words(name)}: {_counted(name, outcome.counts[name])}" for name in found)
+    return "; ".join(counts).capitalize() + "." if found else "Nothing was found."
+
+
+def _contents(job: Job) -> str:
+    """Return links to the parts of the page."""
+    results = (result.name for result in job.results if result.name != "summary")
+    anchors = {"counts": "Counts"} | {_anchor(plot): plot.title for plot in job.plots}
+    anchors |= {name: _words(name) for name in results} | {"run": "The run"}
+    links = (f'<a href="#{escape(name)}">{escape(title)}</a>' for name, title in anchors.items())
+    return f"<nav>{' '.join(links)}</nav>"
+
+
+def _words(name: str) -> str:
+    """Return the name of a table or of a count as a title."""
+    return name.replace("_", " ").capitalize()
+
+
+def _anchor(plot: Plot) -> str:
+    return f"plot-{plot.title.lower().replace(' ', '-')}"
+
+
 def _counts(outcome: Outcome, job: Job) -> str:
-    rows = [
-        {"count": column.name, "value": outcome.counts[column.name], "meaning": column.meaning}
+    rows = "\n".join(
+        f'<tr><td>{escape(column.name)}</td><td class="number">'
+        f'{escape(_counted(column.name, outcome.counts[column.name]))}</td><td class="long">'
+        f"{escape(column.meaning)}</td></tr>"
         for column in job.result("summary").columns
-    ]
-    columns = (
-        Column("count", "STRING", ""),
-        Column("value", "BIGINT", ""),
-        Column("meaning", "STRING", ""),
     )
-    return html_table(columns, rows)
+    head = '<tr><th>count</th><th class="number">value</th><th>meaning</th></tr>'
+    return f"<table><thead>{head}</thead><tbody>\n{rows}\n</tbody></table>"
+
+
+def _counted(name: str, value: Any) -> str:
+    """Return a count as text: with thousands' marks, bytes with their unit."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return _text(value)
+    return amount(value, is_bytes=_are_bytes(name))
+
+
+def _are_bytes(name: str) -> bool:
+    return name == "bytes" or name.endswith("_bytes")
 
 
 def _chart(outcome: Outcome, job: Job, plot: Plot) -> str:
@@ -101,15 +124,29 @@ def _chart(outcome: Outcome, job: Job, plot: Plot) -> str:
         )
         for row in rows
     ]
+    heading = f'<h2 id="{_anchor(plot)}">{escape(plot.title)}</h2>'
+    if not any(bar.total for bar in bars):
+        return f'{heading}<p class="faint">Nothing to draw: {"every value is 0" if bars else "no rows"}.</p>'
+    if plot.order == "rank":
+        bars = _without_empty_ends(bars)
     total = outcome.table(plot.table).rows
     more = f'<p class="faint">the first {BARS_MAX} of {total:,}</p>' if total > BARS_MAX else ""
     chart = bar_chart(plot.title, plot.values, bars, bytes_axis=plot.bytes_axis, meanings=plot.meanings)
-    return f'<h2>{escape(plot.title)}</h2><div class="scroll">{chart}</div>{more}'
+    return f'{heading}<div class="scroll">{chart}</div>{more}'
+
+
+def _without_empty_ends(bars: list[Bar]) -> list[Bar]:
+    """Leave out the classes of a histogram that are empty on both sides; those in between stay."""
+    filled = [number for number, bar in enumerate(bars) if bar.total]
+    return bars[filled[0] : filled[-1] + 1]
 
 
 def _result(outcome: Outcome, result: ResultTable) -> list[str]:
     total = outcome.table(result.name).rows
-    heading = f"<h2>{escape(result.name)}</h2><p>{escape(result.summary)}: "
+    heading = (
+        f'<h2 id="{escape(result.name)}">{escape(_words(result.name))}</h2><p>{escape(result.summary)} '
+        f"(<code>{escape(result.name)}</code>): "
+    )
     if not total:
         return [f"{heading}no rows.</p>"]
     shown = f"{total:,} row{'s' if total > 1 else ''}"
@@ -128,7 +165,7 @@ def html_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> 
     body = "\n".join(
         "<tr>" + "".join(_cell(column, row[column.name]) for column in columns) + "</tr>" for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<table class="sorted"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 
 def _numeric(column: Column) -> str:
@@ -138,7 +175,12 @@ def _numeric(column: Column) -> str:
 def _cell(column: Column, value: Any) -> str:
     if value is None:
         return '<td class="null number">-</td>' if _numeric(column) else '<td class="null">-</td>'
-    return f"<td{_numeric(column)}>{escape(_text(value))}</td>"
+    if _are_bytes(column.name) and isinstance(value, int):
+        shown = escape(amount(value, is_bytes=True))
+        return f'<td class="number" data-sort="{value}" title="{value} bytes">{shown}</td>'
+    text = _text(value)
+    long = ' class="long"' if len(text) > LONG_FROM and not _numeric(column) else ""
+    return f"<td{_numeric(column)}{long}>{escape(text)}</td>"
 
 
 def _text(value: Any) -> str:
@@ -189,4 +231,4 @@ def _run(outcome: Outcome, job: Job) -> list[str]:
         f"<tr><th>{escape(name)}</th><td><code>{escape(text)}</code></td></tr>"
         for name, text in facts.items()
     )
-    return [f"<h2>The run</h2><table class='facts'><tbody>{rows}</tbody></table>"]
+    return [f"<h2 id='run'>The run</h2><table class='facts'><tbody>{rows}</tbody></table>"]

@@ -111,9 +111,11 @@ class _Page(HTMLParser):
         self.open: list[str] = []
         self.elements: list[str] = []
         self.links: list[str] = []
+        self.ids: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
         self.links += [value or "" for name, value in attrs if name in ("src", "href")]
         if tag not in self.VOID:
             self.open.append(tag)
@@ -137,9 +139,11 @@ def test_the_report_is_one_page_that_needs_nothing_else(
     page.feed(report.read_text())
     page.close()
     assert page.open == []
-    assert page.links == []
-    assert "script" not in page.elements
-    assert page.elements.count("svg") == len(JOBS[job].plots)
+    assert page.links
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), "within the page"
+    assert page.elements.count("script") == 1, "with its text in it"
+    empty = report.read_text().count("Nothing to draw: ")
+    assert page.elements.count("svg") + empty == len(JOBS[job].plots)
     for column in JOBS[job].result("summary").columns:
         assert f"<td>{column.name}</td>" in report.read_text()
 
@@ -218,6 +222,7 @@ def test_a_flipped_byte_ends_with_code_1_and_is_named(run_cli: Run, demo: Path, 
     shown = people.stdout
     page = report.read_text()
     assert "Found: bad_entries. Exit code 1." in page
+    assert re.search(r">1 of [\d,]+ entries fails its digest\.<", page)
     assert f"<p>Next: {escape(JOBS['verify'].advice)}.</p>" in page
     assert "bad_entries: entries whose digest fails (1)" in shown
     assert f"bkctl: next: {JOBS['verify'].advice}" in people.stderr

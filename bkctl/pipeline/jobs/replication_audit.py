@@ -13,6 +13,8 @@ entry that it holds may be on its way, or may have been flushed after its files 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot, share_not_judged
 from bkctl.pipeline.jobs.held_entries import RUNS, UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
@@ -27,6 +29,23 @@ _OWNER = (
     Column("application", "STRING", "application that the ledger's custom metadata name"),
     Column("topic", "STRING", "topic of Apache Pulsar's that it belongs to"),
 )
+
+
+def audit_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many entries lack copies, and whether one is lost."""
+    short, below, lost = (counts[f"entries_{name}"] for name in ("short", "below_ack_quorum", "lost"))
+    judged = " that was judged" if counts["slots_not_judged"] else ""
+    if not counts["slots_missing"]:
+        return f"Every entry{judged} has all its copies."
+    lacking = "entry lacks" if short == 1 else "entries lack"
+    noun = "ledger" if counts["ledgers_short"] == 1 else "ledgers"
+    parts = [f"{short:,} {lacking} copies, in {counts['ledgers_short']:,} {noun}"]
+    if below:
+        which = "all of them" if below == short > 1 else f"{below:,} of them"
+        parts.append(f"{which} below the ack quorum")
+    parts.append(f"{lost:,} lost" if lost else f"none{judged} is lost")
+    return "; ".join(parts) + "."
+
 
 REPLICATION_AUDIT = Job(
     name="replication-audit",
@@ -173,6 +192,7 @@ REPLICATION_AUDIT = Job(
         ),
     ),
     found=("slots_missing",),
+    sentence=audit_sentence,
     unexamined=("bookies_not_examined", "dirs_without_cookie", "slots_not_judged"),
     trusts_absence=True,
     advice="'bkctl ledger doctor ID' says of a ledger whether it can be read and what to run; job "

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
+
+
+def verify_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many entries fail their digest, and in how many places nothing can be read."""
+    entries, bad, damages = counts["entries"], counts["bad_entries"], counts["damages"]
+    unchecked = counts["unchecked"]
+    parts = [
+        f"{bad:,} of {entries:,} entries {'fails its' if bad == 1 else 'fail their'} digest"
+        if bad
+        else f"no digest of {entries:,} entries fails"
+    ]
+    if unchecked:
+        parts.append(f"{unchecked:,} could not be checked")
+    if damages:
+        parts.append(f"{damages:,} {'place' if damages == 1 else 'places'} cannot be read")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
 
 VERIFY = Job(
     name="verify",
@@ -84,6 +104,7 @@ VERIFY = Job(
         ),
     ),
     found=("bad_entries", "damages"),
+    sentence=verify_sentence,
     unexamined=("unchecked",),
     advice="'bkctl entrylog verify DIR' says what a damage took, 'bkctl doctor DIR' what to do about it",
     needs_metadata=False,

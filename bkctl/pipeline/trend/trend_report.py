@@ -11,8 +11,9 @@ from html import escape
 from bkctl import __version__
 from bkctl.pipeline.job import Column, Meaning
 from bkctl.pipeline.locations import is_url, written_file
+from bkctl.pipeline.page_style import SCRIPT, STYLE
 from bkctl.pipeline.plots import Bar, bar_chart
-from bkctl.pipeline.report import STYLE, html_table
+from bkctl.pipeline.report import html_table
 from bkctl.pipeline.results import CLEAN, UNEXAMINED, for_people, write_whole
 from bkctl.pipeline.trend.points import APPLICATION, CLUSTER, COLLECT, TOPIC, Point, Series, Trend
 
@@ -87,7 +88,8 @@ def trend_page(trend: Trend, paths: Sequence[str]) -> str:
             *_unknown(trend),
             *_newest(trend),
             f"<h2>The paths</h2><p><code>{escape(', '.join(paths))}</code></p>",
-            f'<p class="faint">bkctl {escape(__version__)}</p></body></html>\n',
+            f'<p class="faint">bkctl {escape(__version__)}</p>',
+            f"<script>{SCRIPT}</script></body></html>\n",
         ]
     )
 

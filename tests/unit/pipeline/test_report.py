@@ -13,6 +13,8 @@ import pytest
 from bkctl.errors import StorageError
 from bkctl.pipeline import results
 from bkctl.pipeline.job import Column, Job, Parameters, Plot, ResultTable
+from bkctl.pipeline.jobs.replication_audit import audit_sentence
+from bkctl.pipeline.jobs.verify import verify_sentence
 from bkctl.pipeline.plots import amount
 from bkctl.pipeline.report import page, write_report
 from bkctl.pipeline.results import Outcome, WrittenTable, judged
@@ -110,6 +112,116 @@ def test_values_and_bars_read_as_in_other_tools(tmp_path: Path) -> None:
     assert ">1.5 KiB</text>" in text
     assert "<li>taken &amp; given</li>" in text
     assert "<code>budget 7, bookies_gone a:1 b:2</code>" in text
+
+
+def test_bytes_have_their_unit_and_sort_by_their_number(tmp_path: Path) -> None:
+    text = page(outcome_of(tmp_path, bad=12345, left=0), JOB)
+    assert '<td class="number" data-sort="1536" title="1536 bytes">1.5 KiB</td>' in text
+    assert '<td class="number">12,345</td>' in text
+    assert '<h2 id="things">Things</h2>' in text
+
+
+def test_the_verdict_is_a_sentence(tmp_path: Path) -> None:
+    outcome = outcome_of(tmp_path, bad=12345, left=0)
+    assert '<span class="said">Bad: 12,345.</span>' in page(outcome, JOB)
+    own = replace(JOB, sentence=lambda counts: f"{counts['bad']:,} things are < bad.")
+    assert '<span class="said">12,345 things are &lt; bad.</span>' in page(outcome, own)
+    assert "Nothing was found." in page(outcome_of(tmp_path, bad=0, left=0), JOB)
+
+
+def test_a_chart_of_nothing_is_not_drawn_and_a_histogram_begins_where_something_is(tmp_path: Path) -> None:
+    outcome = outcome_of(tmp_path, bad=0, left=0)
+    (plot,) = JOB.plots
+    empty = replace(plot, values=("log_id",), order="dir")
+    text = page(outcome, replace(JOB, plots=(empty,)))
+    assert "<svg" in text
+    nothing = replace(JOB, plots=(replace(plot, table="none"),), results=(*JOB.results, NOTHING))
+    assert "Nothing to draw: every value is 0." in page(with_rows(outcome, tmp_path, "none", [0, 0]), nothing)
+    ranks = (replace(plot, table="none", labels=("log_id",), order="rank"),)
+    found = page(
+        with_rows(outcome, tmp_path, "none", [0, 5, 0, 7, 0, 0]), replace(nothing, plots=ranks)
+    ).partition("</svg>")[0]
+    assert [f">{label}<title>" in found for label in range(6)] == [False, True, True, True, False, False]
+
+
+NOTHING = ResultTable(
+    "none",
+    "a histogram",
+    (
+        Column("dir", "STRING", ""),
+        Column("rank", "BIGINT", ""),
+        Column("log_id", "BIGINT", ""),
+        Column("bytes", "BIGINT", ""),
+    ),
+    "rank",
+)
+
+
+def with_rows(outcome: Outcome, folder: Path, name: str, values: list[int]) -> Outcome:
+    """The outcome with one more table, of a value for each rank."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / name).mkdir(exist_ok=True)
+    rows = [{"dir": "", "rank": rank, "log_id": rank, "bytes": value} for rank, value in enumerate(values)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / name / "part-00000.parquet")
+    table = WrittenTable.of(name, "result", str(folder / name))
+    return replace(outcome, tables=(*(each for each in outcome.tables if each.name != name), table))
+
+
+COUNTS = dict.fromkeys(
+    ("entries_short", "entries_below_ack_quorum", "entries_lost", "ledgers_short", "slots_missing"), 0
+) | {"slots_not_judged": 0}
+CHECKS = {"entries": 1234, "bad_entries": 0, "unchecked": 0, "damages": 0}
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({}, "Every entry has all its copies."),
+        ({"slots_not_judged": 1}, "Every entry that was judged has all its copies."),
+        (
+            {
+                "slots_missing": 9,
+                "entries_short": 1147,
+                "ledgers_short": 23,
+                "entries_below_ack_quorum": 1147,
+            },
+            "1,147 entries lack copies, in 23 ledgers; all of them below the ack quorum; none is lost.",
+        ),
+        (
+            {"slots_missing": 1, "entries_short": 1, "ledgers_short": 1, "slots_not_judged": 1},
+            "1 entry lacks copies, in 1 ledger; none that was judged is lost.",
+        ),
+        (
+            {
+                "slots_missing": 1,
+                "entries_short": 5,
+                "ledgers_short": 1,
+                "entries_below_ack_quorum": 3,
+                "entries_lost": 2,
+            },
+            "5 entries lack copies, in 1 ledger; 3 of them below the ack quorum; 2 lost.",
+        ),
+    ],
+)
+def test_the_sentence_of_an_audit(counts: dict[str, int], sentence: str) -> None:
+    assert audit_sentence(COUNTS | counts) == sentence
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({}, "No digest of 1,234 entries fails."),
+        ({"bad_entries": 1}, "1 of 1,234 entries fails its digest."),
+        (
+            {"bad_entries": 2, "unchecked": 3, "damages": 1},
+            "2 of 1,234 entries fail their digest; 3 could not be checked; 1 place cannot be read.",
+        ),
+    ],
+)
+def test_the_sentence_of_a_verification(counts: dict[str, int], sentence: str) -> None:
+    assert verify_sentence(CHECKS | counts) == sentence
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing_beside_it(
