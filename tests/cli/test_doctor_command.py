@@ -77,6 +77,29 @@ def test_entries_that_could_not_be_checked_are_reported(run_cli: Run, bookie: Do
     assert "nothing found in what could be checked; 2 with unchecked entries" in said
 
 
+def test_entries_of_ledgers_that_were_deleted_are_a_note(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """Nothing shows their digests any more, and nobody reads them: it is no reason to look every night."""
+    with open_metadata_store(bookie.uri) as store:
+        for ledger in (2, 3):
+            stored = store.ledgers.read_ledger(ledger)
+            assert stored is not None
+            store.ledgers.delete_ledger(ledger, stored.version)
+    words = (bookie.root, "--deep", "--only", "journals,entry_logs", "--metadata", bookie.uri)
+    code, rows, said = examined(run_cli, *words)
+    assert (code, rows) == (0, []), said
+    _, rows, _ = examined(run_cli, *words, "--notes")
+    rows = [row for row in rows if row["kind"] == "unchecked_entries"]
+    assert [(row["check"], row["severity"], row["count"]) for row in rows] == [
+        ("journals", "note", 266),
+        ("entry_logs", "note", 266),
+    ]
+    # A dump may be older than the ledgers.
+    dump = bookie.root / "dump.json"
+    assert run_cli("metadata", "dump", "--metadata", bookie.uri, "--out", dump).exit_code == 0
+    code, rows, _ = examined(run_cli, bookie.root, "--deep", "--only", "entry_logs", "--metadata", dump)
+    assert (code, [row["severity"] for row in rows]) == (3, ["unchecked"])
+
+
 def test_a_corrupt_entry_is_never_under_a_clean_bill(run_cli: Run, bookie: DoctoredBookie) -> None:
     """An entry of a MAC ledger: found with the metadata, and without it reported as not checked."""
     entries = from_ndjson(run_cli("entrylog", "scan", bookie.ledgers, "--ledger", "2").stdout)

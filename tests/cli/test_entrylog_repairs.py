@@ -15,6 +15,8 @@ from bkctl.errors import BookieIOError, CorruptionError, LedgerLimboError
 from bkctl.scan.directory import QUARANTINE_NAME
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
+from tests.support.checked_bookie import HOST, CheckedBookie
+from tests.support.cluster_dump import write_dump
 from tests.support.readable import readable
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
 
@@ -205,3 +207,26 @@ def test_refusals(run_cli: Run, bookie: TruthfulBookie, log: Path, tmp_path: Pat
         refused = run_cli("entrylog", verb, other.logs()[0], "--yes")
         assert refused.exit_code == 4
         assert ".idx files" in refused.stderr
+
+
+def test_a_record_of_a_ledger_that_nobody_knows_stays_in_quarantine(run_cli: Run, tmp_path: Path) -> None:
+    """A bit of its id was flipped, or it was deleted: copied, it would be checked in vain for ever."""
+    bookie = CheckedBookie(tmp_path / "bookie")
+    bookie.fill([1, 2])
+    _, place = bookie.store(1 << 50, 0)
+    bookie.write()
+    log = bookie.current() / "0.log"
+    data = bytearray(log.read_bytes())
+    data[place + 40] ^= 1
+    data[1500:1510] = b"\xee" * 10
+    log.write_bytes(data)
+    dump = tmp_path / "zk.json"
+    write_dump(dump, (), bookie=HOST, instance_id="instance", next_ledger=3)
+    found, *_ = rows(run_cli("entrylog", "salvage", log, "--dry-run", "-o", "json"), 1)
+    assert found["unknown"] == 0
+    found, *others = rows(run_cli("entrylog", "salvage", log, "--metadata", dump, "--yes", "-o", "json"), 1)
+    assert (found["unknown"], found["superseded"]) == (1, 0)
+    (copy,) = (row for row in others if row["kind"] == "copy")
+    assert set(ledgers_in(Path(copy["path"]))) == {1, 2}
+    (kept,) = (row for row in others if row["kind"] == "kept")
+    assert Path(kept["path"]).read_bytes() == bytes(data)

@@ -28,6 +28,24 @@ def unchecked_finding(
     """
     if not unchecked.unchecked:
         return
+    if exam.metadata_file is None and exam.find is not None and unchecked.is_of_nobody(book):
+        yield Finding(
+            check,
+            Kind.UNCHECKED_ENTRIES,
+            Severity.NOTE,
+            unchecked.sentence() + ": the metadata store has no such ledger",
+            "entries of ledgers that there are",
+            not_ended(
+                "nothing to do: they are of deleted ledgers, or their ids are damaged; garbage collection "
+                "removes them",
+                noun,
+                "verify",
+                *dirs,
+            ),
+            dir=dirs[0] if len(dirs) == 1 else None,
+            count=unchecked.unchecked,
+        )
+        return
     words = [] if exam.metadata_file is None else ["--metadata", exam.metadata_file]
     given = exam.command_options
     if _URI in given:

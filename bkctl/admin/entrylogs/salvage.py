@@ -3,7 +3,8 @@
 Of each record it is known how it is proved: by its digest, where the ledger's digest type is known (of the
 MAC digest with the password), else only by its place in the chain of sizes and ids; a record of which the
 digest says that it is wrong is not copied. Copied is what the index names, and what the index has nowhere; a
-record of which the index has a newer place is garbage.
+record of which the index has a newer place is garbage. So is one of a ledger of which neither the index has
+a row, nor the metadata know anything, nor its digest a type: it was deleted, or its id is damaged.
 
 What the index names and no record proves is lost: it is listed, and its ledgers are put into limbo. Its rows
 stay, and name a log that is not there, so that a read fails and never is "no such entry".
@@ -16,7 +17,7 @@ into quarantine, where it stays. Until then every row names a record that is the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from posixpath import dirname, join
 
@@ -64,15 +65,17 @@ _ASKED_MAX = 100_000
 
 @dataclass(slots=True)
 class Counts:
-    """The records of a log: copied ``by_digest`` and ``by_structure``, and ``superseded`` ones, left out.
+    """The records of a log: copied ``by_digest`` and ``by_structure``; left out are the others.
 
-    Of the copied ones ``unnamed`` had no row: they get one where their ledger is known.
+    ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows. Of the copied ones
+    ``unnamed`` had no row: they get one where their ledger is known.
     """
 
     by_digest: int = 0
     by_structure: int = 0
     superseded: int = 0
     unnamed: int = 0
+    unknown: int = 0
 
     @property
     def copied(self) -> int:
@@ -106,6 +109,7 @@ class _Reading:
 
     rows: RowsOfLog
     locations: KeyValueReader
+    ledgers: Set[int]
     book: DigestBook
     counts: Counts = field(default_factory=Counts)
 
@@ -124,7 +128,7 @@ def plan_salvage(
     tracker = LossTracker(place.log.path)
     store, ledgers = databases.read(place.locations), databases.read(place.ledgers)
     try:
-        reading = _read(place, store, book)
+        reading = _read(place, store, set(known_ledgers(ledgers, lambda _: True)), book)
         for item in _items(fs, place, reading):
             if isinstance(item, CheckedBatch):
                 _kept(item, reading)
@@ -132,7 +136,7 @@ def plan_salvage(
             elif isinstance(item, Damage):
                 tracker.damaged(item)
         verdict = tracker.verdict()
-        lost, ranges = _lost(reading, verdict.damage, ledgers)
+        lost, ranges = _lost(reading, verdict.damage)
         # Whether the rows can be read is known before anything is written.
         limbo_operations(ledgers, {ledger: LedgerRecords() for ledger in ranges}, ())
     finally:
@@ -225,7 +229,7 @@ def _kept_aside(place: LogPlace) -> Move:
     return Move(place, place.log.path, place.log.path, manifest)
 
 
-def _read(place: LogPlace, store: KeyValueReader, book: DigestBook) -> _Reading:
+def _read(place: LogPlace, store: KeyValueReader, ledgers: Set[int], book: DigestBook) -> _Reading:
     """Read the rows that the index has of a log.
 
     Raises CorruptionError where rows may be missing, RefusedError for an index that is lost.
@@ -235,7 +239,7 @@ def _read(place: LogPlace, store: KeyValueReader, book: DigestBook) -> _Reading:
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
         raise RefusedError(f"{store.path}: has no row; make the index anew first: bkctl index rebuild")
-    return _Reading(rows, store, book)
+    return _Reading(rows, store, ledgers, book)
 
 
 def _places(store: KeyValueReader, keys: list[bytes]) -> list[Location | None]:
@@ -276,14 +280,22 @@ def _kept(item: CheckedBatch, reading: _Reading) -> list[int]:
     }
     others = [index for index in sound if index not in named]
     found = _places(reading.locations, [_key(batch, index) for index in others])
-    unnamed = {index for index, place in zip(others, found, strict=True) if place is None}
+    nowhere = {index for index, place in zip(others, found, strict=True) if place is None}
+    unnamed = {index for index in nowhere if not _is_of_nobody(reading, batch.ledgers[index])}
     kept = [index for index in sound if index in named or index in unnamed]
     by_digest = sum(check.ok(index, batch.ledgers[index]) is True for index in kept)
     counts.by_digest += by_digest
     counts.by_structure += len(kept) - by_digest
     counts.unnamed += len(unnamed)
-    counts.superseded += len(sound) - len(kept)
+    counts.unknown += len(nowhere) - len(unnamed)
+    counts.superseded += len(others) - len(nowhere)
     return kept
+
+
+def _is_of_nobody(reading: _Reading, ledger: int) -> bool:
+    """Tell whether nothing speaks for a ledger, though the metadata were asked."""
+    is_asked = reading.book.enabled and reading.book.has_metadata
+    return is_asked and ledger not in reading.ledgers and reading.book.digester(ledger) is None
 
 
 def _key(batch: EntryBatch, index: int) -> bytes:
@@ -291,18 +303,20 @@ def _key(batch: EntryBatch, index: int) -> bytes:
     return bytes(batch.buffer[start : start + _KEY_BYTES])
 
 
-def _lost(
-    reading: _Reading, damage: Iterable[Damage], ledgers: KeyValueReader
-) -> tuple[int, dict[int, list[Range]]]:
+def _lost(reading: _Reading, damage: Iterable[Damage]) -> tuple[int, dict[int, list[Range]]]:
     """Return the entries that are lost: rows without a record, and what damage names and no row has."""
     count, ranges = 0, dict[int, list[Range]]()
     for ledger, entry in reading.rows.left():
         ranges.setdefault(ledger, []).append((entry, entry))
         count += 1
-    known = set(known_ledgers(ledgers, lambda _: True))
     for missing in (each for one in damage if not one.readable for each in one.missing):
         first, last = missing.first_entry, missing.last_entry
-        if missing.ledger not in known or first is None or last is None or last - first >= _ASKED_MAX:
+        if (
+            missing.ledger not in reading.ledgers
+            or first is None
+            or last is None
+            or last - first >= _ASKED_MAX
+        ):
             continue
         entries = list(range(first, last + 1))
         found = _places(reading.locations, [encode_key(missing.ledger, entry) for entry in entries])
@@ -325,10 +339,11 @@ def _copy(
     """Write the fresh log, durably, and read it back."""
     place = salvage.place
     path = join(place.current_dir, log_name(target))
+    ledgers = _ledgers(place, databases)
     store = databases.read(place.locations)
     written = hashlib.sha256()
     try:
-        reading = _read(place, store, book)
+        reading = _read(place, store, ledgers, book)
         file = fs.create(path)
         try:
             log = LogWriter(target, file)
@@ -384,11 +399,7 @@ def _read_back(fs: FileSystem, path: str, records: int, digest: bytes) -> None:
 
 def _move_rows(fs: FileSystem, place: LogPlace, target: int, databases: IndexDatabases) -> None:
     """Let every row that names the source name the copy, durably; records of known ledgers get one."""
-    ledgers = databases.read(place.ledgers)
-    try:
-        known = set(known_ledgers(ledgers, lambda _: True))
-    finally:
-        ledgers.close()
+    known = _ledgers(place, databases)
     store = databases.write(place.locations)
     try:
         locations = EntryLocationIndex(store)
@@ -403,6 +414,15 @@ def _move_rows(fs: FileSystem, place: LogPlace, target: int, databases: IndexDat
                 if chosen:
                     fresh = [(target << 32) + batch.offset(index) + _SIZE_BYTES for index in chosen]
                     locations.put_many([keys[index] for index in chosen], fresh)
+    finally:
+        store.close()
+
+
+def _ledgers(place: LogPlace, databases: IndexDatabases) -> Set[int]:
+    """Return the ledgers that have a row."""
+    store = databases.read(place.ledgers)
+    try:
+        return set(known_ledgers(store, lambda _: True))
     finally:
         store.close()
 

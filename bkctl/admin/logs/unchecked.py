@@ -49,6 +49,12 @@ class UncheckedEntries:
         noun = "ledger" if len(self.ledgers) == 1 else "ledgers"
         return f"{self.unchecked} of {self.entries} entries could not be checked ({noun} {shown}{more})"
 
+    def is_of_nobody(self, book: DigestBook) -> bool:
+        """Tell whether the metadata have none of the ledgers. False when not all ledgers are named."""
+        if not (book.enabled and book.has_metadata) or len(self.ledgers) >= LEDGERS_NAMED:
+            return False
+        return all(book.digester(ledger) is None for ledger in self.ledgers)
+
     def remedy(self, book: DigestBook) -> str:
         """Say what is lacking, and which options would make the entries checkable."""
         if not book.enabled:

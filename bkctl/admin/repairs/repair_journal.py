@@ -31,6 +31,9 @@ not start, as for any kill.
 ``finish`` found them. What is kept lies in the folder ``bkctl-repairs`` of each directory: tables of
 databases as second names, everything else as copies. ``repair forget`` removes it.
 
+A verb that builds beside what is there, and goes on after a kill instead of being taken back, notes what it
+has exchanged when all is done (:func:`note_exchange`).
+
 What is not of a stopped bookie's files (metadata, entries written over the network) has no place here.
 """
 
@@ -49,6 +52,7 @@ from bkctl.codec.repair_record import (
     RepairChange,
     RepairRecord,
     RepairState,
+    State,
     decode_repair_record,
     encode_repair_record,
 )
@@ -182,6 +186,56 @@ def begin_repair(
             keep_file(fs, path, kept)
         fs.sync_directory(dirname(kept))
     return Repair(fs, write_record(fs, found, replace(record, state=RepairState.BEGUN)))
+
+
+def state_before(fs: FileSystem, directories: Sequence[str]) -> State:
+    """Return the files of some directories, for :func:`note_exchange`. Raises StorageError."""
+    places = tuple(dict.fromkeys(abspath(path) for path in directories))
+    return state_of(fs, places, [relpath(path, places[0]) for path in places])
+
+
+def note_exchange(
+    fs: WritableFileSystem,
+    clock: Clock,
+    before: State,
+    directories: Sequence[str],
+    made_by: str,
+    exchanged: Sequence[tuple[str, str | None]],
+) -> Repair:
+    """Note a repair that is done already: databases in whose places others were put.
+
+    ``exchanged`` has the path of each database, and the path at which the verb has kept the old one, None
+    where there was none; ``before`` is what :func:`state_before` returned in front of the exchange. An undo
+    puts the old databases back, and removes what the verb had kept. Its tables get names in the folder of
+    the record, too, so that a kill of the undo loses none. The directories are locked. Raises StorageError.
+    """
+    places = tuple(dict.fromkeys(abspath(path) for path in directories))
+    home, names = places[0], tuple(before)
+    number = _new_number(fs, clock, places)
+    changes = []
+    for position, (path, old) in enumerate(exchanged):
+        if old is not None:
+            # An undo goes through the changes in reverse order: what was kept by the verb goes last.
+            changes.append(RepairChange(ChangeKind.DATABASE, relpath(old, home)))
+        folder = join(dirname(abspath(path)), REPAIRS_NAME, number, str(position))
+        kept = None if old is None else relpath(folder, home)
+        changes.append(RepairChange(ChangeKind.DATABASE, relpath(path, home), kept=kept))
+    detail = ", ".join(relpath(path, home) for path, _ in exchanged)
+    record = RepairRecord(
+        number, made_by, RepairState.KEEPING, clock.time_ms(), detail, names, tuple(changes), before
+    )
+    found = FoundRepair(home, record)
+    fs.make_directories(found.folder)
+    found = write_record(fs, found, record)
+    for position, (path, old) in enumerate(exchanged):
+        if old is not None:
+            folder = join(dirname(abspath(path)), REPAIRS_NAME, number)
+            fs.make_directories(folder)
+            keep_database(fs, old, join(folder, str(position)))
+            fs.sync_directory(folder)
+    repair = Repair(fs, found)
+    repair.finish()
+    return repair
 
 
 def _planned(

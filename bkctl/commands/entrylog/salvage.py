@@ -35,6 +35,7 @@ SALVAGE_SCHEMA: Schema = (
     Key("by_digest", "int or null", "of copy: those that their digest proves"),
     Key("by_structure", "int or null", "of copy: those proved by their place among sizes and ids alone"),
     Key("superseded", "int or null", "of log: records of which the index has another place; not copied"),
+    Key("unknown", "int or null", "of log: records of ledgers that nobody knows; not copied"),
     Key("offset", "int or null", "of damage: where it begins"),
     Key("bytes", "int or null", "of log and damage: how many bytes"),
     Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
@@ -64,7 +65,8 @@ def salvage_command(
     A record is copied when its digest is known and checks. A record whose digest is not known is copied
     when the chain of sizes and ids around it is whole. 'by_digest' and 'by_structure' count the two kinds.
     Give --metadata, and the password for the MAC digest, so that digests can prove more of them. A record
-    whose digest does not check is lost.
+    whose digest does not check is lost. With --metadata a record is left out, too, whose ledger neither the
+    metadata nor the index know: it was deleted, or its id is damaged.
 
     The fresh log is durable and has been read back before the index points at it. Entries that the index
     names and no record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger
@@ -144,6 +146,7 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
         "log_id": place.log.log_id,
         "bytes": place.log.size_bytes,
         "superseded": counts.superseded,
+        "unknown": counts.unknown,
         "detail": None if salvage.is_needed else _why_nothing(salvage),
     }
     for damage in salvage.damage:

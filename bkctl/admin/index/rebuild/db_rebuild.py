@@ -81,7 +81,7 @@ class DbRebuild:
         self._locations = Swap(current, LOCATIONS, WorkDirectory(f"{current}/{LOCATIONS}{REBUILD_SUFFIX}"))
         self._ledgers = Swap(current, LEDGERS, WorkDirectory(f"{current}/{LEDGERS}{REBUILD_SUFFIX}"))
         self._stamp = backup_stamp()
-        self._backups: list[str] = []
+        self._exchanged: dict[str, str | None] = {}
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
         self._search = EntrySearch(
@@ -117,10 +117,14 @@ class DbRebuild:
             rows,
             len(plan.rows),
             0.0,
-            tuple(self._backups),
+            self._backups,
             tuple(differences),
             lossy,
         )
+
+    @property
+    def _backups(self) -> tuple[str, ...]:
+        return tuple(backup for backup in self._exchanged.values() if backup is not None)
 
     def _read_logs(self) -> LogSet:
         logs = find_logs(self._fs, [self._directory.ledger_dir])
@@ -220,7 +224,7 @@ class DbRebuild:
         else:
             differences = [Difference(**difference) for difference in earlier["differences"]]
         options.recheck()
-        self._keep(exchange(self._ledgers))
+        self._exchanged[self._ledgers.live] = exchange(self._ledgers)
         return differences
 
     def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
@@ -236,7 +240,7 @@ class DbRebuild:
             announce(self._locations, self._stamp, fingerprint, result)
         found.check_unchanged()
         self._options.recheck()
-        self._keep(exchange(self._locations))
+        self._exchanged[self._locations.live] = exchange(self._locations)
         rows: int = result["rows"]
         return rows
 
@@ -266,10 +270,6 @@ class DbRebuild:
             )
         return {"rows": rows}
 
-    def _keep(self, backup: str | None) -> None:
-        if backup is not None:
-            self._backups.append(backup)
-
     def finish(self, result: RebuildResult) -> RebuildResult:
         """Remove what a rerun would need, once every directory's indexes are in place; the result then.
 
@@ -281,8 +281,8 @@ class DbRebuild:
         if self._options.drop_old:
             for backup in self._backups:
                 drop_whole(backup)
-            self._backups.clear()
+            self._exchanged.clear()
         self._locations.work.drop()
         self._ledgers.work.drop()
         sync_directory(self._directory.index_dir)
-        return replace(result, backups=tuple(self._backups))
+        return replace(result, backups=self._backups, exchanged=tuple(self._exchanged.items()))

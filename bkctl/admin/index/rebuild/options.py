@@ -76,7 +76,8 @@ def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
     """One index directory. ``rows`` of ``locations`` or slots in use, None when they were not rebuilt;
-    ``backups`` are the old indexes, kept."""
+    ``backups`` are the old indexes, kept, and ``exchanged`` has what came into their places: the path of each
+    database, and of its backup, None without any."""
 
     dir: str
     rows: int | None
@@ -85,6 +86,7 @@ class RebuildResult:
     backups: tuple[str, ...]
     differences: tuple[Difference, ...]
     lossy: bool = False
+    exchanged: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def is_alarming(self) -> bool:

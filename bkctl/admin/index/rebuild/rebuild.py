@@ -17,6 +17,9 @@ from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, jobs_for
 from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
 from bkctl.admin.index.rebuild.swap import backups, half_dropped
+from bkctl.admin.repairs.repair_journal import find_repairs, note_exchange, state_before
+from bkctl.admin.repairs.repair_undo import forget
+from bkctl.clock import SystemClock
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.placement import Placement
 from bkctl.errors import RefusedError, UsageError
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 #: Gives the workers that share the work, by their number and the modules of their tasks.
 Hire = Callable[[int, Sequence[str]], Workers]
 
+MADE_BY = "index rebuild"
 _DIRTY = (
     "the last stop was not clean: entries may still be only in the journals; the next start of the bookie "
     "replays them into the new index"
@@ -62,7 +66,12 @@ def rebuild_index(
         if options.locations:
             _refuse_quarantine(placement)
         options = replace(options, recheck=recheck)
+        filesystem, places = PosixFileSystem(), _places(placement)
+        before = {} if options.dry_run else state_before(filesystem, places)
         results = REBUILDS[placement.kind](placement, options, jobs, hire)
+        exchanged = [each for result in results for each in result.exchanged]
+        if exchanged:
+            note_exchange(filesystem, SystemClock(), before, places, MADE_BY, exchanged)
     if placement.dirty:
         note = Difference("note", None, _DIRTY)
         results = [replace(result, differences=(*result.differences, note)) for result in results]
@@ -136,9 +145,13 @@ def _locked(placement: Placement, dry_run: bool) -> Iterator[Callable[[], None]]
     if dry_run:
         yield lambda: None
         return
-    paths = {d.ledger_dir for d in placement.directories} | {d.index_dir for d in placement.directories}
-    with DirectoryLock(*sorted(paths)) as lock:
+    with DirectoryLock(*_places(placement)) as lock:
         yield lock.recheck
+
+
+def _places(placement: Placement) -> list[str]:
+    paths = {d.ledger_dir for d in placement.directories} | {d.index_dir for d in placement.directories}
+    return sorted(map(os.path.abspath, paths))
 
 
 def old_indexes(placement: Placement) -> list[str]:
@@ -153,6 +166,15 @@ def old_indexes(placement: Placement) -> list[str]:
     ]
 
 
+def _forget_undos(places: Sequence[str], dropped: Sequence[str]) -> None:
+    """Remove the records of rebuilds whose old indexes go: they hold the tables on the disk."""
+    filesystem = PosixFileSystem()
+    backups_gone = set(map(os.path.abspath, dropped))
+    for found in find_repairs(filesystem, places):
+        if backups_gone & {found.path(change.path) for change in found.record.changes}:
+            forget(filesystem, found)
+
+
 def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
     """Remove backups. Raises RefusedError when the index that they are of is not in place, StorageError."""
     with _locked(placement, False):
@@ -163,6 +185,7 @@ def drop_old_indexes(placement: Placement, paths: Sequence[str]) -> None:
                     live = f"{directory.index_dir}/{name}"
                     if not is_key_value_store(filesystem, live):
                         raise RefusedError(f"{live}: is not there; the backups are kept")
+        _forget_undos(_places(placement), paths)
         for path in paths:
             if path.endswith(DROPPING):
                 remove_tree(path)

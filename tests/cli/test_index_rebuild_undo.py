@@ -1,0 +1,74 @@
+"""``repair undo`` behind ``index rebuild``: the directory as it was, byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.rows import from_ndjson
+
+Run = Callable[..., Any]
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> Path:
+    shutil.copytree(DEMO / "bookie1", tmp_path / "bookie")
+    return tmp_path / "bookie"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rebuilt(run_cli: Run, bookie: Path, *more: str) -> Any:
+    words = ("index", "rebuild", bookie / "ledgers", "--metadata", DEMO / "zk.json", "--yes", *more)
+    done = run_cli(*words)
+    assert done.exit_code in (0, 1), done.stderr
+    return done
+
+
+@pytest.mark.parametrize("lost", [(), ("locations",), ("ledgers", "locations")], ids=["whole", "one", "both"])
+def test_an_undo_puts_the_old_databases_back(run_cli: Run, bookie: Path, lost: tuple[str, ...]) -> None:
+    for name in lost:
+        shutil.rmtree(bookie / "ledgers/current" / name)
+    before = content(bookie)
+    more = ("--storage", "db") if len(lost) == 2 else ()
+    rebuilt(run_cli, bookie, *more)
+    assert content(bookie) != before
+    (row,) = from_ndjson(run_cli("repair", "log", bookie, "-o", "ndjson").stdout)
+    assert (row["made_by"], row["state"], row["why_not"]) == ("index rebuild", "done", None)
+    done = run_cli("repair", "undo", bookie, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert content(bookie) == before
+
+
+def test_repairs_are_taken_back_one_after_the_other(run_cli: Run, bookie: Path) -> None:
+    """A salvage, then a rebuild of the index that it moved rows of."""
+    log = bookie / "ledgers/current/0.log"
+    with log.open("r+b") as stream:
+        stream.seek(15259)
+        stream.write(b"\x7f\xff\xff\xff")
+    before = content(bookie)
+    words = (log, "--metadata", DEMO / "zk.json", "--yes")
+    assert run_cli("entrylog", "salvage", *words).exit_code in (0, 1)
+    between = content(bookie)
+    rebuilt(run_cli, bookie)
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    assert content(bookie) == between
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    assert content(bookie) == before
+
+
+def test_without_its_old_index_a_rebuild_is_not_taken_back(run_cli: Run, bookie: Path) -> None:
+    rebuilt(run_cli, bookie)
+    assert list((bookie / "ledgers/current").glob("bkctl-repairs/*/*/CURRENT")), "the undo has the old files"
+    assert run_cli("index", "rebuild", bookie / "ledgers", "--drop-old", "--yes").exit_code == 0
+    assert not list((bookie / "ledgers/current").glob("bkctl-repairs")), "they would stay on the disk"
+    done = run_cli("repair", "undo", bookie, "--yes")
+    assert done.exit_code == 6, done.stderr
