@@ -122,7 +122,8 @@ class _SpaceCheck:
             reader = LogEntryReader(self._filesystem, space, self._options.book)
             yield from reader.read(sorter, advance)
             replay = Replay()
-            replay.read(self._filesystem, space, sorter)
+            replay.read(self._filesystem, space, sorter, self._options.book)
+            self._placed.leave_out(replay.failing)
             for rows in kept_entries(self._filesystem, kept, known.ids):
                 sorter.add(rows)
             self._places = stack.enter_context(LogPlaces(self._filesystem, space.logs, reader.damage))
@@ -153,7 +154,7 @@ class _SpaceCheck:
         with RowSorter(self._options.memory_bytes) as sorter:
             reader = LogEntryReader(self._filesystem, self._space, self._options.book)
             damaged = any(reader.read(sorter, advance))
-            Replay().read(self._filesystem, self._space, sorter)
+            Replay().read(self._filesystem, self._space, sorter, self._options.book)
             for _, rows in side_by_side(iter(()), sorter.blocks()):
                 compared = compare(no_rows(), rows)
                 damaged |= not bool(compared.unindexed_journaled.all())

@@ -78,6 +78,11 @@ class PlacedEntries:
         self._space = space
         self._placed = placed
         self._found: dict[int, int] = {}
+        self._failing: Mapping[int, set[int]] = {}
+
+    def leave_out(self, failing: Mapping[int, set[int]]) -> None:
+        """Do not count these entries, by ledger: a start brings them back broken, or leaves them out."""
+        self._failing = failing
 
     def add(self, compared: Comparison) -> None:
         """Count the entries that the index, a log, or a journal that will be replayed has."""
@@ -91,6 +96,8 @@ class PlacedEntries:
             stripes = self._placed.get(ledger)
             if stripes:
                 entries = np.unique(rows.entries[start:stop])
+                if failing := self._failing.get(ledger):
+                    entries = np.setdiff1d(entries, np.fromiter(failing, np.int64))
                 counts = (stripe.count(entries) for stripe in stripes)
                 self._found[ledger] = self._found.get(ledger, 0) + sum(counts)
 
@@ -104,7 +111,7 @@ class PlacedEntries:
             if lacking > 0:
                 entries = counted(wanted, "entry", "entries")
                 detail = (
-                    f"{lacking} of {entries} that the metadata place here are in no index, log or journal: "
-                    "a reader is told that there is no such entry"
+                    f"{lacking} of {entries} that the metadata place here are in no index and no log, or "
+                    "their digests fail in the journal: a reader is told that there is no such entry"
                 )
                 yield about_ledger(Kind.MISSING_ENTRIES, self._space.dir, ledger, detail)

@@ -300,7 +300,7 @@ def test_verification_catches_a_row_that_is_wrong(
 
     monkeypatch.setattr(db_rebuild, "build_locations", sabotage)
     result = run_cli("index", "rebuild", bookie.root, "--yes", "--jobs", "1")
-    assert result.exit_code == 1
+    assert result.exit_code == 7
     assert "new locations" in result.stderr
     assert found(bookie) == {(1, 0): (0, 9999)}  # the old index is in place
     monkeypatch.setattr(db_rebuild, "build_locations", original)
