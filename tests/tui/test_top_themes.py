@@ -80,3 +80,14 @@ def test_the_row_of_the_cursor_and_the_active_tab_stand_out(no_color: bool) -> N
             assert not style_of(operator, "1 Overview").reverse
 
     run(test)
+
+
+def test_without_colours_a_theme_has_none_either() -> None:
+    async def test() -> None:
+        async with operating(FakeSource(), no_color=True, theme="nord") as operator:
+            strips = operator.app.screen._compositor.render_strips()
+            styles = [piece.style for strip in strips for piece in strip if piece.style is not None]
+            used = {colour.name for style in styles for colour in (style.color, style.bgcolor) if colour}
+            assert used <= {"default"}
+
+    run(test)
