@@ -6,8 +6,6 @@ another version.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +17,10 @@ from bkctl.kvstore.base import Delete, DeleteRange, Put, Row
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
-from tests.support import java_bookkeeper
-from tests.support.java_bookkeeper import Jars, JarsUnavailableError, require_jars
+from tests.support.java_releases import jars_of
 
 pytestmark = pytest.mark.interop
 
-SOURCE = Path(__file__).parent / "java" / "IndexStore.java"
-POM = Path(__file__).parent / "pom.xml"
 KINDS = {"locations": "EntryLocation", "ledgers": "LedgerMetadata"}
 PROFILES = {"locations": LOCATIONS_PROFILE, "ledgers": LEDGERS_PROFILE}
 KEY = bytes(range(20))
@@ -36,9 +31,7 @@ Run = Callable[..., list[list[str]]]
 @pytest.fixture(scope="module", params=["4.17.3", "4.18.0"])
 def java(request: pytest.FixtureRequest) -> Run:
     """``java("rows DIR NAME KIND", ...)`` runs commands of IndexStore in one JVM; the words of its lines."""
-    jars = require_jars()
-    if request.param != java_bookkeeper.VERSION:
-        jars = Jars(jars.java, other_version(request.param), archive=False)
+    jars = jars_of(request.param, "IndexStore")
 
     def run(*commands: str) -> list[list[str]]:
         command = jars.quick_command("org.apache.bookkeeper.bookie.IndexStore", *commands, memory_mb=512)
@@ -47,37 +40,6 @@ def java(request: pytest.FixtureRequest) -> Run:
         return [line.split() for line in done.stdout.splitlines()]
 
     return run
-
-
-def other_version(version: str) -> str:
-    """Class path of another release with IndexStore compiled against it; skips when it cannot be had."""
-    root = java_bookkeeper.cache_root()
-    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    jars, classes = root / f"bookkeeper-{version}", root / f"index-store-{version}-{source}"
-    try:
-        with java_bookkeeper._locked(root, f"bookkeeper-{version}.lock"):
-            if not list(jars.glob(f"bookkeeper-server-{version}.jar")):
-                resolve(version, jars)
-            if not classes.is_dir():
-                fresh = classes.with_name(f"{classes.name}.{os.getpid()}")
-                javac = java_bookkeeper._tool("javac")
-                command = [javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(fresh), str(SOURCE)]
-                java_bookkeeper._run("javac", command, 120, cwd=root)
-                fresh.rename(classes)
-    except JarsUnavailableError as error:
-        java_bookkeeper._skip(f"no BookKeeper {version} to compare with: {error}")
-    return os.pathsep.join((str(classes), f"{jars}/*"))
-
-
-def resolve(version: str, jars: Path) -> None:
-    fresh = jars.with_name(f"{jars.name}.{os.getpid()}")
-    fresh.mkdir(parents=True)
-    pom = fresh / "pom.xml"
-    pom.write_text(POM.read_text().replace(f"<version>{java_bookkeeper.VERSION}<", f"<version>{version}<"))
-    maven = [java_bookkeeper._tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    options = [f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-    java_bookkeeper._run("mvn", [*maven, *options], 240, cwd=fresh)
-    fresh.rename(jars)
 
 
 def location_row(ledger: int, entry: int) -> Row:
