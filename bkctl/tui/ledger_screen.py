@@ -101,6 +101,6 @@ class LedgerScreen(WatchScreen):
             self.app.push_screen(BookieScreen(self.watched, self.glyphs, total.bookies[0][0]))
 
     @on(LineView.Clicked, "#columns")
-    def turn(self) -> None:
+    def sort_by_column(self) -> None:
         """Sort by the other figure."""
         self.action_sort()
