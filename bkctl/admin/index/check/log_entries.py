@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bkctl.admin.index.check.finding import Finding, Kind
+from bkctl.admin.index.rows.framing import misframed
 from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.admin.index.rows.row_sort import RowSorter
 from bkctl.codec.location import pack_location
@@ -58,11 +59,11 @@ class LogEntryReader:
 
 
 def rows_of(item: LogEntries) -> Rows:
-    """Return the batch's entries without those whose digest fails."""
+    """Return the batch's entries without those whose digest fails, or that no bookie can read."""
     batch, check = item.entries.batch, item.entries.check
     locations = np.array(batch.starts, np.int64) + (pack_location(item.log.log_id, 0) + batch.base + 4)
     rows = Rows(np.array(batch.ledgers, np.int64), np.array(batch.entries, np.int64), locations)
-    lost = check.failing | check.strangers.keys()
+    lost = check.failing | check.strangers.keys() | misframed(batch)
     if not lost:
         return rows
     kept = np.ones(len(rows), np.bool_)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bkctl.admin.index.rebuild.digest_columns import Together
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
+from bkctl.admin.index.rows.framing import misframed
 from bkctl.admin.index.rows.location_runs import Rows, RunWriter
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
@@ -281,9 +282,10 @@ def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
     filesystem = PosixFileSystem()
     found = _Found()
     book = task.book()
+    unreadable: list[MissingEntries] = []
     for item in scan_logs(filesystem, [task.log], book):
         if isinstance(item, LogEntries):
-            good = _good_entries(item)
+            good = _good_entries(item, unreadable)
             found.entries += len(good)
             found.ledgers.update(good.ledgers)
             starts = np.array(good.starts, np.int64) + (task.log.log_id << 32 | good.base + 4)
@@ -293,23 +295,29 @@ def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
     for verdict in verify_logs(filesystem, [task.log], task.book()):
         found.unchecked = verdict.unchecked
         if verdict.verdict is Verdict.DAMAGED:
-            _judge(task.log, verdict, found)
+            _judge(task.log, verdict, unreadable, found)
     advance(task.log.size_bytes)
     return found
 
 
-def _good_entries(item: LogEntries) -> EntryBatch:
+def _good_entries(item: LogEntries, unreadable: list[MissingEntries]) -> EntryBatch:
+    """Return the entries that an index may name; whole ones that no bookie can read go to ``unreadable``."""
     batch, check = item.entries.batch, item.entries.check
     wrong = check.failing | check.strangers.keys()
+    framed_wrongly = misframed(batch) - wrong
+    for index in sorted(framed_wrongly):
+        entry = batch.entries[index]
+        unreadable.append(MissingEntries(batch.ledgers[index], entry, entry, None, "header"))
+    wrong |= framed_wrongly
     if not wrong:
         return batch
     return batch.select([index for index in range(len(batch)) if index not in wrong])
 
 
-def _judge(log: LogFile, verdict: FileVerdict, found: _Found) -> None:
+def _judge(log: LogFile, verdict: FileVerdict, unreadable: list[MissingEntries], found: _Found) -> None:
     """Say what is damaged, what is missing, and which ledgers may have lost entries."""
     found.damage = tuple(_damage_lines(verdict))
-    named = [missing for damage in verdict.damage for missing in damage.missing]
+    named = [*unreadable, *(missing for damage in verdict.damage for missing in damage.missing)]
     found.missing = tuple(_limited((_missing_text(missing) for missing in named), _MISSING_NAMED))
     file = SteadyFile(PosixFileSystem().open(log.path))
     try:
