@@ -25,6 +25,7 @@ SOAK_BOOKIE_KILLS ?= 100
 SOAK_DRAIN_KILLS ?= 20
 SOAK_SEEDS ?= 100000
 SOAK_PLANS ?= 1000
+SOAK_ROUNDS ?= 12
 FUZZ_MINUTES ?= 240
 # Names of targets; all without any.
 FUZZ_TARGETS ?=
@@ -93,9 +94,11 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    -o faulthandler_timeout=0 tests/interop/test_ledger_repair_with_java.py $(ARGS);; \
 	  plan) run BKCTL_PLAN_SEEDS=$(SOAK_PLANS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
 	    -o faulthandler_timeout=0 --show-capture=stdout tests/interop/test_repair_plans_by_seed.py $(ARGS);; \
+	  cluster) run BKCTL_CLUSTER_ROUNDS=$(SOAK_ROUNDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
+	    -o faulthandler_timeout=0 --show-capture=stdout tests/spark/test_spark_standalone.py $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
 	    --seed $(SEED) $(FUZZ_TARGETS);; \
-	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair, plan nor fuzz" >&2; code=2;; esac; done; \
+	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair, plan, cluster nor fuzz" >&2; code=2;; esac; done; \
 	echo "# ended $$(date -u +%H:%M:%SZ), exit code $$code" >>$$log; \
 	sed -i -e 's#$(CURDIR)#.#g' -e 's#/[^ ]*/pytest-of-[^/ ]*/##g' $$log; \
 	tail -n 50 $$log; echo "log: $$log"; exit $$code

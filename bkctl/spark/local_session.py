@@ -71,7 +71,7 @@ def session(master: str = "local[*]", app_name: str = "bkctl", **conf: str) -> S
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**session_settings(master), **conf}.items():
         builder = builder.config(name, value)
-    with _environment(master):
+    with _environment(master, conf.get("spark.pyspark.python")):
         found = builder.getOrCreate()
     register(found)
     return found
@@ -157,8 +157,12 @@ def _remove_warehouses() -> None:
 
 
 @contextmanager
-def _environment(master: str) -> Iterator[None]:
-    """Set the variables that Spark's launcher and its Python workers take, while the session starts."""
+def _environment(master: str, python: str | None = None) -> Iterator[None]:
+    """Set the variables that Spark's launcher and its Python workers take, while the session starts.
+
+    ``python`` is the setting ``spark.pyspark.python``: a driver that is Python itself goes by the variable
+    alone, which ``spark-submit`` makes of the setting.
+    """
     package = os.path.dirname(os.path.dirname(os.path.abspath(bkctl.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     wanted = {
@@ -170,6 +174,8 @@ def _environment(master: str) -> Iterator[None]:
         wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
         wanted["SPARK_LOCAL_DIRS"] = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if python is not None:
+        wanted["PYSPARK_PYTHON"] = python
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

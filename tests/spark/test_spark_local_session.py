@@ -89,3 +89,12 @@ def test_a_cluster_is_given_no_host_no_port_and_no_python(
         assert "PYSPARK_PYTHON" not in os.environ
         assert os.environ.get("SPARK_LOCAL_IP") == before
     assert local_session.session_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "local[2]"])
+def test_the_python_of_a_setting_is_that_of_the_workers(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that is Python goes by the variable alone: with the setting alone workers were ``python3``."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/another/python")
+    with local_session._environment(master, "/opt/bkctl/bin/python"):
+        assert os.environ["PYSPARK_PYTHON"] == "/opt/bkctl/bin/python"
+    assert os.environ["PYSPARK_PYTHON"] == "/another/python"
