@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -105,8 +106,13 @@ class Location:
         return bool(info.type == fs.FileType.Directory)
 
     def read(self, name: str, bytes_max: int) -> bytes:
-        """Return the content of a file. Raises NotFoundError, and StorageError also for a larger file."""
+        """Return the content of a file. Raises NotFoundError, and StorageError also for a larger file.
+
+        On a local disk anybody who may write into the folder may put a pipe there, which would never end.
+        """
         text = self.text_of(name)
+        if self.is_local and _is_special(f"{self.path}/{name}"):
+            raise StorageError(f"{text}: is not a regular file", path=text)
         with _failures(text), self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
             found: bytes = stream.read(bytes_max + 1)
         if len(found) > bytes_max:
@@ -193,6 +199,14 @@ def written_file(text: str, content: bytes) -> None:
     filesystem, path = opened_file(text)
     with _failures(text), filesystem.open_output_stream(path) as stream:
         stream.write(content)
+
+
+def _is_special(path: str) -> bool:
+    """Tell whether something else than a regular file stands at a local path. A link counts as its target."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False  # what opens it says why it cannot
 
 
 def opened_file(text: str) -> tuple[Any, str]:

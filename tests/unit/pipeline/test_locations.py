@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from http.client import HTTPConnection
 from pathlib import Path
@@ -48,6 +49,15 @@ def test_files_of_a_directory_are_written_read_and_listed(tmp_path: Path) -> Non
         place.read("a/c", 4)
     place.child("a").remove()
     assert place.names() == []
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    """Reading it would wait for ever for somebody who writes."""
+    os.mkfifo(tmp_path / "manifest.json")
+    (tmp_path / "folder").mkdir()
+    for name in ("manifest.json", "folder"):
+        with pytest.raises(StorageError, match="is not a regular file"):
+            located(str(tmp_path)).read(name, 100)
 
 
 def test_large_files_and_long_listings_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
