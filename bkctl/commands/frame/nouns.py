@@ -203,7 +203,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (4, "refused for safety"),
     (5, "cannot connect"),
     (6, "no such thing"),
-    (7, "failed (I/O, permission, a bug)"),
+    (7, "failed (I/O, permission, damage in the way of a change, a bug)"),
     (130, "interrupted"),
     (READER_GONE, "the reader of the output went away"),
 )
