@@ -209,13 +209,16 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
 def entries_in(
     cluster: MixedCluster, disks: Disks, frames: dict[tuple[int, int], bytes] | None = None
 ) -> dict[tuple[int, int], bytes]:
-    """Return the entries that stand in the logs with their headers and digests, of ``frames`` if given."""
+    """Return the entries that stand in the logs with their headers and digests, of ``frames`` if given.
+
+    The size word does not count: where it alone is damaged the digest proves the entry, and a salvage has it.
+    """
     content = b"".join(path.read_bytes() for path in disks.logs())
     if frames is not None:
         return {key: frame for key, frame in frames.items() if frame in content}
     found = {}
     for ledger, written in cluster.ledgers.items():
-        head = 4 + 32 + {"CRC32": 8, "CRC32C": 4, "MAC": 20}[written.digest]
+        head = 32 + {"CRC32": 8, "CRC32C": 4, "MAC": 20}[written.digest]
         for entry in range(ENTRIES):
             at = content.find(payload(ledger, entry, SIZE))
             if at >= 0:
