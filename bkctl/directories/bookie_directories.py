@@ -12,6 +12,7 @@ from posixpath import join
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import DirectoryFacts
+from bkctl.directories.half_converted import refuse_half_converted
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
 from bkctl.storage_kinds import DEFAULT, StorageKind, kind_in, short_names
@@ -56,6 +57,7 @@ def directory_facts(
         return DirectoryFacts(directory, None, is_empty=True)
     if not status.is_dir:
         raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
+    refuse_half_converted(filesystem, path)
     names = filesystem.names(path)
     found = inspect_directory(filesystem, path)
     if holds_index and kind.finds_nothing_in(found.indexes):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from bkctl.directories.half_converted import refuse_half_converted
 from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.kvstore.lock_holder import (
     OpenFile,
@@ -31,6 +32,7 @@ from bkctl.kvstore.lock_holder import (
 from bkctl.kvstore.planted import refuse_planted_link
 from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, REPAIRS_NAME
 from bkctl.scan.directory import REBUILD_SUFFIX as WORK_SUFFIX
+from bkctl.vfs import PosixFileSystem
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
 _DELETED = " (deleted)"
@@ -69,16 +71,17 @@ def is_dirty(directory: str) -> bool:
 class DirectoryLock:
     """Holds ``directories`` for one writing command; a context manager.
 
-    Entering raises RefusedError where an undo of a repair was cut off (unless the caller ``may_settle`` it),
-    and naming the process when a bookie uses one of them or another bkctl command
-    writes there, NotFoundError when there is no such directory, and StorageError when the system fails.
-    A bookie that starts later is kept out only by the LOCK of databases that are opened for writing:
-    :meth:`recheck` right before a step that cannot be undone.
+    Entering raises RefusedError where an undo of a repair was cut off (unless the caller ``may_settle``
+    it), or a conversion (unless it ``may_convert``), and naming the process when a bookie uses one of them
+    or another bkctl command writes there, NotFoundError when there is no such directory, and StorageError
+    when the system fails. A bookie that starts later is kept out only by the LOCK of databases that are
+    opened for writing: :meth:`recheck` right before a step that cannot be undone.
     """
 
-    def __init__(self, *directories: str, may_settle: bool = False) -> None:
+    def __init__(self, *directories: str, may_settle: bool = False, may_convert: bool = False) -> None:
         self._directories = directories
         self._may_settle = may_settle
+        self._may_convert = may_convert
         self._descriptors: list[int] = []
         #: Processes of other users whose open files could not be looked at.
         self.unseen = 0
@@ -95,6 +98,8 @@ class DirectoryLock:
                 self._descriptors.append(_lock(directory))
                 if not self._may_settle:
                     _refuse_half_undone(directory)
+                if not self._may_convert:
+                    refuse_half_converted(PosixFileSystem(), directory)
             self.recheck()
         except BaseException:
             self._release()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.directories.half_converted import refuse_half_converted
 from bkctl.directories.index_spaces import index_spaces
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.scan.directory import (
@@ -76,9 +77,12 @@ def find_placement(
 ) -> Placement:
     """Return the storage in ``path``; given directories stand in the order of the configuration.
 
-    Raises UsageError when the directories that belong together are unknown, NotFoundError.
+    Raises UsageError when the directories that belong together are unknown, RefusedError in the middle of a
+    conversion, NotFoundError.
     """
     found = find_directories(fs, path)
+    for directory in found:
+        refuse_half_converted(fs, directory.path)
     journals = tuple(journal for directory in found for journal in directory.journals)
     if ledger_dirs:
         ledgers = [_current(fs, name) for name in ledger_dirs]

@@ -38,6 +38,13 @@ COOKIE_NAME = "VERSION"
 DIRTY_NAME = "DIRTY"
 #: How the name of a rebuild's work directory ends.
 REBUILD_SUFFIX = ".bkctl-rebuild"
+#: The work directory of a conversion to another ledger storage. While its files change names the cookie of
+#: the directory is in it, so that no bookie starts.
+CONVERSION_NAME = f"convert{REBUILD_SUFFIX}"
+#: In it: what a conversion renames in this directory.
+PLAN_NAME = "plan.json"
+#: How the folder begins in which a conversion keeps the old index: no storage and no tool knows the name.
+OLD_INDEX_PREFIX = "bkctl-old-index-"
 #: Copies of a compaction by way of another disk: below a scratch directory, in one directory for each ledger
 #: directory, whose logs link to them.
 SCRATCH_NAME = "compaction-scratch"

@@ -1,0 +1,157 @@
+"""The directories of a bookie whose index is converted, and what has to be true of them before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from posixpath import join, normpath
+
+from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.config.bookie import BookieConfig
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.scan.directory import (
+    CONVERSION_NAME,
+    COOKIE_NAME,
+    REBUILD_SUFFIX,
+    current,
+    inspect_directory,
+    read_small,
+)
+from bkctl.scan.quarantined_logs import quarantined_logs
+from bkctl.storage_kinds import StorageKind, kind_in, short_names
+from bkctl.vfs.base import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class BookiePlaces:
+    """The ``current`` directories of a bookie, in the order of its configuration.
+
+    ``names`` are the ledger, index and journal directories as configured, for comparison with cookies;
+    ``cache_path`` is where the collectors keep what they know of logs, if not in the ledger directories.
+    """
+
+    ledgers: tuple[str, ...]
+    indexes: tuple[str, ...]
+    journals: tuple[str, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    cache_path: str | None = None
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """Ledger and index directories, each once; the first one is a ledger directory."""
+        return tuple(dict.fromkeys((*self.ledgers, *self.indexes)))
+
+    @property
+    def locked(self) -> tuple[str, ...]:
+        """All directories that nobody else may use meanwhile."""
+        return tuple(dict.fromkeys((*self.ledgers, *self.indexes, *self.journals)))
+
+
+def places_of(config: BookieConfig) -> BookiePlaces:
+    """Return the directories that a configuration names."""
+    directories = config.directories
+    return BookiePlaces(
+        tuple(map(current, directories.ledgers)),
+        tuple(map(current, directories.index_places)),
+        tuple(map(current, directories.journals)),
+        (tuple(directories.ledgers), tuple(directories.index_places)),
+        config.gc.metadata_cache_path,
+    )
+
+
+def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind:
+    """Return the kind of index that a bookie has.
+
+    Raises RefusedError where it has none or several, NotFoundError without a directory, StorageError.
+    """
+    found = {path: inspect_directory(fs, path).indexes for path in dict.fromkeys(places.indexes)}
+    kinds = {kind for indexes in found.values() if (kind := kind_in(indexes)) is not None}
+    where = ", ".join(found)
+    if not kinds:
+        raise RefusedError(
+            f"{where}: no index, so that there is nothing to convert. If it was lost, make it anew: bkctl "
+            "index rebuild --storage db|idx; a bookie without ledgers needs its ledgerStorageClass changed,"
+            " nothing else"
+        )
+    kind = kinds.pop()
+    if kinds or any(kind.has_others_in(indexes) for indexes in found.values()):
+        raise RefusedError(
+            f"{where}: indexes of two ledger storages, and which of them is newer is not known; move the one "
+            "away that the bookie did not run with last"
+        )
+    return kind
+
+
+def check_places(fs: FileSystem, places: BookiePlaces, source: StorageKind, target: StorageKind) -> None:
+    """Refuse what a conversion could lose something of.
+
+    Raises RefusedError, NotFoundError for a directory that is not there, CorruptionError for a cookie that
+    does not parse, StorageError.
+    """
+    _check_cookies(fs, places)
+    if not target.shares_log_ids and len(places.indexes) != len(places.ledgers):
+        raise RefusedError(
+            f"{len(places.ledgers)} ledger directories and {len(places.indexes)} index directories: "
+            f"{short_names(target.classes)} needs as many of one as of the other; change indexDirectories "
+            "first, with allowStorageExpansion=true, and start the bookie once"
+        )
+    if len(set(places.ledgers)) < len(places.ledgers) or len(set(places.indexes)) < len(places.indexes):
+        raise RefusedError("the configuration names a directory twice; name each directory once")
+    for path in places.every:
+        for name in fs.names(path):
+            if name.endswith(REBUILD_SUFFIX) and name != CONVERSION_NAME:
+                raise RefusedError(
+                    f"{join(path, name)}: an index rebuild was cut off; run it again first: "
+                    "bkctl index rebuild"
+                )
+    for path in places.ledgers:
+        for log in inspect_directory(fs, path).logs:
+            if log.compaction:
+                raise RefusedError(
+                    f"{log.path}: a compaction was cut off, and the bookie finishes it when it starts; start "
+                    f"it once with {short_names(source.classes)}, stop it in order, then convert"
+                )
+        for each in quarantined_logs(fs, path):
+            if not each.is_salvaged:
+                raise RefusedError(
+                    f"{each.log.path}: is in quarantine; bring it back first (bkctl entrylog quarantine "
+                    "--release), or save what can be read of it (bkctl entrylog salvage)"
+                )
+    _check_cache(fs, places)
+
+
+def _check_cookies(fs: FileSystem, places: BookiePlaces) -> None:
+    first: Cookie | None = None
+    for path in places.locked:
+        try:
+            cookie = decode_cookie(read_small(fs, join(path, COOKIE_NAME)))
+        except NotFoundError:
+            raise RefusedError(
+                f"{path}: no cookie ({COOKIE_NAME}); a disk is not mounted, or was lost, and what was on it "
+                "cannot be converted"
+            ) from None
+        except CorruptionError as error:
+            raise error.located(join(path, COOKIE_NAME)) from None
+        if first is not None and cookie != first:
+            raise RefusedError(f"{path}: its cookie is not that of {places.locked[0]}")
+        first = cookie
+        for key, found, wanted in (
+            ("ledgerDirectories", cookie.ledger_paths, places.names[0]),
+            ("indexDirectories", cookie.index_paths, places.names[1]),
+        ):
+            if tuple(found) != wanted:
+                raise RefusedError(
+                    f"{path}: {key}: the cookie has {','.join(found)}, the configuration {','.join(wanted)}; "
+                    f"say {key}={','.join(found)}"
+                )
+
+
+def _check_cache(fs: FileSystem, places: BookiePlaces) -> None:
+    """Refuse a cache elsewhere that tells of logs by the ids that they have now."""
+    if places.cache_path is None:
+        return
+    for name in ("", *map(str, range(len(places.ledgers)))):
+        cache = normpath(join(places.cache_path, name, "metadata-cache"))
+        if fs.status(cache) is not None:
+            raise RefusedError(
+                f"{cache}: tells the collector what is in logs, by ids that change; it is a cache: remove it"
+            )

@@ -1,0 +1,43 @@
+"""Directories in which a conversion to another ledger storage was cut off between old and new names.
+
+The cookie of such a directory is in the conversion's work directory until all names are as they should be, so
+that no bookie starts there, and only the conversion goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from posixpath import join
+
+from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.scan.directory import CONVERSION_NAME, COOKIE_NAME, PLAN_NAME, first_bytes
+from bkctl.vfs import FileSystem
+
+_PLAN_BYTES_MAX = 64 << 20
+
+
+def is_half_converted(fs: FileSystem, current_dir: str) -> bool:
+    """Whether the cookie of a directory is away for a conversion. Raises StorageError."""
+    if fs.status(join(current_dir, COOKIE_NAME)) is not None:
+        return False
+    return fs.status(join(current_dir, CONVERSION_NAME, COOKIE_NAME)) is not None
+
+
+def refuse_half_converted(fs: FileSystem, current_dir: str) -> None:
+    """Refuse to work in a directory in the middle of a conversion. Raises RefusedError, StorageError."""
+    if is_half_converted(fs, current_dir):
+        source, target = _kinds(fs, current_dir)
+        raise RefusedError(
+            f"{current_dir}: a conversion to the files of another ledger storage was cut off; run it again "
+            f"with the same configuration: bkctl bookie convert --to {target}, or --to {source}, which takes "
+            "it back"
+        )
+
+
+def _kinds(fs: FileSystem, current_dir: str) -> tuple[str, str]:
+    """Return what ``--to`` takes for the way back and the way on, as the plan says."""
+    try:
+        plan = json.loads(first_bytes(fs, join(current_dir, CONVERSION_NAME, PLAN_NAME), _PLAN_BYTES_MAX))
+        return str(plan["source"]), str(plan["target"])
+    except (NotFoundError, StorageError, ValueError, KeyError, TypeError, RecursionError):
+        return "the other one", "db|interleaved"

@@ -1,0 +1,38 @@
+"""Conversions killed at their steps: the next run ends them, or takes them back, and nothing is lost.
+
+``BKCTL_SOAK`` (``make soak``) kills at every step, not only at each of the change of names.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STRIDE = 1 if os.environ.get("BKCTL_SOAK") else 11
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 120)]
+
+
+@pytest.mark.parametrize(("source", "target"), [("db", "idx"), ("idx", "db")])
+def test_a_kill_at_any_step_is_made_good(tmp_path: Path, source: str, target: str) -> None:
+    run = [
+        sys.executable,
+        "-m",
+        "tests.support.killed_conversions",
+        str(tmp_path),
+        source,
+        target,
+        "2",
+        str(STRIDE),
+    ]
+    ended = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    words = ended.stdout.split()
+    assert words[0] == "kills", ended.stdout
+    before, within, _ = map(int, words[1:])
+    assert before > 3
+    assert within > 12

@@ -1,0 +1,197 @@
+"""Conversions both ways, with one to three ledger directories: a bookie of the other storage has it all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from bkctl.admin.conversion.conversion import (
+    ConversionOptions,
+    ConvertedDirectory,
+    convert_bookie,
+)
+from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
+from bkctl.storage_kinds import DB, IDX, StorageKind
+from bkctl.vfs import PosixFileSystem
+from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
+
+FILES = PosixFileSystem()
+OPTIONS = ConversionOptions(LOG_BYTES, RebuildOptions())
+DRY = ConversionOptions(LOG_BYTES, RebuildOptions(), dry_run=True)
+WAYS = [pytest.param(*way, id=f"{way[0].name}-to-{way[1].name}") for way in permutations((DB, IDX))]
+
+Make = Callable[[StorageKind, int], ConvertibleBookie]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return lambda kind, count: ConvertibleBookie.make(tmp_path / "bookie", kind, count)
+
+
+def convert(
+    bookie: ConvertibleBookie, target: StorageKind, options: ConversionOptions = OPTIONS
+) -> list[ConvertedDirectory]:
+    return convert_bookie(FILES, bookie.places(), target, options)
+
+
+def content(bookie: ConvertibleBookie) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(bookie.root)): path.read_bytes()
+        for path in sorted(bookie.root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_a_killed_bookie_is_converted_and_the_other_storage_has_everything(
+    make: Make, source: StorageKind, target: StorageKind, count: int
+) -> None:
+    """What only the journal has is replayed into the new index."""
+    bookie = make(source, count)
+    rows = convert(bookie, target)
+    assert [row.state for row in rows] == ["converted"] * count
+    assert sum(row.ledgers for row in rows) == 7
+    assert sum(row.limbo for row in rows) == 1
+    for number in range(count):
+        names = [path.name for path in bookie.current(number).iterdir()]
+        assert CONVERSION_NAME not in names
+        assert len([name for name in names if name.startswith(OLD_INDEX_PREFIX)]) == 1
+        found = inspect_directory(FILES, str(bookie.current(number)))
+        assert not source.is_in(found.indexes)
+        assert found.has_cookie
+    bookie.check(target)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_the_way_back_is_the_other_conversion_also_when_a_bookie_has_run(
+    make: Make, source: StorageKind, target: StorageKind, count: int
+) -> None:
+    bookie = make(source, count)
+    convert(bookie, target)
+    with bookie.started(target) as running:
+        bookie.add(running, (1, 40, 41, 42), range(50, 60))
+    convert(bookie, source)
+    bookie.check(source)
+
+
+def test_logs_of_equal_ids_get_new_ones_and_keep_their_order(make: Make) -> None:
+    bookie = make(DB, 2)
+    before = [sorted(path.name for path in bookie.current(n).glob("*.log")) for n in range(2)]
+    assert set(before[0]) & set(before[1])
+    rows = convert(bookie, IDX)
+    after = [sorted(path.name for path in bookie.current(n).glob("*.log")) for n in range(2)]
+    assert after[0] == before[0]
+    assert not set(after[0]) & set(after[1])
+    assert [row.renamed for row in rows] == [0, len(before[1])]
+    largest = max(int(name.removesuffix(".log"), 16) for name in after[1])
+    assert int((bookie.current(1) / "lastId").read_text(), 16) >= largest
+
+
+def test_entries_in_logs_of_other_directories_are_copied_home(make: Make) -> None:
+    bookie = make(IDX, 2)
+    rehearsed = convert(bookie, DB, DRY)
+    rows = convert(bookie, DB)
+    assert sum(row.copied for row in rows) > 0
+    assert [row.copied for row in rehearsed] == [row.copied for row in rows]
+    assert [row.rows for row in rehearsed] == [row.rows for row in rows]
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_a_dry_run_changes_nothing(make: Make, source: StorageKind, target: StorageKind) -> None:
+    bookie = make(source, 2)
+    before = content(bookie)
+    assert {row.state for row in convert(bookie, target, DRY)} == {"planned"}
+    assert content(bookie) == before
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_a_second_conversion_changes_nothing(make: Make, source: StorageKind, target: StorageKind) -> None:
+    bookie = make(source, 2)
+    convert(bookie, target)
+    before = content(bookie)
+    assert {row.state for row in convert(bookie, target)} == {"unchanged"}
+    assert content(bookie) == before
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_caches_and_kept_indexes_go_with_the_old_index(
+    make: Make, source: StorageKind, target: StorageKind
+) -> None:
+    """A cache of the collector knows logs by their old ids; kept databases would look like an index."""
+    bookie = make(source, 1)
+    names = (
+        "metadata-cache",
+        "idx.BACKUP-20260101T000000.000000Z",
+        "locations.BACKUP-20260101T000000.000000Z",
+    )
+    for name in names:
+        (bookie.current() / name).mkdir()
+    convert(bookie, target)
+    kept = next(bookie.current().glob(f"{OLD_INDEX_PREFIX}*"))
+    assert set(names) <= {path.name for path in kept.iterdir()}
+    assert not any((bookie.current() / name).exists() for name in names)
+    assert not any(kind.has_trace_in([kept.name]) for kind in (DB, IDX))
+    bookie.check(target)
+
+
+def test_two_indexes_are_refused(make: Make) -> None:
+    bookie = make(IDX, 1)
+    other = ConvertibleBookie.make(bookie.root / "other", DB, 1).current()
+    for name in ("ledgers", "locations"):
+        shutil.copytree(other / name, bookie.current() / name)
+    refused(bookie, DB, "indexes of two ledger storages")
+
+
+def refused(bookie: ConvertibleBookie, target: StorageKind, words: str) -> None:
+    before = content(bookie)
+    with pytest.raises((RefusedError, CorruptionError), match=words):
+        convert(bookie, target)
+    assert content(bookie) == before
+
+
+def test_a_cut_compaction_is_refused(make: Make) -> None:
+    bookie = make(DB, 1)
+    log = next(bookie.current().glob("*.log"))
+    shutil.copyfile(log, bookie.current() / "77.log.compacting")
+    refused(bookie, IDX, "a compaction was cut off")
+
+
+def test_a_missing_log_is_refused_by_its_name(make: Make) -> None:
+    bookie = make(IDX, 1)
+    next(iter(sorted(bookie.current().glob("*.log")))).unlink()
+    refused(bookie, DB, "no such log")
+
+
+def test_a_record_that_is_not_there_is_refused(make: Make) -> None:
+    bookie = make(DB, 1)
+    log = min(bookie.current().glob("*.log"), key=lambda path: int(path.stem, 16))
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 : 1024 + 12] = b"\x07" * 8
+    log.write_bytes(data)
+    refused(bookie, IDX, "another record")
+
+
+def test_a_missing_cookie_is_refused(make: Make) -> None:
+    bookie = make(DB, 2)
+    (bookie.current(1) / "VERSION").unlink()
+    refused(bookie, IDX, "no cookie")
+
+
+def test_a_rebuild_that_was_cut_off_is_refused(make: Make) -> None:
+    bookie = make(DB, 1)
+    (bookie.current() / "locations.bkctl-rebuild").mkdir()
+    refused(bookie, IDX, "an index rebuild was cut off")
+
+
+def test_a_lost_index_is_refused(make: Make) -> None:
+    bookie = make(DB, 2)
+    shutil.rmtree(bookie.current(1) / "ledgers")
+    refused(bookie, IDX, "there is no ledgers database")
