@@ -68,6 +68,8 @@ bookie start {_CONF} {_START}
 bookie init {_CONF} -X journalDirectories={{R}}/j2 -X ledgerDirectories={{R}}/l2 -X bookieId=new
 bookie check-conf {_CONF} --all
 bookie rebuild {_CONF} --yes
+bookie convert {_CONF} --to interleaved --jobs 1 --yes
+bookie convert {_CONF} --drop-old --yes
 bookie format {_CONF} --yes
 cluster init {_CONF} --metadata embedded://{{R}}/out/new.db
 ledger delete 2 {_CONF} --yes --undo-file {{R}}/out/undo

@@ -68,9 +68,10 @@ def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind:
     where = ", ".join(found)
     if not kinds:
         raise RefusedError(
-            f"{where}: no index, so that there is nothing to convert. If it was lost, make it anew: bkctl "
-            "index rebuild --storage db|idx; a bookie without ledgers needs its ledgerStorageClass changed,"
-            " nothing else"
+            f"{where}: no index, so that there is nothing to convert. If the bookie was killed before its "
+            "first flush, start it once with the storage that it had, and stop it in order; if the index was "
+            "lost, make it anew: bkctl index rebuild --storage db|idx. A bookie without ledgers needs its "
+            "ledgerStorageClass changed, nothing else"
         )
     kind = kinds.pop()
     if kinds or any(kind.has_others_in(indexes) for indexes in found.values()):

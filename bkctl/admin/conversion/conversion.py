@@ -25,7 +25,7 @@ from bkctl.admin.conversion.gathering import Gatherer
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
 from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers
-from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
 from bkctl.admin.index.rebuild.swap import backup_stamp
 from bkctl.admin.index.rows.location_runs import Rows, Run, RunWriter, write_run
@@ -53,10 +53,13 @@ _INDEX_FOLDER = re.compile(r"[0-9a-f]{1,2}|idx\..*")
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """``log_bytes_max`` is the length of a log of copies; ``rebuild`` has memory, processes and progress."""
+    """``log_bytes_max`` is the length of a log of copies; ``rebuild`` has memory and progress. ``jobs``
+    processes share the work, None for as many as are worth it.
+    """
 
     log_bytes_max: int
     rebuild: RebuildOptions
+    jobs: int | None = None
     dry_run: bool = False
 
 
@@ -100,7 +103,7 @@ def convert_bookie(
         if plans:
             return _go_on(fs, places, plans, target, dry_run=options.dry_run)
         if not options.dry_run:
-            settle_unfinished(fs, places.every)
+            settle_unfinished(fs, places.locked)
             switch.discard(places.every)
         source = kind_here(fs, places)
         if source == target:
@@ -236,8 +239,9 @@ class _Conversion:
         self._read_ledgers()
         for path in self._places.every:
             work_in(path).prepare(_ROWS)
-        sizes = sum(log.size_bytes for _, log in self._logs.every())
-        options = replace(self._rebuild, jobs=self._rebuild.jobs if sizes > 64 << 20 else 1)
+        log_bytes = sum(log.size_bytes for _, log in self._logs.every())
+        jobs = jobs_for(self._rebuild.memory_bytes, log_bytes, self._options.jobs)
+        options = replace(self._rebuild, jobs=jobs)
         with hire(options.jobs, WORK_MODULES) as workers:
             content, copies = self._content(options)
             moves = build(self._target, self._places, content, options, workers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.commands.bookie import check_conf, gc, rebuild
+from bkctl.commands.bookie import check_conf, convert, gc, rebuild
 from bkctl.commands.frame.bookie_options import (
     ConfigurationOptions,
     MemoryOption,
@@ -227,4 +227,5 @@ def status_command(
 
 check_conf.register(app)
 gc.register(app)
+convert.register(app)
 rebuild.register(app)

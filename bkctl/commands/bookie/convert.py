@@ -1,0 +1,196 @@
+"""``bkctl bookie convert``: a stopped bookie's index in the files of another ledger storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.commands.frame.bookie_options import ConfigurationOptions, bookie_config
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.config.byte_size import parse_byte_size
+from bkctl.errors import UsageError
+from bkctl.reporting import counted
+from bkctl.storage_kinds import (
+    DB,
+    DB_LEDGER_STORAGE,
+    IDX,
+    INTERLEAVED_LEDGER_STORAGE,
+    SORTED_LEDGER_STORAGE,
+    StorageKind,
+    short_names,
+)
+
+if TYPE_CHECKING:
+    from bkctl.admin.conversion.conversion import ConversionOptions, ConvertedDirectory
+    from bkctl.config.bookie import BookieConfig
+
+CONVERT_SCHEMA: Schema = (
+    Key("dir", "string", "directory of the index"),
+    Key("state", "string", "converted, resumed, rolled_back, unchanged, or planned by a dry run"),
+    Key("ledgers", "int", "ledgers in the new index"),
+    Key("rows", "int", "locations of entries in the new index"),
+    Key(
+        "left_out", "int", "locations of deleted ledgers, which no bookie reads; all counted in the first row"
+    ),
+    Key("limbo", "int", "ledgers in limbo, as before"),
+    Key("copied", "int", "entries copied from logs of other ledger directories"),
+    Key("renamed", "int", "entry logs with a new id"),
+    Key("kept", "string or null", "where the old index is kept"),
+)
+
+#: What ``--to`` takes: the files, and the class that the configuration names for them.
+TARGETS: dict[str, tuple[StorageKind, str]] = {
+    "db": (DB, DB_LEDGER_STORAGE),
+    "interleaved": (IDX, INTERLEAVED_LEDGER_STORAGE),
+    "sorted": (IDX, SORTED_LEDGER_STORAGE),
+}
+
+_To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="db|interleaved|sorted",
+        help="Ledger storage whose files to make; sorted has those of interleaved.",
+    ),
+]
+_Memory = Annotated[
+    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 256M, 1GiB.")
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", metavar="N", help="Processes; default: as many as processors, if --memory allows."
+    ),
+]
+_DropOld = Annotated[
+    bool,
+    typer.Option("--drop-old", help="Without --to: remove the old indexes that conversions have kept."),
+]
+
+
+@takes(CONVERT_SCHEMA)
+def convert_command(
+    to: _To = None,
+    memory: _Memory = "256M",  # type: ignore[assignment] # typer parses the default as well
+    jobs: _Jobs = None,
+    drop_old: _DropOld = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    *,
+    configuration: ConfigurationOptions,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Convert a stopped bookie to another ledger storage; the entry logs stay.
+
+    The new index is made of the old one, row by row, with fences, master keys, explicit LACs and limbo.
+    Each row is compared with the record that it names, and all rows with those of the old index, before
+    anything that a bookie looks at is changed. With several ledger directories, db needs each entry in the
+    directory of its ledger: what lies elsewhere is copied, for which there must be room. Towards
+    interleaved, logs of equal ids get new ones. What only the journals have, after an unclean stop, is
+    replayed into the new index.
+
+    Then all names change, while the cookies are away so that no bookie starts. After a kill the same
+    command goes on, and with the --to of before it takes everything back. The old index is kept in a folder
+    bkctl-old-index-...; the way back later is the conversion in the other direction. --drop-old removes it.
+
+    Afterwards ledgerStorageClass in the configuration has to name the new storage; the command says how. A
+    Java bookie started with the old class would find none of its ledgers, and not say so.
+
+    Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or missing index, a
+    compaction or a rebuild that was cut off, and a log in quarantine. Exit code 1: a row names no record.
+
+    Examples:
+
+      bkctl bookie convert --conf bk_server.conf --to interleaved --dry-run
+
+      bkctl bookie convert --conf bk_server.conf --to db --yes
+    """
+    if (to is None) != drop_old:
+        raise UsageError("say either --to, or --drop-old without it")
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs: at least 1")
+    config = bookie_config(configuration)
+    if to is None:
+        _drop_old(config, dry_run=dry_run, yes=yes)
+        write_rows([], CONVERT_SCHEMA, output)
+        return
+    kind, storage_class = _target(to)
+    from bkctl.admin.conversion.bookie_places import places_of
+    from bkctl.admin.conversion.conversion import convert_bookie
+    from bkctl.vfs import PosixFileSystem
+
+    places = places_of(config)
+    if not dry_run:
+        ask(f"convert {', '.join(places.every)} to {short_names([storage_class])}", yes=yes)
+    found = convert_bookie(PosixFileSystem(), places, kind, _options(config, memory, jobs, dry_run=dry_run))
+    write_rows(map(_row, found), CONVERT_SCHEMA, output)
+    _say(found, config, storage_class, configuration.conf)
+
+
+def _target(to: str) -> tuple[StorageKind, str]:
+    if to not in TARGETS:
+        raise UsageError(f"--to {to}: is none of {', '.join(TARGETS)}")
+    return TARGETS[to]
+
+
+def _options(config: BookieConfig, memory: int, jobs: int | None, *, dry_run: bool) -> ConversionOptions:
+    from bkctl.admin.conversion.conversion import ConversionOptions
+    from bkctl.admin.index.rebuild.options import RebuildOptions
+
+    return ConversionOptions(
+        config.entry_log.size_bytes_max, RebuildOptions(memory_bytes=memory, phase=_phase), jobs, dry_run
+    )
+
+
+def _phase(name: str, size_bytes: int) -> Any:
+    return progress(name, size_bytes)
+
+
+def _row(found: ConvertedDirectory) -> dict[str, object]:
+    return {key.key: getattr(found, key.key) for key in CONVERT_SCHEMA}
+
+
+def _say(found: list[ConvertedDirectory], config: BookieConfig, storage_class: str, conf: str | None) -> None:
+    """Say what the configuration has to name, and what a Java bookie would not know."""
+    states = {row.state for row in found}
+    kinds = [kind for kind, each in TARGETS.values() if each == storage_class]
+    if states == {"unchanged"}:
+        typer.echo("bkctl: has the index of that storage already: nothing was changed", err=True)
+    limbo = sum(row.limbo for row in found)
+    if limbo and not kinds[0].has_databases:
+        typer.echo(
+            f"bkctl: {counted(limbo, 'ledger')} in limbo: a Java bookie over index files knows no limbo, "
+            'and answers "no such entry" for what is missing; repair them first (bkctl ledger repair)',
+            err=True,
+        )
+    if config.storage_kind not in kinds or "ledgerStorageClass" not in config.given:
+        when = "once it is converted" if states == {"planned"} else "before the bookie starts"
+        typer.echo(
+            f"bkctl: {when}, say ledgerStorageClass={storage_class} in {conf or 'its configuration'}",
+            err=True,
+        )
+
+
+def _drop_old(config: BookieConfig, *, dry_run: bool, yes: bool) -> None:
+    from bkctl.admin.conversion.bookie_places import places_of
+    from bkctl.admin.conversion.kept_indexes import drop_kept_indexes, kept_indexes
+    from bkctl.vfs import PosixFileSystem
+
+    places = places_of(config)
+    paths = kept_indexes(PosixFileSystem(), places)
+    for path in paths:
+        typer.echo(f"bkctl: {path}", err=True)
+    if not paths or dry_run:
+        return
+    ask(f"remove these {counted(len(paths), 'old index', 'old indexes')}", yes=yes)
+    drop_kept_indexes(PosixFileSystem(), places)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command("convert")(convert_command)
