@@ -25,19 +25,19 @@ def is_half_converted(fs: FileSystem, current_dir: str) -> bool:
 
 def refuse_half_converted(fs: FileSystem, current_dir: str) -> None:
     """Refuse to work in a directory in the middle of a conversion. Raises RefusedError, StorageError."""
-    if is_half_converted(fs, current_dir):
-        source, target = _kinds(fs, current_dir)
-        raise RefusedError(
-            f"{current_dir}: a conversion to the files of another ledger storage was cut off; run it again "
-            f"with the same configuration: bkctl bookie convert --to {target}, or --to {source}, which takes "
-            "it back"
-        )
+    if not is_half_converted(fs, current_dir):
+        return
+    source, target = planned_storages(fs, current_dir) or ("the storage of before", "db|interleaved")
+    raise RefusedError(
+        f"{current_dir}: a conversion to the files of another ledger storage was cut off; run it again with "
+        f"the same configuration: bkctl bookie convert --to {target}, or --to {source}, which takes it back"
+    )
 
 
-def _kinds(fs: FileSystem, current_dir: str) -> tuple[str, str]:
-    """Return what ``--to`` takes for the way back and the way on, as the plan says."""
+def planned_storages(fs: FileSystem, current_dir: str) -> tuple[str, str] | None:
+    """Return what ``--to`` takes for the storage of before, and the new one; None without a plan."""
     try:
         plan = json.loads(first_bytes(fs, join(current_dir, CONVERSION_NAME, PLAN_NAME), _PLAN_BYTES_MAX))
         return str(plan["source"]), str(plan["target"])
     except (NotFoundError, StorageError, ValueError, KeyError, TypeError, RecursionError):
-        return "the other one", "db|interleaved"
+        return None

@@ -73,6 +73,10 @@ def test_a_kept_index_is_removed_only_when_it_is_asked_for(make: Make, run_cli: 
     assert len(kept) == 2
     assert run_cli("index", "rebuild", bookie.root, "--drop-old", "--yes").exit_code == 0
     assert all(path.is_dir() for path in kept), "of another kind, and not this command's"
+    told = json.loads(run_cli("doctor", "--conf", conf, "--notes", "-o", "json").stdout)
+    notes = [row for row in told if row["kind"] == "old_index"]
+    assert {row["path"] for row in notes} == set(map(str, kept))
+    assert all(row["commands"][0][:3] == ["bkctl", "bookie", "convert"] for row in notes)
     named = run_cli("bookie", "convert", "--conf", conf, "--drop-old", "--dry-run")
     assert all(str(path) in named.stderr for path in kept)
     assert all(path.is_dir() for path in kept)
@@ -97,6 +101,9 @@ def test_what_is_cut_off_is_refused_to_others_and_goes_on(
         refused = run_cli(*words)
         assert refused.exit_code == 4, refused.stderr
         assert "bkctl bookie convert --to interleaved, or --to db" in refused.stderr.replace("\n", " ")
+    told = {row["kind"] for row in json.loads(run_cli("doctor", bookie.root, "-o", "json").stdout)}
+    assert "unfinished_conversion" in told
+    assert not told & {"missing_cookie", "unfinished_rebuild"}, "a cookie put there would let it start"
     for path in bookie.homes():
         with pytest.raises(RefusedError, match="was cut off"):
             directory_facts(PosixFileSystem(), str(path), holds_index=True)

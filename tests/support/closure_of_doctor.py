@@ -10,20 +10,28 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from bkctl.admin.conversion import switch
+from bkctl.admin.conversion.bookie_places import places_of
+from bkctl.admin.conversion.conversion import ConversionOptions, convert_bookie
 from bkctl.admin.doctor.examination import DiskFacts, Ownership
 from bkctl.admin.doctor.finding import Kind
 from bkctl.admin.entrylogs.log_place import find_log
 from bkctl.admin.entrylogs.quarantine import plan_quarantine, plan_release, quarantine_log, release_log
 from bkctl.admin.index.check.finding import Kind as IndexKind
+from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.codec.cookie import encode_cookie, join_dirs
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.config.loader import load
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from tests.support.closure import DEMO, Bench, Case, Do
 from tests.support.manual_clock import ManualClock
@@ -387,6 +395,16 @@ def closed_behind_its_entries(bench: Bench) -> None:
         metadata.ledgers.update_ledger(2, longer, stored.version)
 
 
+def conversion_cut_off(bench: Bench) -> None:
+    """The cookies are not back yet."""
+    config, _ = load(str(bench.bookie.conf), {}, {})
+    options = ConversionOptions(1 << 20, RebuildOptions())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(switch, "_return_cookie")
+        with pytest.raises(NameError):
+            convert_bookie(PosixFileSystem(), places_of(config), IDX, options)
+
+
 DOCTOR: tuple[Case, ...] = (
     Case(Kind.BROKEN_OFF, directory_of("lastId"), mend=bring_back),
     Case(
@@ -424,6 +442,7 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.SHARED_PARTITION, shared_partition, mend=conf_back),
     Case(Kind.HALF_WRITTEN_FILE, write("lastMark.a1.tmp", b""), with_notes(), mend=remove("lastMark.a1.tmp")),
     Case(Kind.UNFINISHED_REBUILD, lambda bench: (bench.bookie.ledgers / "locations.bkctl-rebuild").mkdir()),
+    Case(Kind.UNFINISHED_CONVERSION, conversion_cut_off),
     Case(Kind.UNFINISHED_REPAIR, repair_cut_off),
     Case(Kind.LOG_IN_QUARANTINE, set_aside, mend=released, instead="brings it back"),
     Case(Kind.OLD_INDEX, rebuilt_before, with_notes()),

@@ -42,15 +42,18 @@ class ConvertibleBookie:
     bodies: dict[Entry, bytes] = field(default_factory=dict)
     lacs: dict[int, bytes] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
+    #: Index directories ``i0`` and so on, apart from the ledger directories.
+    apart: bool = False
 
     @classmethod
-    def make(cls, root: Path, kind: StorageKind, count: int) -> ConvertibleBookie:
+    def make(cls, root: Path, kind: StorageKind, count: int, *, apart: bool = False) -> ConvertibleBookie:
         """Make it: three flushes, a deletion, and what only the journal has when it is killed."""
-        made = cls(root, count)
+        made = cls(root, count, apart=apart)
+        homes, indexes = (join_dirs(list(map(str, paths))) for paths in (made.homes(), made.indexes()))
         cookie = encode_cookie(
-            Cookie(5, "bookie:3181", str(root / "j"), join_dirs([str(path) for path in made.homes()]), "one")
+            Cookie(5, "bookie:3181", str(root / "j"), homes, "one", indexes if apart else None)
         )
-        for path in (root / "j", *made.homes()):
+        for path in dict.fromkeys((root / "j", *made.homes(), *made.indexes())):
             (path / "current").mkdir(parents=True)
             (path / "current/VERSION").write_bytes(cookie)
         bookie = made.bookie(kind)
@@ -64,19 +67,23 @@ class ConvertibleBookie:
     def homes(self) -> list[Path]:
         return [self.root / f"l{number}" for number in range(self.count)]
 
+    def indexes(self) -> list[Path]:
+        return [self.root / f"{'i' if self.apart else 'l'}{number}" for number in range(self.count)]
+
     def current(self, number: int = 0) -> Path:
         return self.root / f"l{number}" / "current"
 
     def places(self) -> BookiePlaces:
-        homes = tuple(map(str, self.homes()))
-        currents = tuple(f"{home}/current" for home in homes)
-        return BookiePlaces(currents, currents, (str(self.root / "j/current"),), (homes, homes))
+        homes, indexes = (tuple(map(str, paths)) for paths in (self.homes(), self.indexes()))
+        ledgers, places = (tuple(f"{path}/current" for path in paths) for paths in (homes, indexes))
+        return BookiePlaces(ledgers, places, (str(self.root / "j/current"),), (homes, indexes))
 
     def bookie(self, kind: StorageKind) -> Bookie:
         """The engine on these directories, not started."""
         settings = BookieSettings(
             journal_directories=(str(self.root / "j"),),
             ledger_directories=tuple(map(str, self.homes())),
+            index_directories=tuple(map(str, self.indexes())) if self.apart else (),
             journal=JournalSettings(preallocation_bytes=4096, size_bytes_max=1 << 20),
             entry_log=EntryLogSettings(size_bytes_max=LOG_BYTES, flush_interval_ms=3_600_000),
             storage=StorageSettings(

@@ -24,7 +24,7 @@ from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kin
 from bkctl.admin.conversion.gathering import Gatherer
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
-from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers
+from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers, refuse_beyond_slots
 from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
 from bkctl.admin.index.rebuild.swap import backup_stamp
@@ -187,6 +187,8 @@ class _Conversion:
         rows = OldRows(self._fs, self._places, self._source, list(self._ledgers), self._logs)
         shifts = np.array(self._shifts, np.int64) << _LOG_SHIFT
         for part, found in rows.batches():
+            if self._target.has_file_per_ledger:
+                refuse_beyond_slots(part)
             homes = part.ledgers % len(self._places.indexes)
             for home, count in zip(*np.unique(homes, return_counts=True), strict=True):
                 self._rows[int(home)] += int(count)

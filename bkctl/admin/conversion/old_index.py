@@ -21,6 +21,7 @@ from bkctl.codec.file_info import FENCED, LIMBO, NO_LEDGER, encode_header, index
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX
 from bkctl.engine.interleaved_storage.index_headers import header_of
+from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.columns.column import Column
 from bkctl.scan.directory import LogFile, inspect_directory
@@ -83,6 +84,17 @@ def check_room(ledger: int, data: LedgerData) -> None:
         raise RefusedError(
             f"ledger {ledger}: the header of an index file cannot hold its row: {error}"
         ) from None
+
+
+def refuse_beyond_slots(rows: Rows) -> None:
+    """Raise RefusedError for an entry that an index file has no slot for."""
+    beyond = rows.entries > ENTRY_ID_MAX
+    if bool(beyond.any()):
+        first = int(np.argmax(beyond))
+        raise RefusedError(
+            f"ledger {int(rows.ledgers[first])} entry {int(rows.entries[first])}: an index file has no slot "
+            f"for entries above {ENTRY_ID_MAX}"
+        )
 
 
 def _of_idx_files(fs: FileSystem, places: BookiePlaces) -> dict[int, LedgerData]:

@@ -61,11 +61,27 @@ def announce(plans: Mapping[str, DirectoryPlan]) -> None:
 def begun(fs: FileSystem, directories: Sequence[str]) -> dict[str, DirectoryPlan]:
     """Return the plans of a switch that was cut off; nothing where none was.
 
+    That is where a cookie is away, and where names are half old though somebody has brought the cookies back.
     Raises RefusedError where a directory has no plan, CorruptionError for one that is none, StorageError.
     """
-    if not any(is_half_converted(fs, path) for path in directories):
+    if any(is_half_converted(fs, path) for path in directories):
+        return {path: _plan(path) for path in directories}
+    if not all(work_in(path).exists(PLAN_NAME) for path in directories):
         return {}
-    return {path: _plan(path) for path in directories}
+    plans = {path: _plan(path) for path in directories}
+    is_kept = any(
+        _is_there(fs, join(path, new))
+        for path, plan in plans.items()
+        for _, new in plan.moves
+        if new.startswith(f"{plan.kept}/")
+    )
+    is_waiting = any(
+        _is_there(fs, join(path, old))
+        for path, plan in plans.items()
+        for old, _ in plan.moves
+        if old.startswith(f"{CONVERSION_NAME}/")
+    )
+    return plans if is_kept and is_waiting else {}
 
 
 def _plan(directory: str) -> DirectoryPlan:

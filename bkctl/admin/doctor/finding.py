@@ -67,6 +67,7 @@ class Kind(enum.StrEnum):
 
     HALF_WRITTEN_FILE = "half_written_file"
     UNFINISHED_REBUILD = "unfinished_rebuild"
+    UNFINISHED_CONVERSION = "unfinished_conversion"
     UNFINISHED_REPAIR = "unfinished_repair"
     LOG_IN_QUARANTINE = "log_in_quarantine"
     OLD_INDEX = "old_index"

@@ -15,6 +15,7 @@ from bkctl.admin.next_step import ended_by, not_ended
 from bkctl.codec.cookie import Cookie
 from bkctl.directories.bookie_directories import holds_nothing
 from bkctl.directories.cookie_rules import DirectoryFacts, cookie_of, decide
+from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError
 from bkctl.scan.directory import COOKIE_NAME
 
@@ -199,6 +200,8 @@ def _differing(exam: Examination, wanted: Cookie, *, renamed: bool) -> Iterator[
             path = join(place.path, COOKIE_NAME)
             for field in differences(wanted, place.cookie):
                 yield _difference(exam, field, f"{path}: ", _diff(exam, place), dir=place.path, path=path)
+        elif is_half_converted(exam.filesystem, place.path):
+            continue  # the conversion has it, and brings it back
         elif place.found is not None and place.cookie_error is None and (known or exam.is_stored):
             yield _missing(exam, place, wanted)
     for stored in cluster.stored if cluster is not None else ():

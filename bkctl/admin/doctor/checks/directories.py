@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from posixpath import join
 
+from bkctl.admin.doctor.checks.conversions import conversions
 from bkctl.admin.doctor.checks.repairs import cut_off, quarantined
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
@@ -15,7 +16,7 @@ from bkctl.admin.index.rebuild.swap import BACKUP
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.directories.bookie_directories import refuse_old_layout
 from bkctl.errors import NotFoundError, RefusedError
-from bkctl.scan.directory import DIRTY_NAME, REBUILD_SUFFIX
+from bkctl.scan.directory import CONVERSION_NAME, DIRTY_NAME, REBUILD_SUFFIX
 from bkctl.storage_kinds import kind_in, short_names
 
 #: Half-written small files: ``VERSION.<random>.tmp``, ``lastMark.<random>.tmp``.
@@ -252,6 +253,7 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
                 yield _compaction(place, log.path, log.log_id)
         yield from quarantined(exam, place.path)
         yield from cut_off(exam, place.path)
+        yield from conversions(exam, place.path)
         for name in exam.filesystem.names(place.path):
             if _HALF_FILE.fullmatch(name):
                 yield Finding(
@@ -264,7 +266,7 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
                     dir=place.path,
                     path=join(place.path, name),
                 )
-            elif name.endswith(REBUILD_SUFFIX):
+            elif name.endswith(REBUILD_SUFFIX) and name != CONVERSION_NAME:
                 yield Finding(
                     "leftovers",
                     Kind.UNFINISHED_REBUILD,

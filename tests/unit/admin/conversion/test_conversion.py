@@ -6,16 +6,18 @@ import shutil
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bkctl.admin.conversion import switch
 from bkctl.admin.conversion.conversion import (
     ConversionOptions,
     ConvertedDirectory,
     convert_bookie,
 )
 from bkctl.admin.index.rebuild.options import RebuildOptions
-from bkctl.errors import CorruptionError, RefusedError
+from bkctl.errors import CorruptionError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
@@ -80,6 +82,28 @@ def test_the_way_back_is_the_other_conversion_also_when_a_bookie_has_run(
         bookie.add(running, (1, 40, 41, 42), range(50, 60))
     convert(bookie, source)
     bookie.check(source)
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_index_directories_apart_from_the_ledger_directories(
+    tmp_path: Path, source: StorageKind, target: StorageKind
+) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", source, 2, apart=True)
+    (bookie.current(1) / "metadata-cache").mkdir()
+    rows = convert(bookie, target)
+    assert [row.dir for row in rows] == [f"{path}/current" for path in bookie.indexes()]
+    assert not (bookie.current(1) / "metadata-cache").exists()
+    with bookie.started(target) as running:
+        bookie.add(running, (1, 40, 41), range(50, 60))
+    convert(bookie, source)
+    bookie.check(source)
+
+
+def test_an_entry_without_a_slot_is_refused(make: Make) -> None:
+    bookie = make(DB, 1)
+    with bookie.started(DB) as running:
+        bookie.add(running, (70,), range(1 << 61, (1 << 61) + 1))
+    refused(bookie, IDX, f"ledger 70 entry {1 << 61}: an index file has no slot")
 
 
 def test_logs_of_equal_ids_get_new_ones_and_keep_their_order(make: Make) -> None:
@@ -148,6 +172,31 @@ def test_two_indexes_are_refused(make: Make) -> None:
     for name in ("ledgers", "locations"):
         shutil.copytree(other / name, bookie.current() / name)
     refused(bookie, DB, "indexes of two ledger storages")
+
+
+def test_a_cookie_that_somebody_brought_back_does_not_end_what_was_cut_off(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in the work directories would be thrown away as that of a run that had not begun."""
+    bookie = make(DB, 2)
+    cookie = (bookie.current() / "VERSION").read_bytes()
+    moved = switch._move
+    left = [5]
+
+    def move(*arguments: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise StorageError("the power went")
+        moved(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(switch, "_move", move)
+        with pytest.raises(StorageError):
+            convert(bookie, IDX)
+    for number in range(2):
+        (bookie.current(number) / "VERSION").write_bytes(cookie)
+    assert {row.state for row in convert(bookie, IDX)} == {"resumed"}
+    bookie.check(IDX)
 
 
 def refused(bookie: ConvertibleBookie, target: StorageKind, words: str) -> None:
