@@ -47,7 +47,7 @@ class IdxTree:
         """As ``LocationSource.rows``; a sector that cannot be read is damage, too."""
         first, last = entries or (0, ID_MAX)
         if ledger is None:
-            damage, files = self._files()
+            damage, files = self.files()
             yield from damage
         else:
             path = self._path(ledger)
@@ -57,7 +57,7 @@ class IdxTree:
 
     def ledger_rows(self) -> Iterator[LedgerRow | IndexDamage]:
         """As :meth:`bkctl.scan.index_rows.LedgerSource.rows`."""
-        damage, files = self._files()
+        damage, files = self.files()
         yield from damage
         for ledger in sorted(files):
             path = files[ledger]
@@ -121,8 +121,12 @@ class IdxTree:
                 return candidate
         return None
 
-    def _files(self) -> tuple[list[IndexDamage], dict[int, str]]:
-        """Ledger to path, and the files that stand where no reader would look for them."""
+    def files(self) -> tuple[list[IndexDamage], dict[int, str]]:
+        """Return the files that stand where no reader would look for them, and the path of each ledger's
+        file.
+
+        Files without a ledger are among them. Raises StorageError.
+        """
         damage: list[IndexDamage] = []
         files: dict[int, str] = {}
         for path in _paths(self._fs, self.path):

@@ -111,8 +111,8 @@ def rebuild_command(
     in the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata,
     or by a dump (--metadata) that is complete and newer than the ledger. Whatever is not known about such a
     ledger is set the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old
-    index or a journal knows entries of it that no log has; .idx files, which have no limbo, are then only
-    built with --accept-loss. Whatever differs from before is listed.
+    index or a journal knows entries of it that no log has; .idx files, whose limbo Java does not know, are
+    then only built with --accept-loss. Whatever differs from before is listed.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.

@@ -25,7 +25,7 @@ class Difference:
     limbo_set             entries may be lost: a missing one is answered "unknown"
     locations_lost        the old index knew entries that stand in no log
     only_in_journal       a journal in front of the last mark has entries that stand in no log
-    entries_lost          entries may be lost, and the storage has no way to say so
+    entries_lost          entries may be lost, and a Java bookie has no way to say so
     rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
     note                  about the directory; no ledger
     ===================== =======================================================================

@@ -4,9 +4,10 @@ The swap is file by file: the old file gets a second name in the backup tree, th
 it. Each file is old or new and whole at every moment, and no file depends on another, so a mixture after a
 kill is a correct index; the rerun replaces the rest.
 
-There is no limbo flag here. With ``--accept-loss`` a ledger that may have lost entries is fenced, and the
-bookie will answer "no such entry" for what is lost: its entries must be replicated again before clients read
-from it. The result says so for each ledger.
+Limbo is a bit of a header that Java keeps and does not know (ADR 0019). With ``--accept-loss`` a ledger
+that may have lost entries is fenced and in limbo: bookies of ours answer "unknown" for what is lost, Java's
+"no such entry", so that its entries must be replicated again before clients read from one of those. The
+result says so for each ledger.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from bkctl.admin.index.rebuild.swap import BACKUP, backup_stamp, finish_drops
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
 from bkctl.admin.index.rows.lost_entries import no_limbo
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
-from bkctl.codec.file_info import FENCED, FileInfoHeader, decode_header, index_path, parse_index_path
+from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, index_path, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
+from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index_rows import IndexDamage
 from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
@@ -63,14 +64,20 @@ class _OldTree:
     """Old files: ledger to index directory and header; None for a header that does not decode.
 
     ``others`` are directories with one more file of a ledger: the one at home takes over what it says.
+    ``strays`` are files without a ledger, of which nothing counts; where there is no other they keep the
+    place.
     """
 
     homes: dict[int, str]
     headers: dict[int, FileInfoHeader | None]
     others: list[tuple[int, str]] = field(default_factory=list)
+    strays: dict[int, list[str]] = field(default_factory=dict)
 
     def take(self, ledger: int, directory: str, header: FileInfoHeader | None) -> None:
         """Note a file of a ledger. Of several files the first one counts, because Java finds that one."""
+        if header is not None and not header.has_ledger:
+            self.strays.setdefault(ledger, []).append(directory)
+            return
         if ledger not in self.homes:
             self.homes[ledger], self.headers[ledger] = directory, header
             return
@@ -85,6 +92,16 @@ class _OldTree:
             state=mine.state | header.state,
             explicit_lac=mine.explicit_lac or header.explicit_lac,
         )
+
+    def settle(self) -> None:
+        """Give files without a ledger their place, once all files are taken."""
+        for ledger, directories in self.strays.items():
+            first = 0 if ledger in self.homes else 1
+            self.others += [(ledger, directory) for directory in directories[first:]]
+
+    def home(self, ledger: int, otherwise: str) -> str:
+        """Return the directory that a new file of a ledger goes to: it replaces the one there."""
+        return self.homes.get(ledger) or self.strays.get(ledger, [otherwise])[0]
 
 
 class IdxRebuild:
@@ -137,8 +154,9 @@ class IdxRebuild:
         old = _OldTree({}, {})
         for path in self._indexes:
             tree = IdxTree(self._fs, path)
-            for ledger, name in _files(tree, path):
+            for ledger, name in _files(tree):
                 old.take(ledger, path, _header(name))
+        old.settle()
         return old
 
     def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
@@ -148,7 +166,7 @@ class IdxRebuild:
             if header is None:
                 rows.damaged.add(ledger)
             else:
-                rows.rows[ledger] = LedgerData(header.fenced, header.master_key, header.explicit_lac)
+                rows.rows[ledger] = row_of(header)
         facts = JournalFacts()
         if rows.problem is not None or rows.damaged:
             facts = self._read_journals()
@@ -200,13 +218,13 @@ class IdxRebuild:
     def _fence_lost(self, headers: dict[int, FileInfoHeader]) -> list[Difference]:
         differences = []
         for ledger in self._lost:
-            headers[ledger] = replace(headers[ledger], state=headers[ledger].state | FENCED)
+            headers[ledger] = replace(headers[ledger], state=headers[ledger].state | FENCED | LIMBO)
             differences.append(
                 Difference(
                     "entries_lost",
                     ledger,
-                    'fenced; this storage has no limbo: a lost entry will be answered "no such entry"; '
-                    "replicate the ledger again before clients read from this bookie",
+                    "fenced and in limbo, which a Java bookie over index files does not know: it answers "
+                    '"no such entry" for a lost one; replicate the ledger again before it serves',
                 )
             )
         return differences
@@ -264,7 +282,7 @@ class IdxRebuild:
         for work in self._works.values():
             if not work.exists(_TREE):
                 continue  # its files are in place, and an earlier run has removed it already
-            for ledger, path in _files(IdxTree(self._fs, work.at(_TREE)), work.at(_TREE)):
+            for ledger, path in _files(IdxTree(self._fs, work.at(_TREE))):
                 if _header(path) != headers.get(ledger):
                     return False
                 moved.discard(ledger)
@@ -290,7 +308,7 @@ class IdxRebuild:
         for work in self._works.values():
             work.discard(_TREE)
             work.prepare(_TREE)
-        roots = {ledger: trees[old.homes.get(ledger, self._indexes[0])] for ledger in headers}
+        roots = {ledger: trees[old.home(ledger, self._indexes[0])] for ledger in headers}
         rows_max = self._options.rows_beside(found.held_bytes)
         runs = self._few_runs(found)
         total = sum(run.rows for run in runs)
@@ -307,17 +325,12 @@ class IdxRebuild:
         return slots
 
 
-def _files(tree: IdxTree, path: str) -> list[tuple[int, str]]:
+def _files(tree: IdxTree) -> list[tuple[int, str]]:
     """List the ledger and the path of every file; files that stand at a wrong place raise CorruptionError."""
-    found = []
-    for row in tree.ledger_rows():
-        if isinstance(row, IndexDamage):
-            name = parse_index_path(row.path)  # raises where no reader would look for it
-            found.append((name.ledger, row.path))
-        else:
-            name_of = os.path.join(path, index_path(row.ledger))
-            found.append((row.ledger, name_of if os.path.exists(name_of) else f"{name_of}.rloc"))
-    return found
+    damage, files = tree.files()
+    for row in damage:
+        parse_index_path(row.path)  # raises: no reader would look for it there
+    return sorted(files.items())
 
 
 def _header(path: str) -> FileInfoHeader | None:

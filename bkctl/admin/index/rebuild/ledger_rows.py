@@ -28,8 +28,8 @@ class LedgerSources:
     """The sources of facts about ledgers besides their old rows.
 
     ``is_current`` says whether the metadata are newer than everything the bookie has written, so that a
-    ledger which they call open was not fenced since. ``has_limbo`` is False of ``.idx`` files, which have no
-    such flag.
+    ledger which they call open was not fenced since. ``has_limbo`` is False of ``.idx`` files: Java, which
+    wrote most of them, never sets it there.
     """
 
     journals: JournalFacts

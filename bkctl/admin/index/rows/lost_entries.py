@@ -92,12 +92,12 @@ def note_lost(lost: dict[int, LostEntries], rows: Rows) -> None:
 
 
 def no_limbo(directory: str, where: str, gone: dict[int, LostEntries]) -> RefusedError:
-    """Return the refusal to build ``.idx`` files without lost entries, which no reader would learn of."""
+    """Return the refusal to build ``.idx`` files without lost entries, of which Java's would not tell."""
     listed = "; ".join(f"ledger {ledger}: {lost}" for ledger, lost in sorted(gone.items())[:_LOST_NAMED])
     more = f"; and {len(gone) - _LOST_NAMED} more ledgers" if len(gone) > _LOST_NAMED else ""
     return RefusedError(
         f"{directory}: entries {where} and stand in no log: {listed}{more}. Nothing "
-        "was changed: this storage has no limbo, and without the location a reader would be told that there "
-        "is no such entry. Bring the logs back, or name all of the bookie's directories; with --accept-loss "
-        "the rebuild goes on without them"
+        "was changed: Java knows no limbo over index files, and without the location it would tell a reader "
+        "that there is no such entry. Bring the logs back, or name all of the bookie's directories; with "
+        "--accept-loss the rebuild goes on without them"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bkctl.admin.index.rebuild import db_rebuild, idx_rebuild, log_scan, run_mer
 from bkctl.admin.index.rebuild.state import WorkDirectory
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie, encode_cookie
-from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
+from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import explicit_lac_record, fence_record, master_key_record
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
@@ -552,7 +553,7 @@ def test_loss_in_idx_files_fences(idx_bookie: Bookie, rebuild: Any) -> None:
         ("locations_lost", 1),
         ("entries_lost", 1),
     ]
-    assert (idx_bookie.current / index_path(1)).read_bytes()[32:36] == b"\0\0\0\1"
+    assert (idx_bookie.current / index_path(1)).read_bytes()[32:36] == struct.pack(">i", FENCED | LIMBO)
 
 
 @pytest.mark.usefixtures("alone")
