@@ -14,6 +14,7 @@ from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
 from bkctl.engine.interleaved_storage.index_files import IndexFiles, IndexFileSettings
 from bkctl.engine.interleaved_storage.index_headers import HeaderIndex
 from bkctl.engine.interleaved_storage.index_slots import SlotIndex
@@ -29,7 +30,7 @@ _STORAGE = StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=0
 def opened_storage(
     filesystem: WritableFileSystem, space: IndexSpace, clock: Clock
 ) -> Iterator[DbLedgerStorage]:
-    """Open a space of one ledger directory; nothing is ever put into the storage.
+    """Open a space; nothing is ever put into the storage.
 
     Raises CorruptionError, StorageError.
     """
@@ -67,6 +68,12 @@ def _over_databases(
     return storage, logs
 
 
+def _logger(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> EntryLogger:
+    if len(space.log_dirs) > 1:
+        return SpreadEntryLogger(space.log_dirs, filesystem, EntryLogSettings(), clock)
+    return EntryLogger(space.log_dirs[0], filesystem, EntryLogSettings())
+
+
 def _over_index_files(
     filesystem: WritableFileSystem, space: IndexSpace, clock: Clock, stack: ExitStack
 ) -> tuple[DbLedgerStorage, EntryLogger]:
@@ -74,7 +81,7 @@ def _over_index_files(
     files = IndexFiles(filesystem, list(space.index_dirs), IndexFileSettings())
     stack.callback(files.close)
     rows = HeaderIndex(files)
-    logs = EntryLogger(space.log_dirs[0], filesystem, EntryLogSettings())
+    logs = _logger(filesystem, space, clock)
     failures: list[BkctlError] = []
     storage = InterleavedLedgerStorage(
         list(space.log_dirs),

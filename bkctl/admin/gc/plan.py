@@ -73,6 +73,14 @@ class Candidates:
     damaged: list[tuple[LogFile, str]] = field(default_factory=list)
     held: list[tuple[LogFile, str]] = field(default_factory=list)
 
+    def of(self, directory: str) -> Candidates:
+        """Return those that something can be done about in one of several ledger directories."""
+        return Candidates(
+            directory,
+            [log for log in self.garbage if log.directory == directory],
+            [usage for usage in self.others if usage.log.directory == directory],
+        )
+
     def curve(self) -> list[CurveRow]:
         """Compute a row for each of ``THRESHOLDS``."""
         garbage_bytes = sum(log.size_bytes for log in self.garbage)

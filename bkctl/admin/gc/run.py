@@ -10,7 +10,7 @@ Nothing is done where the index may be incomplete: an entry that no row speaks f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from posixpath import join
 
@@ -23,12 +23,12 @@ from bkctl.clock import Clock
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.index_spaces import IndexSpace
-from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
+from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
@@ -121,12 +121,6 @@ def prepare(
     Raises RefusedError when it would not be safe, BkctlError when something cannot be read.
     """
     before = _fingerprint(filesystem, space)
-    if len(space.log_dirs) > 1:
-        raise RefusedError(
-            f"{space.dir}: its .idx files (Sorted- or InterleavedLedgerStorage) are about"
-            f" {len(space.log_dirs)} ledger directories, which only a bookie collects; 'bkctl gc explain' and"
-            " 'bkctl gc plan' tell what there is to win"
-        )
     with _index(filesystem, space) as index:
         found = survey(
             filesystem, space, index, cluster, judged_dead=options.delete_ledgers, confirmed=options.confirmed
@@ -140,19 +134,27 @@ def prepare(
         if options.delete_ledgers:
             _check_proof(found)
         _check_many(found, gone, options)
-        free_bytes, scarce = is_scarce(filesystem, space.log_dirs[0])
         return Work(
             space,
             gone,
             frozenset(found.dead),
-            _with_scratch(
-                filesystem, options, sorted_out.steps(options.threshold, free_bytes, scarce=scarce)
-            ),
+            _with_scratch(filesystem, options, _steps(filesystem, space, sorted_out, options)),
             sorted_out,
             bool(found.unfinished or found.half_copies),
             before,
             options.scratch,
         )
+
+
+def _steps(
+    filesystem: WritableFileSystem, space: IndexSpace, sorted_out: Candidates, options: RunOptions
+) -> list[Step]:
+    """Order the work of each directory by the room on its disk: what is removed comes first everywhere."""
+    steps: list[Step] = []
+    for directory in space.log_dirs:
+        free_bytes, scarce = is_scarce(filesystem, directory)
+        steps += sorted_out.of(directory).steps(options.threshold, free_bytes, scarce=scarce)
+    return sorted(steps, key=lambda step: step.action != REMOVE)
 
 
 def _with_scratch(filesystem: WritableFileSystem, options: RunOptions, steps: list[Step]) -> list[Step]:
@@ -185,8 +187,10 @@ def perform(
         lock.recheck()
         if _fingerprint(filesystem, space) != work.fingerprint:
             raise RefusedError(f"{space.dir}: changed while this was decided; nothing was done, run it again")
+        keepers = {keeper.directory: keeper for keeper in storage.collected}
         if work.unfinished or work.scratch is not None:
-            yield from _finish(filesystem, storage, work)
+            for keeper in keepers.values():
+                yield from _finish(filesystem, keeper, work)
         if work.gone:
             # Both synced when they return: no row of a deleted ledger comes back after its log is gone.
             storage.locations.delete_ledgers(work.gone)
@@ -198,8 +202,9 @@ def perform(
                 storage.locations.delete_ledgers(work.gone)
             yield _deletion(work, done=True)
         removed: list[int] = []
-        yield from _remove(storage, work, removed)
-        yield from _compact(filesystem, storage, work, removed, advance)
+        yield from _remove(keepers, work, removed)
+        for keeper in keepers.values():
+            yield from _compact(filesystem, keeper, work, removed, advance)
         _forget(filesystem, space, removed)
     yield from work.set_aside()
 
@@ -303,42 +308,42 @@ def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[obj
 # --- doing it -------------------------------------------------------------------------------------------
 
 
-def _finish(filesystem: WritableFileSystem, storage: DbLedgerStorage, work: Work) -> Iterator[RunRow]:
-    compactor = TransactionalCompactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: None)
+def _finish(filesystem: WritableFileSystem, keeper: LogKeeper, work: Work) -> Iterator[RunRow]:
+    compactor = TransactionalCompactor(keeper, filesystem, _SETTINGS, lambda entries, size_bytes: None)
     recovered = compactor.recover()
-    by_scratch = _by_scratch(filesystem, storage, work.scratch).recover()
+    by_scratch = _by_scratch(filesystem, keeper, work.scratch).recover()
     recovered.finished += by_scratch.finished
     recovered.unresolved |= by_scratch.unresolved
-    directory = work.space.log_dirs[0]
+    directory = keeper.directory
     for name in recovered.removed:
         path = join(directory, name)
         yield RunRow(directory, FINISH, None, path, 0, 0, 0, 0, "the copy that was cut off is removed", True)
     for log_id in recovered.finished:
-        path = storage.entry_logger.path(log_id)
+        path = keeper.entry_logger.path(log_id)
         yield RunRow(directory, FINISH, log_id, path, 0, 0, 0, 0, "its source is removed", True)
     for log_id, reason in recovered.unresolved.items():
-        path = storage.entry_logger.path(log_id)
+        path = keeper.entry_logger.path(log_id)
         yield RunRow(directory, LEFT, log_id, path, 0, 0, 0, 0, reason, False)
 
 
-def _remove(storage: DbLedgerStorage, work: Work, removed: list[int]) -> Iterator[RunRow]:
+def _remove(keepers: Mapping[str, LogKeeper], work: Work, removed: list[int]) -> Iterator[RunRow]:
     steps = [step for step in work.steps if step.action == REMOVE]
     for step in steps:
-        storage.entry_logger.remove(step.log_id)
+        keepers[step.dir].entry_logger.remove(step.log_id)
         removed.append(step.log_id)
         yield _row(step, done=True)
-    if steps:
+    for directory in {step.dir for step in steps}:
         # The room is won for good: no removed log comes back after a power cut.
-        storage.entry_logger.sync_names()
+        keepers[directory].entry_logger.sync_names()
 
 
 def _compact(
-    filesystem: WritableFileSystem, storage: DbLedgerStorage, work: Work, removed: list[int], advance: Advance
+    filesystem: WritableFileSystem, keeper: LogKeeper, work: Work, removed: list[int], advance: Advance
 ) -> Iterator[RunRow]:
-    compactor = Compactor(storage, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
-    by_scratch = _by_scratch(filesystem, storage, work.scratch, advance)
+    compactor = Compactor(keeper, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
+    by_scratch = _by_scratch(filesystem, keeper, work.scratch, advance)
     for step in work.steps:
-        if step.action != COMPACT:
+        if step.action != COMPACT or step.dir != keeper.directory:
             continue
         free_bytes = filesystem.disk_space(step.dir).free_bytes
         fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
@@ -374,11 +379,11 @@ def _compact(
 
 
 def _by_scratch(
-    filesystem: WritableFileSystem, storage: DbLedgerStorage, scratch: str | None, advance: Advance = nobody
+    filesystem: WritableFileSystem, keeper: LogKeeper, scratch: str | None, advance: Advance = nobody
 ) -> ScratchCompactor:
     places = () if scratch is None else (scratch,)
     return ScratchCompactor(
-        storage,
+        keeper,
         filesystem,
         _SETTINGS,
         lambda entries, size_bytes: advance(size_bytes if entries else 0),

@@ -66,7 +66,7 @@ class Stopped(CheckedBookie):
 
     def run(self, cluster: Cluster | None = None, options: RunOptions | None = None) -> list[RunRow]:
         """Prepare and perform."""
-        with DirectoryLock(str(self.current())) as lock:
+        with DirectoryLock(*(str(self.current(place)) for place in range(self.count))) as lock:
             work = self.prepare(cluster, options)
             return list(perform(FILES, work, CLOCK, lock))
 
@@ -79,7 +79,8 @@ class Stopped(CheckedBookie):
         found = set()
         for ledger, entry, log_id, offset in index_rows(self.current()):
             body = self.body(ledger, entry)
-            data = (self.current() / f"{log_id:x}.log").read_bytes()
+            (log,) = self.root.glob(f"l*/current/{log_id:x}.log")
+            data = log.read_bytes()
             assert data[offset : offset + len(body)] == body, (ledger, entry, log_id, offset)
             found.add((ledger, entry))
         return found

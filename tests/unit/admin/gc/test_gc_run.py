@@ -261,10 +261,24 @@ def test_damage_behind_the_mark_is_refused(tmp_path: Path) -> None:
         made.run()
 
 
-def test_idx_files_about_several_directories_are_refused(tmp_path: Path) -> None:
+def test_idx_files_about_several_directories_are_collected(tmp_path: Path) -> None:
+    """Each log is compacted in its own directory, under an id that no directory has."""
     made = Stopped(tmp_path, count=2, storage="idx").build()
-    with pytest.raises(RefusedError, match="only a bookie collects"):
-        made.prepare()
+    for log_id in (1, 2):
+        (made.current(0) / f"{log_id}.log").rename(made.current(1) / f"{log_id}.log")
+    rows = made.run(dump_of(1, 3, 9), RunOptions(threshold=0.6, delete_ledgers=True))
+    assert [(row.action, row.log_id, Path(row.dir).parent.name) for row in rows if row.done] == [
+        (REMOVE, 1, "l1"),
+        (COMPACT, 0, "l0"),
+        (COMPACT, 2, "l1"),
+    ]
+    left = [sorted(path.name for path in made.current(place).glob("*.log")) for place in range(2)]
+    assert "3.log" in left[0]
+    assert not set(left[0]) & set(left[1])
+    assert [len(names) for names in left] == [2, 1]
+    assert made.readable() == LIVE
+    assert check([made.root]) == []
+    assert not [row for row in made.run(dump_of(1, 3, 9), HALF) if row.action in (REMOVE, COMPACT)]
 
 
 def test_idx_files_are_collected(tmp_path: Path) -> None:
