@@ -46,6 +46,7 @@ join_rows = _twin.join_rows
 scan_adds = _twin.scan_adds
 scan_v3_adds = _twin.scan_v3_adds
 answer_frames = _twin.answer_frames
+read_records = _twin.read_records
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
 
@@ -60,6 +61,7 @@ __all__ = [
     "failing_crc32c",
     "failing_mac",
     "join_rows",
+    "read_records",
     "scan_adds",
     "scan_v3_adds",
     "walk_columns",

@@ -131,5 +131,16 @@ class Kernels(Protocol):
     def answer_frames(self, head: bytes, keys: bytes) -> bytes:
         """Return ``head`` and a key for each of ``keys``; ValueError when they are not of 16 bytes each."""
 
+    def read_records(
+        self, descriptor: int, starts: bytes, keys: bytes, first_bytes: int, size_max: int
+    ) -> tuple[bytes, bytes]:
+        """Read the records that begin at ``starts`` (a column) of a file; other threads run meanwhile.
+
+        Returns those that are whole, begin with their key of ``keys`` and have bodies of 16 to ``size_max``
+        bytes, one behind the other, and a column of the bodies' sizes, -1 for each of the others, whatever is
+        wrong with them. ``first_bytes`` is what one read brings; longer records take another one. ValueError
+        for columns that do not fit each other and for bounds that a call is not made for.
+        """
+
     def join_rows(self, rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
         """Keys and values one behind the other. ValueError when a row has another length of either."""

@@ -74,6 +74,10 @@ cdef extern from "entries.h" nogil:
     void bkctl_table_put_records(
         bkctl_table *table, const unsigned char *records, size_t size_bytes, uint32_t block
     )
+    size_t bkctl_read_records(
+        int descriptor, const int64_t *starts, const unsigned char *keys, size_t count, size_t first_bytes,
+        size_t size_max, unsigned char *records, int64_t *sizes,
+    )
     bkctl_item *bkctl_in_order(bkctl_item *items, size_t *count)
     size_t bkctl_batch(
         const bkctl_item *items, size_t first, size_t stop, size_t count_max, size_t bytes_max,
@@ -84,7 +88,7 @@ cdef extern from "entries.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 3
+API = 4
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -270,6 +274,9 @@ def join_rows(list rows not None, Py_ssize_t key_bytes, Py_ssize_t value_bytes):
 #: Calls on fewer bytes keep the interpreter lock: giving it up for so short a time costs more than it gives.
 cdef Py_ssize_t _KEEP_LOCK_BYTES = 1 << 16
 cdef Py_ssize_t _MAX_ENTRIES = (1 << 31) - 1
+#: Of `read_records`: what a call may need is bounded.
+cdef Py_ssize_t _RECORD_BYTES_MAX = 1 << 20
+cdef Py_ssize_t _RECORDS_MAX = 1 << 14
 
 
 def scan_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
@@ -373,6 +380,33 @@ def answer_frames(bytes head not None, bytes keys not None):
         memcpy(to + head_bytes, from_keys + index * BKCTL_KEY_BYTES, BKCTL_KEY_BYTES)
         to += head_bytes + BKCTL_KEY_BYTES
     return frames
+
+
+def read_records(
+    int descriptor, bytes starts not None, bytes keys not None, Py_ssize_t first_bytes, Py_ssize_t size_max
+):
+    cdef Py_ssize_t count = len(keys) // BKCTL_KEY_BYTES
+    if len(keys) % BKCTL_KEY_BYTES or len(starts) != count * <Py_ssize_t>sizeof(int64_t):
+        raise ValueError("columns of different lengths")
+    if first_bytes < 1 or first_bytes > 4 + size_max or size_max > _RECORD_BYTES_MAX or count > _RECORDS_MAX:
+        raise ValueError("more than is read at once")
+    cdef bytes sizes = _column(count)
+    cdef int64_t *to_sizes = _numbers(sizes)
+    cdef const int64_t *from_starts = _numbers(starts)
+    cdef const unsigned char *from_keys = <const unsigned char *>PyBytes_AsString(keys)
+    # Pages that nothing is read into are never there.
+    cdef unsigned char *records = <unsigned char *>malloc(count * (4 + size_max) + 1)
+    cdef size_t end
+    if records is NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            end = bkctl_read_records(
+                descriptor, from_starts, from_keys, count, first_bytes, size_max, records, to_sizes
+            )
+        return PyBytes_FromStringAndSize(<const char *>records, end), sizes
+    finally:
+        free(records)
 
 
 cdef class EntryTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from array import array
@@ -26,9 +27,11 @@ _KEY_BYTES = 16
 _LAC_AT = 16
 _V3_BODY_BYTES_MIN = 24
 _VARINT_BYTES_MAX = 9
+_RECORD_BYTES_MAX = 1 << 20
+_RECORDS_MAX = 1 << 14
 
 #: See ``_native.pyx``.
-API = 3
+API = 4
 IMPL = "python"
 
 #: The write cache in Python is their twin.
@@ -280,3 +283,36 @@ def answer_frames(head: bytes, keys: bytes) -> bytes:
     if len(keys) % _KEY_BYTES:
         raise ValueError("keys have 16 bytes each")
     return b"".join([head + keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)])
+
+
+def read_records(
+    descriptor: int, starts: bytes, keys: bytes, first_bytes: int, size_max: int
+) -> tuple[bytes, bytes]:
+    """Return the records of a file that begin at ``starts`` with their keys, and the sizes of all."""
+    if len(keys) % _KEY_BYTES or len(starts) != len(keys) // 2:
+        raise ValueError("columns of different lengths")
+    count = len(keys) // _KEY_BYTES
+    if not 1 <= first_bytes <= 4 + size_max or size_max > _RECORD_BYTES_MAX or count > _RECORDS_MAX:
+        raise ValueError("more than is read at once")
+    records = [
+        _read_record(descriptor, start, keys[_KEY_BYTES * number :][:_KEY_BYTES], first_bytes, size_max)
+        for number, start in enumerate(_numbers(starts))
+    ]
+    return b"".join(records), _column([len(record) - 4 if record else -1 for record in records])
+
+
+def _read_record(descriptor: int, start: int, key: bytes, first_bytes: int, size_max: int) -> bytes:
+    """Return the record, or nothing."""
+    try:
+        data = os.pread(descriptor, first_bytes, start) if start >= 0 else b""
+        if data[4:20] != key:
+            return b""
+        size = int.from_bytes(data[:4], "big")
+        if not _KEY_BYTES <= size <= size_max:
+            return b""
+        stop = 4 + size
+        if stop > len(data) == first_bytes:
+            data += os.pread(descriptor, stop - len(data), start + len(data))
+    except (OSError, OverflowError):
+        return b""
+    return data[:stop] if len(data) >= stop else b""

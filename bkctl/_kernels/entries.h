@@ -7,10 +7,13 @@
 #ifndef BKCTL_ENTRIES_H
 #define BKCTL_ENTRIES_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "checksums.h"
 
@@ -457,6 +460,49 @@ static void bkctl_table_put_records(bkctl_table *table, const unsigned char *rec
     bkctl_table_put(table, &row);
     at += 4 + (size_t)size;
   }
+}
+
+/* --- records of a file ------------------------------------------------------------------------------------- */
+
+/* Read `length` bytes at `offset`; how many there are before the end of the file, -1 when the system cannot. */
+static ssize_t bkctl_read_at(int descriptor, unsigned char *to, size_t length, off_t offset) {
+  size_t got = 0;
+  while (got < length) {
+    const ssize_t more = pread(descriptor, to + got, length - got, offset + (off_t)got);
+    if (more < 0) {
+      if (errno == EINTR) continue;
+      return -1;
+    }
+    if (!more) break;
+    got += (size_t)more;
+  }
+  return (ssize_t)got;
+}
+
+/* Read the records that begin at `starts`, each with `first_bytes` at once, and leave those in `records` that are
+   whole, begin with their key and have bodies of BKCTL_KEY_BYTES to `size_max`; `sizes` has those of the bodies, -1
+   for others. The caller has room for `count` pieces of 4 + `size_max`, and `first_bytes` is at most one. Returns
+   the bytes of all records. */
+static size_t bkctl_read_records(int descriptor, const int64_t *starts, const unsigned char *keys, size_t count,
+                                 size_t first_bytes, size_t size_max, unsigned char *records, int64_t *sizes) {
+  size_t end = 0;
+  for (size_t number = 0; number < count; number++, keys += BKCTL_KEY_BYTES) {
+    unsigned char *record = records + end;
+    sizes[number] = -1;
+    if (starts[number] < 0) continue;
+    ssize_t got = bkctl_read_at(descriptor, record, first_bytes, (off_t)starts[number]);
+    if (got < 4 + BKCTL_KEY_BYTES || memcmp(record + 4, keys, BKCTL_KEY_BYTES) != 0) continue;
+    const size_t size = bkctl_be32(record);
+    if (size < BKCTL_KEY_BYTES || size > size_max) continue;
+    if (4 + size > (size_t)got) {
+      if ((size_t)got < first_bytes || starts[number] > INT64_MAX - got) continue;
+      const size_t rest = 4 + size - (size_t)got;
+      if (bkctl_read_at(descriptor, record + got, rest, (off_t)(starts[number] + got)) != (ssize_t)rest) continue;
+    }
+    sizes[number] = (int64_t)size;
+    end += 4 + size;
+  }
+  return end;
 }
 
 /* --- entries in order ------------------------------------------------------------------------------------- */

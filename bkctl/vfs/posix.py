@@ -65,6 +65,11 @@ class PosixFile:
     def size_bytes(self) -> int:
         return self._size_bytes
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor, for reads by others until the file is closed."""
+        return self._descriptor
+
     def read_at(self, offset: int, length: int) -> bytes:
         try:
             block = os.pread(self._descriptor, length, offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from array import array
 from typing import Any
 
@@ -180,7 +181,35 @@ def _check_tables(native: Any, tables: list[Any], model: dict[bytes, bytes], dat
         assert tables[0].get(data[:16]) is None
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables]
+def _file(data: bytes) -> None:
+    """Records of a file at any places, with keys that stand there and with others."""
+    count, first, size_max, data = (data[:1] or b"\0")[0] % 9, data[1:2], data[2:3], data[3:]
+    starts = [
+        start - (start & 1) * 3 for start in struct.unpack_from(f">{count}H", data.ljust(2 * count, b"\0"))
+    ]
+    content = data[2 * count :]
+    keys = b"".join(
+        [
+            (content[max(start, 0) + 4 :][:16] if start & 2 else content[:16]).ljust(16, b"\0")
+            for start in starts
+        ]
+    )
+    column = array("q", starts).tobytes()
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        for bounds in ((sum(first), sum(size_max)), (20, 60), (1, 0), (1 << 20, 1 << 21)):
+            arguments = (file.fileno(), column, keys, *bounds)
+            expected = _answer(_python.read_records, *arguments)
+            for name in COMPILED_TWINS:
+                with twin(name) as native:
+                    assert _answer(native.read_records, *arguments) == expected
+                    assert _answer(native.read_records, *arguments[:2], keys[:-1], *bounds) == _answer(
+                        _python.read_records, *arguments[:2], keys[:-1], *bounds
+                    )
+
+
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _file]
 
 
 def kernels(data: bytes) -> None:
@@ -212,6 +241,10 @@ def _seeds() -> list[bytes]:
             [
                 b"\2\4" + _BLOCK + b"\x08\x08" + _BLOCK * 2 + b"\1\4" + _BODY + bytes(8),
                 b"\1\5" + _BLOCK * 3,
+            ],
+            [
+                b"\3\x14\x40" + struct.pack(">3H", 0, 2, len(records)) + records * 3,
+                b"\2\x50\xff" + struct.pack(">2H", 2, 2) + bytes(2) + records,
             ],
         ]
     )

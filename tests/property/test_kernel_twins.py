@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from array import array
 from collections import Counter
 from typing import Any
@@ -102,6 +103,32 @@ def test_joining_rows(rows: list[tuple[bytes, bytes]], data: st.DataObject) -> N
         rows = [(key.ljust(3, b"k"), value.ljust(2, b"v")) for key, value in rows]
     with twin("native") as native:
         assert answer(native.join_rows, rows, 3, 2) == answer(_python.join_rows, rows, 3, 2)
+
+
+@given(
+    records=st.lists(st.one_of(entries(), heads()), max_size=8),
+    bounds=st.tuples(st.integers(0, 200), st.integers(-1, 200)),
+    data=st.data(),
+)
+def test_records_of_a_file(records: list[bytes], bounds: tuple[int, int], data: st.DataObject) -> None:
+    content = b"".join(records)
+    begins = [sum(map(len, records[:number])) for number in range(len(records))]
+    starts = data.draw(
+        st.lists(st.one_of(st.sampled_from([0, *begins]), st.integers(-9, 2**63 - 1)), max_size=9)
+    )
+    keys = b"".join([content[max(start, 0) + 4 :][:16].ljust(16, b"k") for start in starts])
+    column = array("q", starts).tobytes()
+    with tempfile.TemporaryFile() as file, twin("native") as native:
+        file.write(content)
+        file.flush()
+        for first_bytes, size_max in (bounds, (64, 200), (20, 1 << 16)):
+            arguments = (file.fileno(), column, keys, first_bytes, size_max)
+            expected = answer(_python.read_records, *arguments)
+            assert answer(native.read_records, *arguments) == expected
+        assert answer(native.read_records, -1, column, keys, 64, 200) == (
+            b"",
+            array("q", [-1] * len(starts)).tobytes(),
+        )
 
 
 @st.composite

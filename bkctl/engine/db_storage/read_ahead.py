@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
+from bkctl.codec.location import ABSENT
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.read_cache import ReadCache, Row
@@ -67,7 +68,9 @@ class EntryReader:
         Raises BookieIOError when index or log cannot be read, or the log has something else there.
         """
         generation = self._read_cache.generation
-        return self._read(key, self._locate([key])[0], generation)
+        location = self._locate([key])[0]
+        ahead = location is not None and self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])
+        return self._read(key, location, generation, ahead=ahead)
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
         """Read many keys as :meth:`read` reads one, with one look into the index."""
@@ -77,41 +80,99 @@ class EntryReader:
         except BookieIOError as error:
             return [error] * len(keys)
         answers: list[bytes | BookieIOError | None] = []
+        together: list[int] = []
         for key, location in zip(keys, locations, strict=True):
             # What was read ahead for one of the keys before it.
             answer: bytes | BookieIOError | None = self._read_cache.get(key)
             if answer is not None:
                 self._meters.read_cache_hits += 1
+            elif location is None:
+                self._meters.absent += 1
+            elif self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1]):
+                answer = self._tried(key, location, generation, ahead=True)
             else:
-                try:
-                    answer = self._read(key, location, generation)
-                except BookieIOError as error:
-                    answer = error
+                together.append(len(answers))
             answers.append(answer)
+        if together:
+            self._read_together(keys, locations, together, generation, answers)
         return answers
 
-    def _read(self, key: bytes, location: int | None, generation: int) -> bytes | None:
-        for _ in range(_ATTEMPTS_MAX):
-            if location is None:
-                self._meters.absent += 1
-                return None
-            started_s = self._clock.monotonic()
-            try:
-                body = self._entry_logger.read(location, key)
-            except BkctlError as error:
-                # Compaction moves entries, sets their new locations and removes the log.
-                moved = self._locate([key])[0]
-                if moved == location:
-                    raise _unreadable(key, location, error) from error
-                location = moved
+    def _read_together(
+        self,
+        keys: Sequence[bytes],
+        locations: Sequence[int | None],
+        indices: Sequence[int],
+        generation: int,
+        answers: list[bytes | BookieIOError | None],
+    ) -> None:
+        """Read entries that nothing is read ahead for, and put them into ``answers``."""
+        started_s = self._clock.monotonic()
+        places = [locations[index] or ABSENT for index in indices]
+        bodies = self._entry_logger.read_many(places, [keys[index] for index in indices])
+        rows: list[Row] = []
+        for index, place, body in zip(indices, places, bodies, strict=True):
+            if body is None:
+                answers[index] = self._tried(keys[index], place, generation, ahead=False)
             else:
-                with self._meters.lock:
-                    self._meters.disk_reads += 1
-                    self._meters.log_reads.add(self._clock.monotonic() - started_s)
-                self._keep(key, location, body, generation)
-                return body
+                answers[index] = body
+                rows.append((keys[index], body))
+        if rows:
+            with self._meters.lock:
+                self._meters.disk_reads += len(rows)
+                self._meters.log_reads.add((self._clock.monotonic() - started_s) / len(indices), len(rows))
+            self._read_cache.put_many(rows, generation)
+
+    def _tried(
+        self, key: bytes, location: int, generation: int, *, ahead: bool
+    ) -> bytes | BookieIOError | None:
+        try:
+            return self._read(key, location, generation, ahead=ahead)
+        except BookieIOError as error:
+            return error
+
+    def _read(
+        self, key: bytes, location: int | None, generation: int, *, ahead: bool = False
+    ) -> bytes | None:
+        """Read one entry, and with ``ahead``, which was begun and is ended here, what follows it."""
         ledger, entry = _KEY.unpack(key)
+        last = entry
+        try:
+            for _ in range(_ATTEMPTS_MAX):
+                if location is None:
+                    self._meters.absent += 1
+                    return None
+                started_s = self._clock.monotonic()
+                try:
+                    rows = self._rows(key, location, ahead=ahead)
+                except BkctlError as error:
+                    # Compaction moves entries, sets their new locations and removes the log.
+                    moved = self._locate([key])[0]
+                    if moved == location:
+                        raise _unreadable(key, location, error) from error
+                    location = moved
+                else:
+                    with self._meters.lock:
+                        self._meters.disk_reads += 1
+                        self._meters.log_reads.add(self._clock.monotonic() - started_s)
+                    if ahead:
+                        rows = self._current(rows, location, started_s)
+                        last = _KEY.unpack(max(rows)[0])[1]
+                    self._read_cache.put_many(rows, generation)
+                    return rows[0][1]
+        finally:
+            if ahead:
+                self._end_ahead(ledger_of(key), last)
         raise BookieIOError(f"ledger {ledger}, entry {entry}: it keeps moving", ledger=ledger, entry=entry)
+
+    def _rows(self, key: bytes, location: int, *, ahead: bool) -> list[Row]:
+        """Return the entry, and with ``ahead`` those behind it in its log. Raises BkctlError."""
+        if not ahead:
+            return [(key, self._entry_logger.read(location, key))]
+        rows = self._entry_logger.read_span(location, key, self._entries_max, self._bytes_max)
+        if rows:
+            return rows
+        rows = [(key, self._entry_logger.read(location, key))]
+        return rows + self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
 
     def _locate(self, keys: Sequence[bytes]) -> list[int | None]:
         started_s = self._clock.monotonic()
@@ -131,19 +192,8 @@ class EntryReader:
             self._meters.lookups.add(elapsed_s / max(len(keys), 1), len(keys))
         return located
 
-    def _keep(self, key: bytes, location: int, body: bytes, generation: int) -> None:
-        """Put the entry into the read cache, and what follows it if that is what will be asked for."""
-        rows = [(key, body)]
-        ledger = ledger_of(key)
-        if self._begin_ahead(ledger, _KEY.unpack(key)[1]):
-            try:
-                rows += self._following(key, location, body)
-            finally:
-                self._end_ahead(ledger, _KEY.unpack(max(rows)[0])[1])
-        self._read_cache.put_many(rows, generation)
-
     def _begin_ahead(self, ledger: bytes, entry: int) -> bool:
-        """Remember that the entry was read; whether to read ahead from it."""
+        """Remember that the entry is read; whether to read ahead from it, which is to be ended then."""
         if not self._entries_max or not self._bytes_max:
             return False
         with self._lock:
@@ -164,30 +214,32 @@ class EntryReader:
             if ledger in self._last:
                 self._last[ledger] = entry
 
-    def _following(self, key: bytes, location: int, body: bytes) -> list[Row]:
-        """Return rows read ahead, without those that stand elsewhere now.
+    def _current(self, rows: list[Row], location: int, started_s: float) -> list[Row]:
+        """Return rows read ahead, the first one as it is, without those that stand elsewhere now.
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
         """
-        started_s = self._clock.monotonic()
-        rows = self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
-        if not rows:
-            return []
+        if len(rows) < 2:
+            return rows
         try:
-            indexed = self._locations.get_many([each for each, _ in rows])
+            indexed = self._locations.get_many([each for each, _ in rows[1:]])
         except BkctlError:
             # Whoever reads one of these entries is told.
-            return []
-        sizes = (len(each) + _SIZE_BYTES for _, each in rows[:-1])
-        stand = accumulate(sizes, initial=location + len(body) + _SIZE_BYTES)
-        current = [row for row, at, there in zip(rows, stand, indexed, strict=True) if at == there]
+            return rows[:1]
+        sizes = [len(each) + _SIZE_BYTES for _, each in rows]
+        stand = list(accumulate(sizes[:-1], initial=location))
+        current = rows
+        if stand[1:] != indexed:
+            current = rows[:1] + [
+                row for row, at, there in zip(rows[1:], stand[1:], indexed, strict=True) if at == there
+            ]
         meters = self._meters
         with meters.lock:
             meters.read_ahead.add(self._clock.monotonic() - started_s)
-            meters.read_ahead_counts.add_size(len(current))
-            meters.read_ahead_sizes.add_size(sum([len(each) for _, each in current]))
+            meters.read_ahead_counts.add_size(len(current) - 1)
+            meters.read_ahead_sizes.add_size(sum([len(each) for _, each in current[1:]]))
             meters.read_ahead_calls += 1
-            meters.read_ahead_entries += len(current)
+            meters.read_ahead_entries += len(current) - 1
             meters.read_ahead_stale += len(rows) - len(current)
         return current
 

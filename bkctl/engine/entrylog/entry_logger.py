@@ -241,6 +241,22 @@ class EntryLogger:
         """
         return self._reader.read_ahead(location, key, entries_max, bytes_max)
 
+    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the bodies at ``locations`` that can be read together; None says to :meth:`read` one alone.
+
+        Never raises BkctlError.
+        """
+        return self._reader.read_many(locations, keys)
+
+    def read_span(
+        self, location: int, key: bytes, entries_max: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (key, body) of the record at ``location``, then what :meth:`read_ahead` gives.
+
+        Nothing says to :meth:`read` the first one alone. Never raises BkctlError.
+        """
+        return self._reader.read_span(location, key, entries_max, bytes_max)
+
     def remove(self, log_id: int) -> None:
         """Delete a log, also while readers have it open: what they have begun they finish.
 

@@ -8,12 +8,19 @@ Source: ``DefaultEntryLogger.readEntry`` and ``SingleDirectoryDbLedgerStorage.fi
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
+
+from bkctl import _kernels
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX
+from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.vfs.base import ReadableFile
+from bkctl.vfs.posix import PosixFile
 
 _SIZE_BYTES = 4
 _KEY_END = _SIZE_BYTES + KEY_BYTES
@@ -22,12 +29,20 @@ _LEDGER_BYTES = 8
 #: Bytes of the first read of an entry whose size is not known; most entries need no second one.
 FIRST_READ_BYTES = 4096 + _SIZE_BYTES
 
+#: Bodies that are read with others in one call are no larger.
+TOGETHER_BYTES_MAX = 64 << 10
+#: Records read in one call.
+_TOGETHER_MAX = 256
+
 
 class RecordReader:
     """Reads from the logs that ``logs`` opens; thread-safe."""
 
     def __init__(self, logs: OpenLogs) -> None:
         self._logs = logs
+        # Guesses of what the next read has to bring, from those before it; any thread changes them.
+        self._largest_bytes = FIRST_READ_BYTES
+        self._average_bytes = FIRST_READ_BYTES
 
     def read(self, location: int, key: bytes) -> bytes:
         """Return the body at ``location``, which begins with ``key``.
@@ -39,6 +54,99 @@ class RecordReader:
             return _read_body(log.file, (location & OFFSET_MAX) - _SIZE_BYTES, key)
         finally:
             self._logs.give_back(log)
+
+    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the bodies at ``locations``, which begin with ``keys``, if one call for a log brings them.
+
+        None for each of the others: :meth:`read` reads them, or says what is wrong.
+        """
+        answers: list[bytes | None] = [None] * len(keys)
+        by_log: dict[int, list[int]] = {}
+        for index, location in enumerate(locations):
+            by_log.setdefault(location >> 32, []).append(index)
+        for indices in by_log.values():
+            try:
+                log = self._logs.borrow(_log_id(locations[indices[0]]))
+            except BkctlError:
+                continue
+            try:
+                if isinstance(log.file, PosixFile):
+                    for first in range(0, len(indices), _TOGETHER_MAX):
+                        self._read_together(
+                            log.file.descriptor,
+                            locations,
+                            keys,
+                            indices[first : first + _TOGETHER_MAX],
+                            answers,
+                        )
+            finally:
+                self._logs.give_back(log)
+        return answers
+
+    def _read_together(
+        self,
+        descriptor: int,
+        locations: Sequence[int],
+        keys: Sequence[bytes],
+        indices: Sequence[int],
+        answers: list[bytes | None],
+    ) -> None:
+        starts = array("q", [(locations[index] & OFFSET_MAX) - _SIZE_BYTES for index in indices])
+        joined = b"".join([keys[index] for index in indices])
+        records, column = _kernels.read_records(
+            descriptor, starts.tobytes(), joined, self._largest_bytes, TOGETHER_BYTES_MAX
+        )
+        sizes = array("q", column)
+        bodies = iter(bodies_of(records))
+        for index, size in zip(indices, sizes, strict=True):
+            if size >= BODY_BYTES_MIN:
+                answers[index] = next(bodies)
+            elif size >= 0:
+                next(bodies)  # no entry is so small
+        self._largest_bytes = min(max(max(sizes), BODY_BYTES_MIN) + _SIZE_BYTES, FIRST_READ_BYTES)
+
+    def read_span(
+        self, location: int, key: bytes, entries_max: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return (key, body) of the record at ``location`` and of those that :meth:`read_ahead` gives.
+
+        Mostly by one read of the file. Nothing when the first one is not as it should be, or is large: then
+        :meth:`read` reads it, or says what is wrong.
+        """
+        try:
+            log = self._logs.borrow(_log_id(location))
+        except BkctlError:
+            return []
+        wanted = min((entries_max + 1) * self._average_bytes, bytes_max + FIRST_READ_BYTES)
+        wanted = max(wanted, FIRST_READ_BYTES)
+        try:
+            data = log.file.read_at((location & OFFSET_MAX) - _SIZE_BYTES, wanted)
+        except BkctlError:
+            return []
+        finally:
+            self._logs.give_back(log)
+        if data[_SIZE_BYTES:_KEY_END] != key:
+            return []
+        starts, sizes, ledgers, _, _ = _kernels.walk_entries(
+            data, 0, len(data), BODY_BYTES_MIN, BODY_BYTES_MAX
+        )
+        count = _leading(ledgers, sizes, entries_max, bytes_max)
+        if not count:
+            return []
+        end = starts[count - 1] + _SIZE_BYTES + sizes[count - 1]
+        self._average_bytes = min(-(-end // count), FIRST_READ_BYTES)
+        rows = [
+            (
+                data[start + _SIZE_BYTES : start + _KEY_END],
+                data[start + _SIZE_BYTES : start + _SIZE_BYTES + size],
+            )
+            for start, size in zip(starts[:count], sizes, strict=False)
+        ]
+        if count == len(starts) and count <= entries_max and len(data) == wanted:
+            # The next one was not read as a whole.
+            left = bytes_max - sum(sizes[1:count])
+            rows += self.read_ahead(location + starts[-1], rows[-1][0], entries_max + 1 - count, left)
+        return rows
 
     def read_ahead(
         self, location: int, key: bytes, entries_max: int, bytes_max: int
@@ -113,6 +221,16 @@ class _Window:
             room -= size
             position += _SIZE_BYTES + size
         return found
+
+
+def _leading(ledgers: list[int], sizes: list[int], entries_max: int, bytes_max: int) -> int:
+    """Return how many records are of the first one's ledger, which counts, with the bounds for the others."""
+    if not ledgers:
+        return 0
+    wanted = ledgers[: entries_max + 1]
+    if wanted.count(wanted[0]) < len(wanted):
+        wanted = list(takewhile(wanted[0].__eq__, wanted))
+    return 1 + sum([total <= bytes_max for total in accumulate(sizes[1 : len(wanted)])])
 
 
 def _log_id(location: int) -> int:

@@ -133,6 +133,27 @@ class SpreadEntryLogger(EntryLogger):
         home = self._home(location >> _LOG_SHIFT)
         return [] if home is None else home.read_ahead(location, key, entries_max, bytes_max)
 
+    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
+        answers: list[bytes | None] = [None] * len(keys)
+        by_home: dict[EntryLogger, list[int]] = {}
+        for index, location in enumerate(locations):
+            home = self._home(location >> _LOG_SHIFT)
+            if home is not None:
+                by_home.setdefault(home, []).append(index)
+        for home, indices in by_home.items():
+            found = home.read_many(
+                [locations[index] for index in indices], [keys[index] for index in indices]
+            )
+            for index, body in zip(indices, found, strict=True):
+                answers[index] = body
+        return answers
+
+    def read_span(
+        self, location: int, key: bytes, entries_max: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes]]:
+        home = self._home(location >> _LOG_SHIFT)
+        return [] if home is None else home.read_span(location, key, entries_max, bytes_max)
+
     def remove(self, log_id: int) -> None:
         self._require_home(log_id << _LOG_SHIFT).remove(log_id)
         self._homes.pop(log_id, None)
