@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Make:
         lines = [
             f"journalDirectories={bookie.root / 'j'}",
             f"ledgerDirectories={','.join(map(str, bookie.homes()))}",
-            "metadataServiceUri=zk://localhost:2181/ledgers",
+            f"metadataServiceUri=embedded://{tmp_path}/metadata.db",
         ]
         (tmp_path / "bk.conf").write_text("\n".join(lines) + "\n")
         return bookie

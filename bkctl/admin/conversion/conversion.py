@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from posixpath import basename, join
 from typing import Any
@@ -21,21 +21,22 @@ import numpy as np
 
 from bkctl.admin.conversion import switch
 from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kind_here
-from bkctl.admin.conversion.gathering import Gatherer
+from bkctl.admin.conversion.gathering import Gatherer, LocationRuns
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
 from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers, refuse_beyond_slots
 from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
+from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.index.rebuild.swap import backup_stamp
-from bkctl.admin.index.rows.location_runs import Rows, Run, RunWriter, write_run
+from bkctl.admin.index.rows.location_runs import ROW_BYTES, Rows, Run, RunWriter
 from bkctl.admin.repairs.repair_undo import settle_unfinished
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.last_id import LAST_ID_NAME, encode_last_id
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.holders import DirectoryLock
 from bkctl.engine.entrylog.log_allocator import LogIds
-from bkctl.errors import NotFoundError
+from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, LogFile, read_small
 from bkctl.storage_kinds import DB, IDX, KINDS, StorageKind
 from bkctl.vfs.base import WritableFileSystem
@@ -47,6 +48,8 @@ WORDS: Mapping[StorageKind, str] = {DB: "db", IDX: "interleaved"}
 _LOGS = "logs"
 _ROWS = "rows"
 _LOG_SHIFT = 32
+#: Each place holds so many rows, however little memory there is.
+_ROWS_MIN = 1 << 12
 #: Folders of index files, and what rebuilds have kept of them.
 _INDEX_FOLDER = re.compile(r"[0-9a-f]{1,2}|idx\..*")
 
@@ -115,8 +118,9 @@ def convert_bookie(
         try:
             return run.run(hire, recheck)
         except BaseException:
-            if not switch.begun(fs, places.every):
-                switch.discard(places.every)
+            with suppress(StorageError):  # what is left is removed by the next run
+                if not switch.begun(fs, places.every):
+                    switch.discard(places.every)
             raise
 
 
@@ -245,7 +249,7 @@ class _Conversion:
         jobs = jobs_for(self._rebuild.memory_bytes, log_bytes, self._options.jobs)
         options = replace(self._rebuild, jobs=jobs)
         with hire(options.jobs, WORK_MODULES) as workers:
-            content, copies = self._content(options)
+            content, copies = self._content(options, workers)
             moves = build(self._target, self._places, content, options, workers)
         plans = self._plans(moves, copies)
         switch.announce(plans)
@@ -255,39 +259,37 @@ class _Conversion:
         kept = {path: plan.kept for path, plan in plans.items()}
         return self._directories("converted", kept)
 
-    def _content(self, options: RebuildOptions) -> tuple[Content, list[list[LogFile]]]:
+    def _content(self, options: RebuildOptions, workers: Workers) -> tuple[Content, list[list[LogFile]]]:
         """Read all rows, copy what lies elsewhere, and say what the new index is to hold."""
         count = 1 if self._target.shares_log_ids else len(self._places.indexes)
-        kept = [self._writer("row", home, options) for home in range(count)]
-        foreign: list[list[Run]] = [[] for _ in range(count)]
+        # Of the rows that are held at a time, each place has its share, of what stays and of what is copied.
+        rows_max = max(options.rows_max // (2 * count), _ROWS_MIN)
+        kept = [RunWriter(self._named("row", home), rows_max) for home in range(count)]
+        foreign = [LocationRuns(self._named("foreign", home), rows_max) for home in range(count)]
         expected = RowSum()
         with options.phase("reading the old index", 0) as advance:
             for rows, found, homes in self._batches():
                 strange = self._foreign(found, homes)
                 for home in range(count):
-                    mine = ~strange if count == 1 else ~strange & (homes == home)
-                    part = rows.select(mine)
+                    mine = homes == home if count > 1 else np.ones(len(rows), np.bool_)
+                    part = rows.select(mine & ~strange)
                     kept[home].add(part)
                     expected.add(part)
-                    if count > 1:
-                        self._set_aside(foreign[home], rows.select(strange & (homes == home)), home)
-                advance(24 * len(rows))
+                    foreign[home].add(rows.select(mine & strange))
+                advance(ROW_BYTES * len(rows))
         copies: list[list[LogFile]] = []
         homes_of: list[tuple[list[Run], list[LogFile]]] = []
         for home in range(count):
-            logs = (
-                self._renumbered()
-                if count == 1
-                else [self._logs.of[home][i] for i in sorted(self._logs.of[home])]
-            )
-            runs, fresh = self._gather(home, foreign[home], options, expected)
+            runs = kept[home].close()
+            logs = self._renumbered() if count == 1 else list(self._logs.of[home].values())
+            copied, fresh = self._gather(home, foreign[home].close(), rows_max, workers, expected)
             copies.append(fresh)
-            homes_of.append(([*kept[home].close(), *runs], [*logs, *fresh]))
+            homes_of.append(([*runs, *copied], [*logs, *fresh]))
         return Content(self._ledgers, homes_of, expected), copies
 
-    def _writer(self, name: str, home: int, options: RebuildOptions) -> RunWriter:
+    def _named(self, name: str, home: int) -> Callable[[int], str]:
         work = work_in(self._places.indexes[home])
-        return RunWriter(lambda number: work.at(_ROWS, f"{name}-{home}-{number}.run"), options.rows_max // 2)
+        return lambda number: work.at(_ROWS, f"{name}-{home}-{number}.run")
 
     def _renumbered(self) -> list[LogFile]:
         return sorted(
@@ -298,33 +300,29 @@ class _Conversion:
             key=lambda log: log.log_id,
         )
 
-    def _set_aside(self, runs: list[Run], rows: Rows, home: int) -> None:
-        if len(rows):
-            path = work_in(self._places.indexes[home]).at(_ROWS, f"foreign-{home}-{len(runs)}.run")
-            ordered = rows.select(np.argsort(rows.locations, kind="stable"))
-            runs.append(write_run(path, ordered, durable=False))
-
     def _gather(
-        self, home: int, foreign: list[Run], options: RebuildOptions, expected: RowSum
+        self, home: int, foreign: Sequence[Run], rows_max: int, workers: Workers, expected: RowSum
     ) -> tuple[list[Run], list[LogFile]]:
+        """Copy what lies elsewhere; the rows of the copies, and their logs."""
         total = sum(run.rows for run in foreign)
         if not total:
             return [], []
         work = work_in(self._places.ledgers[home])
         work.prepare(_LOGS)
-        rows = self._writer("copied", home, options)
-        gatherer = Gatherer(
-            self._fs, work.at(_LOGS), self._options.log_bytes_max, self._next_id, rows, expected.add
-        )
+        runs = fewer_runs(work, MERGED, foreign, RUNS_MAX, rows_max, workers, by_location=True)
+        rows = RunWriter(self._named("copied", home), rows_max)
+        log_bytes_max = self._options.log_bytes_max
+        gatherer = Gatherer(self._fs, work.at(_LOGS), log_bytes_max, self._next_id, rows, expected.add)
         sources = {log.log_id: log for _, log in self._logs.every()}
         try:
-            with options.phase("copying entries", total) as advance:
-                gatherer.copy(foreign, sources, options.rows_max, advance)
-            runs = gatherer.finish()
+            with self._rebuild.phase("copying entries", total) as advance:
+                gatherer.copy(runs, sources, rows_max, advance)
+            copied = gatherer.finish()
         finally:
             gatherer.abort()
+        work.discard(MERGED)
         self._copies[home] = gatherer.entries
-        return runs, gatherer.logs
+        return copied, gatherer.logs
 
     def _next_id(self) -> int:
         refuse_beyond(self._last + 1)

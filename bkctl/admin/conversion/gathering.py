@@ -25,6 +25,7 @@ from bkctl.admin.index.rows.location_runs import (
     concatenated,
     partitions,
     read_slice,
+    write_run,
 )
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.location import OFFSET_MAX
@@ -39,6 +40,37 @@ from bkctl.vfs.base import WritableFile, WritableFileSystem
 _SIZE_BYTES = 4
 _KEY_BYTES = 16
 _LOG_SHIFT = 32
+
+
+class LocationRuns:
+    """Collects rows and writes a run in order of locations for every ``rows_max`` of them; not durable."""
+
+    def __init__(self, name: Callable[[int], str], rows_max: int) -> None:
+        self._name, self._rows_max = name, rows_max
+        self._parts: list[Rows] = []
+        self._count = 0
+        self._runs: list[Run] = []
+
+    def add(self, rows: Rows) -> None:
+        """Take rows over. Raises StorageError."""
+        if not len(rows):
+            return
+        if self._count + len(rows) > self._rows_max:
+            self._spill()
+        self._parts.append(rows)
+        self._count += len(rows)
+
+    def _spill(self) -> None:
+        if self._parts:
+            rows = concatenated(self._parts)
+            ordered = rows.select(np.argsort(rows.locations, kind="stable"))
+            self._runs.append(write_run(self._name(len(self._runs)), ordered, durable=False))
+            self._parts, self._count = [], 0
+
+    def close(self) -> list[Run]:
+        """Write what is left; all runs. Raises StorageError."""
+        self._spill()
+        return self._runs
 
 
 class Gatherer:

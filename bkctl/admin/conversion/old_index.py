@@ -15,7 +15,7 @@ import numpy as np
 
 from bkctl.admin.conversion.bookie_places import BookiePlaces
 from bkctl.admin.index.rebuild.old_rows import read_old_rows
-from bkctl.admin.index.rows.location_runs import Rows, rows_of
+from bkctl.admin.index.rows.location_runs import Rows, of_ledgers, rows_of
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.file_info import FENCED, LIMBO, NO_LEDGER, encode_header, index_path
 from bkctl.codec.ledger_data import LedgerData
@@ -133,6 +133,7 @@ class OldLogs:
             for path in directories
         ]
         self._shares_ids = shares_ids
+        self._own_ids = [np.array(sorted(logs), np.int64) for logs in self.of]
         homes: dict[int, int] = {}
         for position, logs in enumerate(self.of):
             for log_id, log in logs.items() if shares_ids else ():
@@ -149,13 +150,12 @@ class OldLogs:
     def positions(self, rows: Rows, index_position: int) -> Column:
         """Return the ledger directory of the log of each row, -1 where there is no such log."""
         ids = rows.locations >> _LOG_SHIFT
-        if not self._shares_ids:
-            there = np.array(sorted(self.of[index_position]), np.int64)
-            return np.where(np.isin(ids, there), index_position, -1)
-        if not len(self._ids):
+        there = self._ids if self._shares_ids else self._own_ids[index_position]
+        if not len(there):
             return np.full(len(ids), -1, np.int64)
-        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return np.where(self._ids[at] == ids, self._homes[at], -1)
+        at = np.minimum(np.searchsorted(there, ids), len(there) - 1)
+        homes = self._homes[at] if self._shares_ids else index_position
+        return np.where(there[at] == ids, homes, -1)
 
     def every(self) -> Iterator[tuple[int, LogFile]]:
         """Yield each log with the number of its directory."""
@@ -207,7 +207,7 @@ class OldRows:
 
     def _wanted(self, rows: Rows) -> Rows:
         kept = rows.select((rows.ledgers >= 0) & (rows.entries >= 0) & (rows.entries != ID_MAX))
-        kept = kept.select(np.isin(kept.ledgers, self._ledgers))
+        kept = of_ledgers(kept, self._ledgers)
         self.left_out += len(rows) - len(kept)
         return kept
 

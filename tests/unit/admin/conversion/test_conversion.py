@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.conversion import switch
+from bkctl.admin.conversion import conversion, switch
+from bkctl.admin.conversion.bookie_places import kind_here
 from bkctl.admin.conversion.conversion import (
     ConversionOptions,
     ConvertedDirectory,
     convert_bookie,
 )
 from bkctl.admin.index.rebuild.options import RebuildOptions
-from bkctl.errors import CorruptionError, RefusedError, StorageError
+from bkctl.directories.half_converted import is_half_converted
+from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
+from tests.support.failing_steps import SteppedFileSystem, Steps
 
 FILES = PosixFileSystem()
 OPTIONS = ConversionOptions(LOG_BYTES, RebuildOptions())
@@ -126,6 +129,46 @@ def test_entries_in_logs_of_other_directories_are_copied_home(make: Make) -> Non
     assert sum(row.copied for row in rows) > 0
     assert [row.copied for row in rehearsed] == [row.copied for row in rows]
     assert [row.rows for row in rehearsed] == [row.rows for row in rows]
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_rows_that_do_not_fit_into_memory_are_merged_from_disk(
+    make: Make, monkeypatch: pytest.MonkeyPatch, source: StorageKind, target: StorageKind
+) -> None:
+    bookie = make(source, 2)
+    monkeypatch.setattr(RebuildOptions, "rows_max", property(lambda _: 16))
+    monkeypatch.setattr(conversion, "_ROWS_MIN", 4)
+    monkeypatch.setattr(conversion, "RUNS_MAX", 3)
+    convert(bookie, target)
+    monkeypatch.undo()
+    bookie.check(target)
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_a_disk_that_fails_at_any_step_leaves_what_was_there_or_what_goes_on(
+    make: Make, tmp_path: Path, source: StorageKind, target: StorageKind
+) -> None:
+    bookie = make(source, 2)
+    before = content(bookie)
+    pristine = shutil.copytree(bookie.root, tmp_path / "pristine")
+    for step in range(1, 1_000, 23):
+        steps = Steps(step, for_good=True)
+        system = SteppedFileSystem(FILES, steps)
+        try:
+            convert_bookie(system, bookie.places(), target, OPTIONS)
+        except BkctlError:
+            assert steps.failed
+        if not any(is_half_converted(FILES, path) for path in bookie.places().every):
+            if not steps.failed:
+                break
+            has_begun = kind_here(FILES, bookie.places()) == target
+            left = {name: data for name, data in content(bookie).items() if CONVERSION_NAME not in name}
+            assert has_begun or left == before, step
+        convert(bookie, target)
+        shutil.rmtree(bookie.root)
+        shutil.copytree(pristine, bookie.root)
+    assert step > 20
+    bookie.check(target)
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS)
