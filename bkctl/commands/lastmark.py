@@ -110,7 +110,7 @@ def set_command(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Allow it to be set forwards: the records that are skipped are lost here, and listed.",
+            help="Allow it to be set forwards, or where no journal is left: what is lost is listed.",
         ),
     ] = False,
     losses: LossesOption = None,
@@ -123,9 +123,11 @@ def set_command(
     Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
     directory, because a bookie uses the highest of them. 'bkctl repair undo' restores the old marks.
 
-    Backwards is always possible: a start then only replays more. Forwards, with --accept-loss, records are
+    Backwards is possible as long as there is any journal: a start then only replays more. If none is left,
+    --accept-loss puts all ledgers of the journal into limbo first. Forwards, with --accept-loss, records are
     skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
     fences and explicit LACs go to the ledger index. Refused over .idx files, which have no place for limbo.
+
     Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
 
     Examples:
@@ -141,8 +143,7 @@ def set_command(
     from bkctl.clock import SystemClock
     from bkctl.directories.holders import DirectoryLock
 
-    filesystem, databases = PosixFileSystem(), rocks_databases()
-    mark = LastMark(journal, offset)
+    filesystem, databases, mark = PosixFileSystem(), rocks_databases(), LastMark(journal, offset)
     settle_before(filesystem, paths, dry_run=dry_run)
     bookie = find_stopped_bookie(filesystem, paths)
     kept: list[str] = []
@@ -153,8 +154,7 @@ def set_command(
             # Whoever had the directories a moment ago may have changed them.
             bookie = find_stopped_bookie(filesystem, paths)
             change = plan_mark(filesystem, bookie, mark, databases)
-            if change.is_forward and not accept_loss:
-                raise RefusedError(_refusal(change))
+            _check_loss(change, accept_loss=accept_loss)
             ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
             write_losses(losses, change.losses)
             lock.recheck()
@@ -167,8 +167,15 @@ def _named(mark: LastMark) -> str:
     return f"journal {mark.journal_id}, offset {mark.offset}"
 
 
-def _refusal(change: MarkChange) -> str:
-    return (
+def _check_loss(change: MarkChange, *, accept_loss: bool) -> None:
+    if accept_loss or not change.may_lose:
+        return
+    if change.after <= change.before:
+        raise RefusedError(
+            f"{change.skipped.missing[0]}: what it had behind the mark would be forgotten. Bring the journal "
+            "back, or look with --dry-run, then add --accept-loss: the ledgers are put into limbo"
+        )
+    raise RefusedError(
         f"the mark is {_named(change.before)} now: {change.skipped.records} records of "
         f"{len(change.skipped.ledgers)} ledgers would never be replayed. Look with --dry-run, then add "
         "--accept-loss: the ledgers are put into limbo"

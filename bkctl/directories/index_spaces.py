@@ -40,6 +40,7 @@ class IndexSpace:
     DbLedgerStorage, or in all of a bookie's. ``other_logs`` are those of the bookie's other
     ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; to
     a storage over all directories all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
+    ``empty_journal_dirs`` are those that the cookie names as journal directories and that hold no journal.
     """
 
     kind: StorageKind
@@ -52,6 +53,7 @@ class IndexSpace:
     position: int | None = None
     directories: int = 1
     mark_dirs: tuple[str, ...] = ()
+    empty_journal_dirs: tuple[BookieDirectory, ...] = ()
 
     @property
     def dir(self) -> str:
@@ -192,6 +194,7 @@ def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
         _journals(bookie),
         _host(bookie),
         mark_dirs=bookie.with_mark(),
+        empty_journal_dirs=_empty_journals(bookie),
     )
 
 
@@ -271,6 +274,7 @@ def _space_of_directory(
         position,
         directories,
         bookie.with_mark(),
+        _empty_journals(bookie),
     )
 
 
@@ -282,6 +286,23 @@ def _journals(bookie: _Bookie) -> tuple[BookieDirectory, ...]:
     members = [member for member in bookie.members.values() if member.journals]
     places = _places(bookie, members, bookie.cookie.journal_paths if bookie.cookie else ())
     return tuple(members if places is None else (place for place in places if place is not None))
+
+
+def _empty_journals(bookie: _Bookie) -> tuple[BookieDirectory, ...]:
+    """Return the directories without journals whose place in the cookie is that of a journal directory."""
+    cookie = bookie.cookie
+    members = [member for _, member in sorted(bookie.members.items()) if not member.journals]
+    return tuple(member for member in members if cookie and is_journal_place(member.path, cookie))
+
+
+def is_journal_place(current: str, cookie: Cookie) -> bool:
+    """Return whether a directory of files is a journal directory by its cookie.
+
+    A directory that is not where the cookie says is known by the end of its path.
+    """
+    journals = tuple(dict.fromkeys(cookie.journal_paths))
+    place = _place(current, tuple(dict.fromkeys((*journals, *cookie.ledger_paths, *cookie.index_paths))))
+    return place is not None and place < len(journals)
 
 
 def _host(bookie: _Bookie) -> str | None:

@@ -173,3 +173,74 @@ def test_whole_journals_are_copied_as_they_are(run_cli: Run, bookie: TruthfulBoo
     for path in (*bookie.journals(), bookie.journal / "VERSION"):
         assert (fresh / "current" / path.name).read_bytes() == path.read_bytes()
     assert run_cli("journal", "salvage", bookie.root, "--out", fresh, "--yes").exit_code == 4
+
+
+def without_journals(bookie: TruthfulBookie) -> int:
+    """Delete every journal; return the id of the one that the last mark names."""
+    mark = max(decode_last_mark(path.read_bytes()) for path in bookie.root.glob("l*/current/lastMark"))
+    for path in bookie.journals():
+        path.unlink()
+    return mark.journal_id
+
+
+def test_without_any_journal_the_mark_is_set_to_none_once_all_ledgers_are_in_limbo(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    named, losses = without_journals(bookie), tmp_path / "losses.json"
+    before = content(bookie.root)
+    words = ("journal", "salvage", bookie.root, "--in-place", "--losses", losses, "--yes", "-o", "json")
+    if bookie.storage == "idx":
+        assert run_cli(*words).exit_code == 4
+        assert content(bookie.root) == before
+        return
+    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+        pass
+    done = run_cli(*words)
+    assert done.exit_code == 1, done.stderr
+    rows = json.loads(done.stdout)
+    assert f"{journal_name(named)}, which the last mark names, is gone" in [row["detail"] for row in rows]
+    listed = {loss.ledger for loss in decode_losses(losses.read_bytes()).losses}
+    journaled = bookie.truth.journaled
+    flushed = {ledger for ledger, entry in bookie.truth.bodies if (ledger, entry) not in journaled} - {
+        DELETED
+    }
+    assert listed >= flushed
+    with started(bookie.root, COUNT) as running:
+        for (ledger, entry), body in bookie.truth.bodies.items():
+            if (ledger, entry) not in journaled and ledger != DELETED:
+                assert running.reads.read(ledger, entry) == body
+            elif ledger in listed and ledger != DELETED:
+                with pytest.raises(LedgerLimboError):
+                    running.reads.read(ledger, entry)
+
+
+def test_without_any_journal_it_is_taken_back_byte_for_byte(run_cli: Run, bookie: TruthfulBookie) -> None:
+    if bookie.storage == "idx":
+        return
+    named = without_journals(bookie)
+    before = content(bookie.root)
+    words = ("journal", "salvage", bookie.root, "--in-place", "--journal", hex(named), "--yes")
+    assert run_cli(*words).exit_code == 1
+    assert content(bookie.root) != before
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert content(bookie.root) == before
+
+
+def test_a_mark_whose_journal_is_gone_is_not_set_back_without_a_word(
+    run_cli: Run, bookie: TruthfulBookie
+) -> None:
+    """A start would go on, and nobody would know that the entries of that journal are missing."""
+    named, before = without_journals(bookie), content(bookie.root)
+    words = ("lastmark", "set", bookie.root, "--journal", "0", "--offset", "0", "--yes", "-o", "json")
+    refused = run_cli(*words)
+    assert (refused.exit_code, content(bookie.root)) == (4, before)
+    if bookie.storage == "idx":
+        return
+    assert f"{journal_name(named)}, which the last mark names, is gone" in refused.stderr
+    done = run_cli(*words, "--accept-loss")
+    assert done.exit_code == 1, done.stderr
+    lost = {row["ledger"] for row in json.loads(done.stdout) if row["kind"] == "lost"}
+    with started(bookie.root, COUNT) as running:
+        rows = [running.storages[ledger % COUNT].ledgers.get(ledger) for ledger in lost]
+        assert lost
+        assert all(row is not None and row.limbo for row in rows)

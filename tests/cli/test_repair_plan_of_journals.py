@@ -118,3 +118,25 @@ def test_a_journal_that_refuses_a_start_is_replaced_by_its_copy(
         pass
     assert ["journal", "salvage"] in planned_and_run(run_cli, bookie, tmp_path / "plan.json")
     assert_served(bookie, lost)
+
+
+def test_a_journal_directory_without_any_journal_gets_a_mark_that_names_none(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    for path in bookie.journals():
+        path.unlink()
+    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+        pass
+    assert ["journal", "salvage"] in planned_and_run(run_cli, bookie, tmp_path / "plan.json")
+    assert {decode_last_mark(path.read_bytes()) for path in mark_paths(bookie)} == {LastMark(0, 0)}
+    # A ledger of which only the journals had anything is known to nobody here: the metadata have to tell.
+    journaled = bookie.truth.journaled
+    flushed = {ledger for ledger, entry in bookie.truth.bodies if (ledger, entry) not in journaled} - {
+        DELETED
+    }
+    assert flushed & {ledger for ledger, _ in journaled}
+    with started(bookie.root, COUNT) as running:
+        for ledger, entry in journaled:
+            if ledger in flushed:
+                with pytest.raises(LedgerLimboError):
+                    running.reads.read(ledger, entry)

@@ -114,7 +114,8 @@ def test_a_stop_at_any_step_in_place(damaged: BookieInMemory) -> None:
 
 
 @pytest.fixture(
-    scope="module", params=["a journal is gone", "the mark names no journal", "the mark is beyond"]
+    scope="module",
+    params=["a journal is gone", "the mark names no journal", "the mark is beyond", "no journal is left"],
 )
 def without(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
     """A bookie with a journal, or a last mark, that says nothing of what the logs have."""
@@ -127,6 +128,9 @@ def without(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for path in root.glob("l*/current/lastMark"):
             path.write_bytes(encode_last_mark(LastMark(int(journals[0].stem, 16), 0)))
         journals[1].unlink()
+    elif request.param == "no journal is left":
+        for path in journals:
+            path.unlink()
     else:
         newest, offset = int(journals[-1].stem, 16), 1 << 30
         beyond = LastMark(newest, offset) if "beyond" in request.param else LastMark(newest + 9, 0)

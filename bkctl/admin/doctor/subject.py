@@ -14,6 +14,7 @@ from posixpath import abspath, dirname, join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
+from bkctl.directories.index_spaces import is_journal_place
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import (
     COOKIE_NAME,
@@ -183,8 +184,8 @@ def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> 
     group |= _neighbours(filesystem, group)
     members = [group[key] for key in sorted(group)]
     return Subject(
-        tuple(place for place in members if place.found and place.found.journals),
-        tuple(place for place in members if place.found and _holds_ledgers(place.found)),
+        tuple(place for place in members if place.found and _holds_journals(place)),
+        tuple(place for place in members if place.found and _holds_ledgers(place)),
         tuple(place for place in members if place.found and place.found.indexes),
         cookie,
         configured=False,
@@ -192,9 +193,17 @@ def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> 
     )
 
 
-def _holds_ledgers(found: BookieDirectory) -> bool:
+def _holds_journals(place: Place) -> bool:
+    """Tell whether a directory has journals, or is one that lost them all."""
+    if place.found is None or place.cookie is None:
+        return bool(place.found and place.found.journals)
+    return bool(place.found.journals) or is_journal_place(place.path, place.cookie)
+
+
+def _holds_ledgers(place: Place) -> bool:
     """Tell whether a directory holds logs and marks, or at least not journals alone."""
-    return found.holds_logs or bool(found.indexes) or not found.journals
+    found = place.found
+    return found is not None and (found.holds_logs or bool(found.indexes) or not _holds_journals(place))
 
 
 def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) -> Subject | None:

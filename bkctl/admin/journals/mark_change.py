@@ -1,8 +1,10 @@
 """``lastmark set``: from where the next start replays a journal directory.
 
 Backwards a start replays more, and nothing can be lost: an entry that is in a log already is put there a
-second time. Forwards it replays less: what stands between the two marks may be nowhere else. It is listed,
-and its ledgers are put into limbo, before the mark moves.
+second time. Only where no journal is left, what it had behind the old mark is lost: the new mark would hide
+that, so that all ledgers of the journal are put into limbo first. Forwards it replays less: what stands
+between the two marks may be nowhere else. It is listed, and its ledgers are put into limbo, before the mark
+moves.
 
 The steps: the old state kept (``admin.repairs``), rows in limbo (one synced batch for each database), the new
 marks (each file replaced as a whole). Of all marks the highest counts, so a run that is killed in
@@ -59,9 +61,9 @@ class MarkChange:
     losses: Losses
 
     @property
-    def is_forward(self) -> bool:
-        """Whether less is replayed than before."""
-        return self.after > self.before
+    def may_lose(self) -> bool:
+        """Whether less is replayed than before, or the new mark hides that all journals are gone."""
+        return self.after > self.before or not self.skipped.is_whole
 
 
 def plan_mark(fs: FileSystem, bookie: StoppedBookie, mark: LastMark, databases: IndexDatabases) -> MarkChange:
@@ -70,14 +72,17 @@ def plan_mark(fs: FileSystem, bookie: StoppedBookie, mark: LastMark, databases: 
     Raises NotFoundError when there is no such journal, UsageError when no record begins or ends at the
     offset, RefusedError for a step forwards that cannot put ledgers into limbo, StorageError.
     """
-    place = bookie.place_of(mark.journal_id)
+    place = bookie.place_of(fs, mark.journal_id)
     _check_offset(fs, place, mark)
     before = bookie.mark(fs, place)
     files = tuple(
         MarkFile(path, read_mark(fs, path))
         for path in (join(directory, place.mark_name) for directory in bookie.mark_dirs)
     )
-    skipped = records_between(fs, place, before, mark) if mark > before else JournalRecords()
+    if mark > before:
+        skipped = records_between(fs, place, before, mark)
+    else:
+        skipped = JournalRecords(missing=_gone(place, before))
     losses = _losses(fs, bookie, place, skipped, databases)
     replayed = records_between(fs, place, mark, END)
     return MarkChange(
@@ -123,6 +128,13 @@ def set_mark(
     repair.finish()
     kept = (repair.kept(file.path) for file in change.files)
     return [path for path in kept if path is not None]
+
+
+def _gone(place: JournalPlace, before: LastMark) -> list[str]:
+    """Say that the journal which a mark names is gone, where the directory has no other one either."""
+    if before.journal_id <= 0 or place.directory.journals:
+        return []
+    return [f"{journal_name(before.journal_id)}, which the last mark names, is gone"]
 
 
 def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:

@@ -18,7 +18,8 @@ the damaged file is kept with the record of the repair. Other journals stay as t
 A journal that is gone between others would refuse every start. An empty one takes its place, once all ledgers
 of the journal are in limbo. A last mark that names a journal that is gone, or an offset behind the end of its
 journal, says nothing of what is in the logs. So the copy is then replayed from its beginning: in place the
-mark is set back to it, last of all.
+mark is set back to it, last of all. Where no journal is left, the mark then names none, and the bookie starts
+with a new journal.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from bkctl.codec.journal import (
     encode_header,
     journal_name,
 )
-from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.damage import Damage
@@ -130,7 +131,7 @@ def plan_salvage(
     if unfit is not None:
         wrong_marks = [join(directory, place.mark_name) for directory in bookie.mark_dirs]
         missing = [*missing, unfit]
-        mark = LastMark(place.directory.journals[0].journal_id, 0)
+        mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
     journals, ranges, is_certain = [], dict[int, list[Range]](), True
     behind = JournalRecords(missing=missing)
     for verdict, journal in zip(

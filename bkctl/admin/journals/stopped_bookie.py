@@ -54,8 +54,10 @@ class StoppedBookie:
         indexes = (path for space in self.spaces for path in (*space.index_dirs, *space.log_dirs))
         return tuple(dict.fromkeys((*journals, *self.mark_dirs, *indexes)))
 
-    def place_of(self, journal_id: int) -> JournalPlace:
+    def place_of(self, fs: FileSystem, journal_id: int) -> JournalPlace:
         """Return the journal directory that has a journal; id 0 means the only one.
+
+        A directory without any journal goes by the journal that its last mark names.
 
         Raises NotFoundError, and UsageError where there are several.
         """
@@ -67,6 +69,11 @@ class StoppedBookie:
             place
             for place in self.journals
             if any(journal.journal_id == journal_id for journal in place.directory.journals)
+        ]
+        found = found or [
+            place
+            for place in self.journals
+            if not place.directory.journals and self.mark(fs, place).journal_id == journal_id
         ]
         if not found:
             names = ", ".join(place.directory.path for place in self.journals)
@@ -100,7 +107,7 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
     first = spaces[0]
     if any((space.bookie, space.journal_dirs) != (first.bookie, first.journal_dirs) for space in spaces):
         raise UsageError(f"{', '.join(paths)}: directories of several bookies; name those of one")
-    if not first.journal_dirs:
+    if not first.journal_dirs and not first.empty_journal_dirs:
         raise UsageError(f"{', '.join(paths)}: no journal is found; name the journal directory as well")
     cookie = _cookie(fs, [*first.mark_dirs, *(each.path for each in first.journal_dirs)])
     placed = len(spaces) if not first.kind.shares_log_ids else len(first.log_dirs)
@@ -117,15 +124,19 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
 
 
 def _journal_places(space: IndexSpace, cookie: Cookie | None) -> tuple[JournalPlace, ...]:
-    found = space.journal_dirs
+    found = list(space.journal_dirs)
     named = cookie.journal_paths if cookie is not None else ()
     count = max(len(named), 1)
+    if len(found) < count:
+        found += space.empty_journal_dirs
     if len(found) != count:
         listed = ", ".join(each.path for each in found)
-        raise RefusedError(f"{len(found)} of {count} journal directories are found with journals: {listed}")
+        raise RefusedError(f"{len(found)} of {count} journal directories are found: {listed}")
     if count > 1:
-        ours = [basename(home_of(each.path)) for each in found]
         theirs = [basename(normpath(path)) for path in named]
+        order = {name: number for number, name in enumerate(theirs)}
+        found.sort(key=lambda each: order.get(basename(home_of(each.path)), count))
+        ours = [basename(home_of(each.path)) for each in found]
         if ours != theirs or len(set(ours)) < count:
             raise RefusedError(f"which journal directory is which cannot be told: {ours}, not {theirs}")
     return tuple(JournalPlace(each, number, count) for number, each in enumerate(found))

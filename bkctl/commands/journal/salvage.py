@@ -75,7 +75,8 @@ def salvage_command(
 
     A journal that is gone between others, for which a start is refused, is replaced by an empty one. A last
     mark that names no journal that is there, or an offset behind the end of its journal, is set back with
-    --in-place: the next start then replays every journal.
+    --in-place: the next start then replays every journal. Where no journal is left in the directory, the
+    mark then names none.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
@@ -127,7 +128,7 @@ def _plan(
 
     with metadata.opened() as (dump, find):
         book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
-        return plan_salvage(filesystem, bookie, bookie.place_of(journal), book, rocks_databases())
+        return plan_salvage(filesystem, bookie, bookie.place_of(filesystem, journal), book, rocks_databases())
 
 
 def _salvage(

@@ -212,15 +212,18 @@ def _with_journal_salvage(
     As for logs, the doctor leaves it to a person whether there is a copy of such a journal.
     """
     return [
-        {**row, "commands": [_journal_salvage(row["dir"], configuration, paths)], "instead": _JOURNAL_KNOW}
+        {**row, "commands": [_journal_salvage(row, configuration, paths)], "instead": _JOURNAL_KNOW}
         if row["kind"] in _JOURNAL_KINDS and not row["commands"] and _SWAPPED not in row["found"]
         else row
         for row in rows
     ]
 
 
-def _journal_salvage(directory: str, configuration: ConfigurationOptions, paths: list[str]) -> list[str]:
-    """Return the command for one of the bookie's journal directories, named by one of its journals."""
+def _journal_salvage(row: dict[str, Any], configuration: ConfigurationOptions, paths: list[str]) -> list[str]:
+    """Return the command for one of the bookie's journal directories.
+
+    The directory is named by its oldest journal, or by the one that the last mark names where it has none.
+    """
     from bkctl.codec.journal import parse_journal_name
     from bkctl.commands.frame.bookie_options import bookie_config
     from bkctl.vfs import PosixFileSystem
@@ -229,8 +232,10 @@ def _journal_salvage(directory: str, configuration: ConfigurationOptions, paths:
         directories = bookie_config(configuration).directories
         places = (*directories.journals, *directories.ledgers, *directories.index_places)
         paths = list(dict.fromkeys(places))
-    ids = filter(None, map(parse_journal_name, PosixFileSystem().names(directory)))
-    chosen = [word for journal_id in sorted(ids)[:1] for word in ("--journal", hex(journal_id))]
+    ids = sorted(filter(None, map(parse_journal_name, PosixFileSystem().names(row["dir"]))))
+    chosen = [
+        word for journal_id in (ids or [row["journal_id"]])[:1] for word in ("--journal", hex(journal_id))
+    ]
     uri = configuration.metadata_uri
     metadata = ["--metadata", uri] if uri is not None else []
     return ["bkctl", "journal", "salvage", *paths, "--in-place", *chosen, *metadata, "--yes"]
