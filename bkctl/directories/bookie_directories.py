@@ -65,7 +65,8 @@ def directory_facts(
         classes = there.classes if there is not None else ()
         raise RefusedError(
             f"{path}: holds an index of {short_names(classes)}; a bookie of {short_names(kind.classes)} "
-            f"would find none of its ledgers. Say ledgerStorageClass={classes[0] if classes else ''}"
+            f"would find none of its ledgers. Say ledgerStorageClass={classes[0] if classes else ''}, or "
+            "convert it: bkctl bookie convert"
         )
     return DirectoryFacts(
         directory,

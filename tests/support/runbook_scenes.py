@@ -9,6 +9,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.client.sync import BookKeeperSync
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.storage_kinds import INTERLEAVED_LEDGER_STORAGE
 from tests.support.live_writer import live_writer
 from tests.support.runbook_cluster import BOOKIES, CLOSED, LEFT_OPEN, SICK, RunbookCluster
 from tests.support.transcript import DATA
@@ -141,6 +142,11 @@ def _disk_lost(cluster: RunbookCluster) -> None:
     (cluster.folder() / "ledgers").mkdir()
 
 
+def _other_storage(cluster: RunbookCluster) -> None:
+    path = cluster.configuration()
+    path.write_text(f"{path.read_text()}ledgerStorageClass={INTERLEAVED_LEDGER_STORAGE}\n")
+
+
 #: The sections of the page and what is wrong when they begin.
 SCENES: dict[str, Prepare] = {
     "A bookie does not start": _no_such_journals,
@@ -164,5 +170,6 @@ SCENES: dict[str, Prepare] = {
     "A journal is damaged": _journal_damaged,
     "Ledgers are in limbo after a repair": _salvaged,
     "A disk of a bookie is lost": _disk_lost,
+    "The ledger storage is to change": _other_storage,
     "A repair is to be undone": _mark_set,
 }

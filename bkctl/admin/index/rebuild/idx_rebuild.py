@@ -208,7 +208,9 @@ class IdxRebuild:
         gone = self._search.by_old_index(found, old.homes.keys() & headers.keys())
         if gone and not options.accept_loss:
             raise no_limbo(self._indexes[0], "have a location in the old index", gone)
-        kept = self._search.by_journals(found, headers.keys())
+        # Of a ledger that was in limbo before nothing is said again.
+        said = {ledger for ledger, header in old.headers.items() if header is not None and header.limbo}
+        kept = self._search.by_journals(found, headers.keys() - said)
         if kept and not options.accept_loss and not options.dry_run:
             raise no_limbo(self._indexes[0], "stand in a journal in front of the last mark", kept)
         plan.differences += locations_lost(gone)
