@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bkctl.commands.frame.bookie_options import ConfigurationOptions
+from bkctl.commands.frame.cluster_options import TlsOptions, client_settings
 from bkctl.commands.frame.durations import parse_duration_or_seconds_ms
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
@@ -83,6 +85,7 @@ def noun() -> None:
 @takes(SCHEMA, one=True)
 def add_command(
     address: AddressArgument,
+    *,
     protocol: WireOption = 2,
     connections: ConnectionsOption = 8,
     window: WindowOption = 128,
@@ -95,6 +98,7 @@ def add_command(
     rate: RateOption = None,
     first_ledger: FirstLedgerOption = None,
     password: PasswordOption = "",
+    tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
     """[online] [writes] Add entries to new ledgers, as fast as the bookie answers.
@@ -107,10 +111,13 @@ def add_command(
       bkctl bench add 127.0.0.1:3181
 
       bkctl bench add 127.0.0.1:3181 --size 100 --connections 64 --window 16 --protocol 3
+
+      bkctl bench add bookie-3:3181 --tls-ca /etc/bookkeeper/ca.pem
     """
     _run(
         address,
         output,
+        tls,
         reads=False,
         wire=protocol,
         connections=connections,
@@ -129,6 +136,7 @@ def add_command(
 @takes(SCHEMA, one=True)
 def read_command(
     address: AddressArgument,
+    *,
     entries: Annotated[
         int, typer.Option("--entries", metavar="N", help="Entries of each ledger, as 'bench add' reported.")
     ],
@@ -141,6 +149,7 @@ def read_command(
     warmup: WarmupOption = "1s",  # type: ignore[assignment]
     rate: RateOption = None,
     first_ledger: FirstLedgerOption = None,
+    tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
     """[online] [reads] Read what 'bench add' wrote, with the same --connections, --ledgers and
@@ -153,6 +162,7 @@ def read_command(
     _run(
         address,
         output,
+        tls,
         reads=True,
         wire=protocol,
         connections=connections,
@@ -170,6 +180,7 @@ def read_command(
 def _run(
     address: str,
     output: OutputOption,
+    tls: TlsOptions,
     *,
     reads: bool,
     first_ledger: int | None,
@@ -188,6 +199,7 @@ def _run(
             int(port),
             first_ledger=FIRST_ID if first_ledger is None else first_ledger,
             password=password.encode(),
+            tls=client_settings(ConfigurationOptions(), tls).net.tls,
             **settings,  # type: ignore[arg-type]
         ),
         reads=reads,

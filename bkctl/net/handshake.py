@@ -65,13 +65,14 @@ async def start_tls(bookie: str, link: FreshLink, context: ssl.SSLContext, host:
             link.transport, link.transport.get_protocol(), context, server_hostname=host
         )
     except OSError as error:
-        raise NotSecuredError(bookie, f"TLS handshake failed: {_reason(error)}") from error
+        raise NotSecuredError(bookie, f"TLS handshake failed: {failure_of(error)}") from error
     if secured is None:
         raise NotSecuredError(bookie, "TLS handshake failed: the connection was lost")
     link.transport = secured
 
 
-def _reason(error: OSError) -> str:
+def failure_of(error: OSError) -> str:
+    """Return why a TLS handshake failed, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -10,6 +10,7 @@ import pytest
 from bkctl.commands.bench import SCHEMA
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.rows import from_ndjson
+from tests.support.tls_files import CERTIFICATE, KEY, STRICT_BOOKIE_TLS
 
 Run = Callable[..., Any]
 SHORT = ("--seconds", 0.2, "--warmup", 0, "--connections", 2, "--window", 8)
@@ -83,3 +84,38 @@ def test_the_help_says_what_a_rate_means_after_a_stall(run_cli: Run, verb: str) 
     shown = " ".join(run_cli("bench", verb, "--help").stdout.split())
     assert "latencies count from when a request was due" in shown
     assert "requests that are late are sent at once" in shown
+
+
+@pytest.fixture(scope="module")
+def secured_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("bench") / "b"
+    with EmbeddedBookie(place, overrides=STRICT_BOOKIE_TLS) as bookie:
+        yield f"127.0.0.1:{bookie.port}"
+
+
+@pytest.mark.parametrize(("protocol", "window"), [(2, 8), (3, 8), (2, 1)])
+def test_over_tls_the_same_load_is_answered(
+    run_cli: Run, secured_address: str, protocol: int, window: int
+) -> None:
+    """A window of 1 waits in the socket itself, larger ones in the epoll."""
+    same = ("--protocol", protocol, "--first-ledger", (1 << 28) + protocol * 50 + window, "--seconds", 0.3)
+    same = (*same, "--warmup", 0, "--connections", 1, "--window", window, "-o", "ndjson")
+    same = (*same, "--tls-ca", CERTIFICATE, "--tls-cert", CERTIFICATE, "--tls-key", KEY)
+    added = run_cli("bench", "add", secured_address, "--size", "30K", *same)
+    assert added.exit_code == 0, added.stderr
+    (row,) = from_ndjson(added.stdout)
+    assert row["operations"] > 0
+    read = run_cli("bench", "read", secured_address, "--entries", row["entries_per_ledger"], *same)
+    assert read.exit_code == 0, read.stderr
+    assert from_ndjson(read.stdout)[0]["operations"] > 0
+
+
+def test_where_tls_is_not_to_be_had_nothing_is_sent_in_clear(
+    run_cli: Run, address: str, secured_address: str
+) -> None:
+    plain = run_cli("bench", "add", address, *SHORT, "--tls-ca", CERTIFICATE)
+    assert (plain.exit_code, "does not offer TLS" in plain.stderr) == (5, True)
+    named = run_cli(
+        "bench", "add", secured_address.replace("127.0.0.1", "localhost"), *SHORT, "--tls-ca", CERTIFICATE
+    )
+    assert (named.exit_code, "certificate" in named.stderr) == (5, True), named.stderr

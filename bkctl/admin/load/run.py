@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import Counter, deque
@@ -18,8 +19,10 @@ import numpy as np
 
 from bkctl.admin.load.answers import AnswerCounter
 from bkctl.admin.load.frames import FrameRing
+from bkctl.admin.load.secured_socket import secured
 from bkctl.admin.load.settings import LoadReport, LoadSettings
 from bkctl.errors import ConnectionFailedError
+from bkctl.net.tls import client_context
 
 _RECEIVE_BYTES = 256 << 10
 #: No answer on any connection for this long ends the run with an error.
@@ -30,12 +33,16 @@ _POLL_S = 0.05
 _RATE_STEP_S = 0.001
 _UNLIMITED = 1 << 60
 _TIMEVAL = struct.Struct("@ll")
+#: Raised by a socket that would have to wait, in clear and in TLS.
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class _LoadConnection:
     """A socket with its frames and its window."""
 
-    def __init__(self, settings: LoadSettings, number: int, *, reads: bool) -> None:
+    def __init__(
+        self, settings: LoadSettings, number: int, *, reads: bool, tls: ssl.SSLContext | None
+    ) -> None:
         self.ring = FrameRing(settings, number, reads=reads, seed=number)
         self.answers = AnswerCounter(settings.wire)
         self.outstanding = 0
@@ -52,6 +59,8 @@ class _LoadConnection:
                 f"{settings.host}:{settings.port}: {error.strerror or error}"
             ) from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = secured(self.socket, tls, settings.host, f"{settings.host}:{settings.port}")
         self.socket.setblocking(False)
 
     def send(self, allowance: int, due_s: float | None = None) -> int:
@@ -72,7 +81,7 @@ class _LoadConnection:
                 began += count
             try:
                 written = self.socket.send(self._pending)
-            except BlockingIOError:
+            except _NOT_YET:
                 return began
             self._pending = self._pending[written:]
 
@@ -92,7 +101,7 @@ class _LoadConnection:
         """Read what is there; the number of answers, with their latencies in seconds."""
         try:
             size = self.socket.recv_into(self._received)
-        except BlockingIOError:
+        except _NOT_YET:
             return 0
         if not size:
             raise ConnectionFailedError("the bookie closed a connection")
@@ -142,12 +151,14 @@ def run_load(
 ) -> LoadReport:
     """Put the load on the bookie and measure; ``on_measure`` is called when the warm-up is over.
 
-    Raises ConnectionFailedError when the bookie cannot be reached, closes a connection or falls silent.
+    Raises ConnectionFailedError when the bookie cannot be reached, closes a connection, falls silent or does
+    not go on in TLS; UsageError for certificates that cannot be used.
     """
     connections: list[_LoadConnection] = []
+    tls = None if settings.tls is None else client_context(settings.tls)
     try:
         for number in range(settings.connections):
-            connections.append(_LoadConnection(settings, number, reads=reads))  # noqa: PERF401
+            connections.append(_LoadConnection(settings, number, reads=reads, tls=tls))  # noqa: PERF401
         return _run(settings, connections, on_measure)
     finally:
         for connection in connections:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.errors import UsageError
+from bkctl.net.tls import TlsSettings
 
 #: Ids start here, so that each has five bytes as a protobuf integer and all frames have one length.
 FIRST_ID = 1 << 28
@@ -16,7 +17,8 @@ class LoadSettings:
 
     Each connection has ``ledgers`` ledgers of its own, from ``first_ledger`` on. ``rate_per_s`` None sends as
     fast as answers come. Reads are of ``entries`` entries of each ledger, in order or at ``random``, entries
-    that an add run with the same settings wrote. ``warmup_s`` at the beginning is not measured.
+    that an add run with the same settings wrote. ``warmup_s`` at the beginning is not measured. With ``tls``
+    nothing but START_TLS is sent in clear.
     """
 
     host: str
@@ -33,6 +35,7 @@ class LoadSettings:
     entries: int = 10_000
     random: bool = False
     password: bytes = field(default=b"", repr=False)
+    tls: TlsSettings | None = None
 
     def __post_init__(self) -> None:
         if self.wire not in (2, 3):
