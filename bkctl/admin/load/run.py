@@ -41,7 +41,7 @@ class _LoadConnection:
     """A socket with its frames and its window."""
 
     def __init__(
-        self, settings: LoadSettings, number: int, *, reads: bool, tls: ssl.SSLContext | None
+        self, settings: LoadSettings, number: int, *, reads: bool, tls: ssl.SSLContext | None = None
     ) -> None:
         self.ring = FrameRing(settings, number, reads=reads, seed=number)
         self.answers = AnswerCounter(settings.wire)
