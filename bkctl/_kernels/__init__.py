@@ -46,7 +46,10 @@ join_rows = _twin.join_rows
 scan_adds = _twin.scan_adds
 scan_v3_adds = _twin.scan_v3_adds
 answer_frames = _twin.answer_frames
+scan_reads = _twin.scan_reads
+read_answers = _twin.read_answers
 read_records = _twin.read_records
+gather_entries = _twin.gather_entries
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
 
@@ -60,9 +63,12 @@ __all__ = [
     "failing_crc32",
     "failing_crc32c",
     "failing_mac",
+    "gather_entries",
     "join_rows",
+    "read_answers",
     "read_records",
     "scan_adds",
+    "scan_reads",
     "scan_v3_adds",
     "walk_columns",
     "walk_entries",

@@ -35,13 +35,22 @@ class EntryTable(Protocol):
         """Return the body of a key."""
 
     def highest(self, ledger: int) -> int | None:
-        """Return the highest entry id of a ledger, None without entries."""
+        """Return the highest entry id of a ledger, None without entries; those that were removed count."""
 
     def entries(self, ledger: int) -> list[int]:
         """Return the entry ids of a ledger in any order; looks at all keys."""
 
     def without(self, ledgers: Container[int]) -> EntryTable:
         """Return a table without the entries of ``ledgers``, over the same blocks; looks at all keys."""
+
+    def remove_many(self, keys: list[bytes]) -> int:
+        """Remove entries; bytes of the bodies that were freed, which are those that were put alone."""
+
+    def remove_ledgers(self, ledgers: Container[int], first: int, rows_max: int) -> tuple[int, int]:
+        """Remove entries of ledgers; looks at so many rows, from the ``first`` one on.
+
+        Returns the row to go on with, -1 when there is none, and what :meth:`remove_many` returns.
+        """
 
     def clear(self, blocks_max: int) -> bool:
         """Forget all entries and so many blocks; whether there are more blocks."""
@@ -67,6 +76,12 @@ class SortedEntries(Protocol):
         At most ``entries_max`` with bodies of at most ``bytes_max`` together, or one; None when there are no
         more. ``ends`` has for each record where in ``records`` the next one begins.
         """
+
+
+#: See :attr:`Kernels.gather_entries`.
+GatherEntries = Callable[
+    [tuple[EntryTable, ...], tuple[EntryTable, ...], bytes, bool, int], tuple[tuple[bytes, bytes], int]
+]
 
 
 class Kernels(Protocol):
@@ -130,6 +145,30 @@ class Kernels(Protocol):
 
     def answer_frames(self, head: bytes, keys: bytes) -> bytes:
         """Return ``head`` and a key for each of ``keys``; ValueError when they are not of 16 bytes each."""
+
+    @property
+    def gather_entries(self) -> GatherEntries | None:
+        """Return the compiled twin's ``gather_entries(newest, others, keys, whole, bytes_max)``.
+
+        It looks each of ``keys``, which are joined, up in the tables of ``newest``, then of ``others``, where
+        the first one that has it counts, and returns the entries as records, a column of the sizes of their
+        bodies, -1 for what is not there, and how many were in ``newest``. It ends behind the one that brings
+        the bodies to ``bytes_max``, and without ``whole`` before the first one that is not there. One step
+        for other threads.
+        """
+
+    def scan_reads(self, data: bytes, start: int, end: int) -> tuple[bytes | None, int]:
+        """Return the keys of the plain reads of protocol v2 from ``start`` on, joined, and where they stop.
+
+        They stop at the first frame that is not whole in ``data[:end]`` or no plain read. None instead of the
+        keys when a ledger id among them is negative. ValueError for places outside of the buffer.
+        """
+
+    def read_answers(self, head: bytes, records: bytes) -> bytes:
+        """Return a frame for each record: its i32 length, ``head``, the first 16 bytes of the body, the body.
+
+        ValueError when they are no chain of records, with ids that are not negative.
+        """
 
     def read_records(
         self, descriptor: int, starts: bytes, keys: bytes, first_bytes: int, size_max: int

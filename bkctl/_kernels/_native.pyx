@@ -37,6 +37,7 @@ cdef extern from "entries.h" nogil:
     int BKCTL_GRANT_AT
     int BKCTL_GRANT_BYTES
     uint64_t bkctl_secret[2]
+    void bkctl_put_be32(unsigned char *at, uint32_t value)
     ctypedef struct bkctl_stretch:
         size_t stop, count, body_bytes
         int negative
@@ -45,12 +46,19 @@ cdef extern from "entries.h" nogil:
         uint32_t block, offset, size, unused
     ctypedef struct bkctl_table:
         bkctl_row *rows
-        size_t count, ledgers
+        size_t count, removed, ledgers
     ctypedef struct bkctl_item:
         int64_t ledger, entry
         const unsigned char *body
         uint32_t size, table
+    uint32_t BKCTL_NO_ROW
     size_t bkctl_places(size_t count)
+    int BKCTL_READ_LENGTH
+    size_t bkctl_count_reads(const unsigned char *data, size_t start, size_t end, int *negative)
+    void bkctl_answer_reads(
+        unsigned char *to, const unsigned char *head, size_t head_bytes, const unsigned char *records,
+        size_t size_bytes,
+    )
     bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end)
     size_t bkctl_copy_adds(
         const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
@@ -67,6 +75,7 @@ cdef extern from "entries.h" nogil:
     )
     void bkctl_table_free(bkctl_table *table)
     const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry)
+    void bkctl_table_remove(bkctl_table *table, const bkctl_row *row)
     int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger)
     int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers)
     void bkctl_table_put(bkctl_table *table, const bkctl_row *row)
@@ -88,7 +97,7 @@ cdef extern from "entries.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 4
+API = 5
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -382,6 +391,35 @@ def answer_frames(bytes head not None, bytes keys not None):
     return frames
 
 
+def scan_reads(bytes data not None, Py_ssize_t start, Py_ssize_t end):
+    if start < 0 or end < start or end > len(data):
+        raise ValueError("outside of the buffer")
+    cdef const char *at = PyBytes_AsString(data)
+    cdef int negative = 0
+    cdef Py_ssize_t index, frame_bytes = 4 + BKCTL_READ_LENGTH
+    cdef Py_ssize_t count = bkctl_count_reads(<const unsigned char *>at, start, end, &negative)
+    if negative:
+        return None, start + count * frame_bytes
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef char *to = PyBytes_AsString(keys)
+    for index in range(count):
+        memcpy(to + index * BKCTL_KEY_BYTES, at + start + index * frame_bytes + 8, BKCTL_KEY_BYTES)
+    return keys, start + count * frame_bytes
+
+
+def read_answers(bytes head not None, bytes records not None):
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(records)
+    cdef size_t count = 0, changes = 0, size_bytes = len(records), head_bytes = len(head)
+    if head_bytes > <size_t>_RECORD_BYTES_MAX or not bkctl_measure_records(at, size_bytes, &count, &changes):
+        raise ValueError("not a chain of records")
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, size_bytes + count * (head_bytes + BKCTL_KEY_BYTES))
+    bkctl_answer_reads(
+        <unsigned char *><void *>PyBytes_AsString(frames), <const unsigned char *>PyBytes_AsString(head),
+        head_bytes, at, size_bytes,
+    )
+    return frames
+
+
 def read_records(
     int descriptor, bytes starts not None, bytes keys not None, Py_ssize_t first_bytes, Py_ssize_t size_max
 ):
@@ -423,7 +461,7 @@ cdef class EntryTable:
         bkctl_table_free(&self._table)
 
     def __len__(self):
-        return <Py_ssize_t>self._table.count
+        return <Py_ssize_t>(self._table.count - self._table.removed)
 
     def put_records(self, bytes records not None):
         cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(records)
@@ -492,7 +530,7 @@ cdef class EntryTable:
         cdef size_t number
         cdef list found = []
         for number in range(self._table.count):
-            if self._table.rows[number].ledger == ledger:
+            if self._table.rows[number].ledger == ledger and self._table.rows[number].block != BKCTL_NO_ROW:
                 found.append(self._table.rows[number].entry)
         return found
 
@@ -508,15 +546,121 @@ cdef class EntryTable:
             if self._table.rows[number].ledger != before or not number:
                 before = self._table.rows[number].ledger
                 leaves = before in ledgers
-            if not leaves:
+            if not leaves and self._table.rows[number].block != BKCTL_NO_ROW:
                 bkctl_table_put(&left._table, self._table.rows + number)
         return left
+
+    def remove_many(self, list keys not None):
+        cdef bytes key
+        cdef const unsigned char *at
+        cdef const bkctl_row *row
+        cdef Py_ssize_t freed = 0
+        for key in keys:
+            if key is None or len(key) != BKCTL_KEY_BYTES:
+                raise ValueError("not a key of 16 bytes")
+            at = <const unsigned char *>PyBytes_AsString(key)
+            row = bkctl_table_find(&self._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8))
+            if row is not NULL:
+                freed += self._removed(row)
+        return freed
+
+    def remove_ledgers(self, ledgers not None, Py_ssize_t first, Py_ssize_t rows_max):
+        cdef size_t number = max(first, 0), stop = self._table.count
+        cdef int64_t before = -1
+        cdef bint leaves = False
+        cdef Py_ssize_t freed = 0
+        if rows_max < <Py_ssize_t>(stop - min(number, stop)):
+            stop = number + max(rows_max, 1)
+        while number < stop:
+            if self._table.rows[number].ledger != before:
+                before = self._table.rows[number].ledger
+                leaves = before in ledgers
+            if leaves and self._table.rows[number].block != BKCTL_NO_ROW:
+                freed += self._removed(self._table.rows + number)
+            number += 1
+        return (<Py_ssize_t>number if number < self._table.count else -1), freed
+
+    cdef Py_ssize_t _removed(self, const bkctl_row *row) except -1:
+        """Remove an entry, and its block when that is the body alone; bytes of that."""
+        cdef uint32_t block = row.block
+        cdef Py_ssize_t freed = 0
+        if not row.offset:
+            freed = len(self._blocks[block])
+            self._blocks[block] = b""
+        bkctl_table_remove(&self._table, row)
+        return freed
 
     def clear(self, Py_ssize_t blocks_max):
         """Forget all entries, and free so many blocks; whether there are more."""
         bkctl_table_free(&self._table)
         del self._blocks[max(len(self._blocks) - blocks_max, 0) :]
         return bool(self._blocks)
+
+
+cdef struct _Found:
+    const unsigned char *body
+    uint32_t size
+
+
+def gather_entries(
+    tuple newest not None, tuple others not None, bytes keys not None, bint whole, Py_ssize_t bytes_max
+):
+    cdef Py_ssize_t index, count = len(keys) // BKCTL_KEY_BYTES, asked = 0, hits = 0, body_bytes = 0, found = 0
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(keys)
+    cdef const bkctl_row *row
+    cdef EntryTable table
+    cdef bytes block
+    if len(keys) % BKCTL_KEY_BYTES:
+        raise ValueError("keys have 16 bytes each")
+    cdef _Found *places = <_Found *>malloc((count + 1) * sizeof(_Found))
+    if places is NULL:
+        raise MemoryError
+    try:
+        while asked < count and body_bytes < bytes_max:
+            row = NULL
+            for table in newest:
+                row = bkctl_table_find(&table._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8))
+                if row is not NULL:
+                    hits += 1
+                    break
+            else:
+                for table in others:
+                    row = bkctl_table_find(&table._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8))
+                    if row is not NULL:
+                        break
+            if row is NULL:
+                if not whole:
+                    break
+                places[asked].body = NULL
+            else:
+                # Nobody changes a table before this call ends: it keeps the interpreter lock.
+                block = table._blocks[row.block]
+                places[asked].body = <const unsigned char *>PyBytes_AsString(block) + row.offset
+                places[asked].size = row.size
+                body_bytes += row.size
+                found += 1
+            asked += 1
+            at += BKCTL_KEY_BYTES
+        return _gathered(places, asked, body_bytes + 4 * found), hits
+    finally:
+        free(places)
+
+
+cdef tuple _gathered(const _Found *places, Py_ssize_t count, Py_ssize_t records_bytes):
+    """Records of what was found, and a column of the sizes of all."""
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, records_bytes)
+    cdef bytes sizes = _column(count)
+    cdef unsigned char *to = <unsigned char *><void *>PyBytes_AsString(records)
+    cdef int64_t *to_sizes = _numbers(sizes)
+    cdef Py_ssize_t index
+    for index in range(count):
+        to_sizes[index] = -1
+        if places[index].body is not NULL:
+            to_sizes[index] = places[index].size
+            bkctl_put_be32(to, places[index].size)
+            memcpy(to + 4, places[index].body, places[index].size)
+            to += 4 + places[index].size
+    return records, sizes
 
 
 cdef class SortedEntries:
@@ -536,7 +680,7 @@ cdef class SortedEntries:
         free(self._items)
 
     def add(self, EntryTable table not None):
-        cdef size_t more = table._table.count, number
+        cdef size_t more = table._table.count - table._table.removed, number
         cdef bkctl_item *items
         cdef bkctl_row *row
         cdef list blocks = list(table._blocks)
@@ -554,16 +698,19 @@ cdef class SortedEntries:
         self._items = items
         self._kept.append(blocks)
         items += self._count
-        for number in range(more):
+        for number in range(table._table.count):
             row = table._table.rows + number
+            if row.block == BKCTL_NO_ROW:
+                continue
             if <int64_t>row.block != block:
                 block = row.block
                 base = <const unsigned char *>PyBytes_AsString(blocks[row.block])
-            items[number].ledger = row.ledger
-            items[number].entry = row.entry
-            items[number].body = base + row.offset
-            items[number].size = row.size
-            items[number].table = self._tables
+            items.ledger = row.ledger
+            items.entry = row.entry
+            items.body = base + row.offset
+            items.size = row.size
+            items.table = self._tables
+            items += 1
         self._count += more
         self._tables += 1
 

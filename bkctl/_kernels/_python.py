@@ -23,6 +23,8 @@ _ADD = struct.Struct(">i4s28s")
 _ADD_HEAD = b"\x02\x01\x00\x00"
 _ADD_LENGTH_MIN = 48
 _BODY_AT = 28
+_READ = struct.Struct(">i4s8s8s")
+_READ_HEAD = b"\x02\x02\x00\x00"
 _KEY_BYTES = 16
 _LAC_AT = 16
 _V3_BODY_BYTES_MIN = 24
@@ -31,12 +33,13 @@ _RECORD_BYTES_MAX = 1 << 20
 _RECORDS_MAX = 1 << 14
 
 #: See ``_native.pyx``.
-API = 4
+API = 5
 IMPL = "python"
 
-#: The write cache in Python is their twin.
+#: The caches in Python are their twins.
 EntryTable = None
 SortedEntries = None
+gather_entries = None
 
 
 def walk_entries(
@@ -283,6 +286,36 @@ def answer_frames(head: bytes, keys: bytes) -> bytes:
     if len(keys) % _KEY_BYTES:
         raise ValueError("keys have 16 bytes each")
     return b"".join([head + keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)])
+
+
+def scan_reads(data: bytes, start: int, end: int) -> tuple[bytes | None, int]:
+    """Return the keys of the plain reads of protocol v2 from ``start`` on, joined, and where they stop."""
+    if not 0 <= start <= end <= len(data):
+        raise ValueError("outside of the buffer")
+    keys: list[bytes] = []
+    negative = False
+    while end - start >= _READ.size:
+        length, head, ledger, entry = _READ.unpack_from(data, start)
+        if head != _READ_HEAD or length != _READ.size - 4 or entry[0] > 127:
+            break
+        negative = negative or ledger[0] > 127
+        keys += (ledger, entry)
+        start += _READ.size
+    return None if negative else b"".join(keys), start
+
+
+def read_answers(head: bytes, records: bytes) -> bytes:
+    """Return a frame for each record: its length, ``head``, the key, the body."""
+    frames: list[bytes] = []
+    position = 0
+    while position < len(records):
+        size = int.from_bytes(records[position : position + 4], "big")
+        body = records[position + 4 : position + 4 + size]
+        if size < _KEY_BYTES or len(body) < size or (body[0] | body[8]) > 127:
+            raise ValueError("not a chain of records")
+        frames += ((len(head) + _KEY_BYTES + size).to_bytes(4, "big"), head, body[:_KEY_BYTES], body)
+        position += 4 + size
+    return b"".join(frames)
 
 
 def read_records(

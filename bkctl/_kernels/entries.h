@@ -159,6 +159,41 @@ static size_t bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *st
   return grants;
 }
 
+/* --- reads in a receive buffer, and their answers ------------------------------------------------------------ */
+
+/* A plain read of protocol v2: be32 length, which is 20, 02 02 00 00, the key. */
+#define BKCTL_READ_HEAD 0x02020000u
+#define BKCTL_READ_LENGTH 20
+
+/* The number of plain reads from `start` on, none of them of the newest entry; all of them lie in data[start:end].
+   `negative`: a ledger id among them is. */
+static size_t bkctl_count_reads(const unsigned char *data, size_t start, size_t end, int *negative) {
+  size_t count = 0;
+  *negative = 0;
+  for (; end - start >= 4 + BKCTL_READ_LENGTH; start += 4 + BKCTL_READ_LENGTH) {
+    if (bkctl_be32(data + start) != BKCTL_READ_LENGTH || bkctl_be32(data + start + 4) != BKCTL_READ_HEAD) break;
+    if (data[start + 16] & 0x80) break;
+    *negative |= data[start + 8] >> 7;
+    count++;
+  }
+  return count;
+}
+
+/* Frames that answer reads: be32 length, `head`, the key, the body, for each of a chain of records that was
+   measured. */
+static void bkctl_answer_reads(unsigned char *to, const unsigned char *head, size_t head_bytes,
+                               const unsigned char *records, size_t size_bytes) {
+  for (size_t at = 0; at < size_bytes;) {
+    const uint32_t size = bkctl_be32(records + at);
+    bkctl_put_be32(to, (uint32_t)(head_bytes + BKCTL_KEY_BYTES) + size);
+    memcpy(to + 4, head, head_bytes);
+    memcpy(to + 4 + head_bytes, records + at + 4, BKCTL_KEY_BYTES);
+    memcpy(to + 4 + head_bytes + BKCTL_KEY_BYTES, records + at + 4, size);
+    to += 4 + head_bytes + BKCTL_KEY_BYTES + size;
+    at += 4 + (size_t)size;
+  }
+}
+
 /* --- adds of protocol v3 ----------------------------------------------------------------------------------- */
 
 /* A plain add as Java's client writes it (<> is a canonical varint of a number below 2^63, n counts what follows):
@@ -311,7 +346,8 @@ static size_t bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stret
 
 /* --- tables of entries ------------------------------------------------------------------------------------ */
 
-/* Where an entry's body lies: in a block that somebody keeps, from `offset` on. */
+/* Where an entry's body lies: in a block that somebody keeps, from `offset` on. The block of an entry that was
+   removed is BKCTL_NO_ROW. */
 typedef struct {
   int64_t ledger, entry;
   uint32_t block, offset, size, unused;
@@ -323,10 +359,11 @@ typedef struct {
 } bkctl_newest;
 
 /* Rows in the order of arrival, a later one of a key in the place of the first. `index` has row numbers + 1 in
-   open addressing, `newest` the ledgers with their highest entry ids. */
+   open addressing, `newest` the ledgers with their highest entry ids, `removed` is how many rows are of removed
+   entries. */
 typedef struct {
   bkctl_row *rows;
-  size_t count, rows_max;
+  size_t count, rows_max, removed;
   uint32_t *index;
   size_t places;
   bkctl_newest *newest;
@@ -359,7 +396,14 @@ static size_t bkctl_newest_place(const bkctl_newest *newest, size_t places, int6
 static const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry) {
   if (!table->count) return NULL;
   const size_t place = bkctl_table_place(table, ledger, entry);
-  return table->index[place] ? table->rows + table->index[place] - 1 : NULL;
+  const bkctl_row *row = table->index[place] ? table->rows + table->index[place] - 1 : NULL;
+  return row && row->block != BKCTL_NO_ROW ? row : NULL;
+}
+
+/* Remove the entry of a row that bkctl_table_find gave, or that is no removed one. */
+static void bkctl_table_remove(bkctl_table *table, const bkctl_row *row) {
+  table->rows[row - table->rows].block = BKCTL_NO_ROW;
+  table->removed++;
 }
 
 /* The highest entry id of a ledger, -1 without entries. */
@@ -413,7 +457,9 @@ static int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers) 
 static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
   const size_t place = bkctl_table_place(table, row->ledger, row->entry);
   if (table->index[place]) {
-    table->rows[table->index[place] - 1] = *row;
+    bkctl_row *old = table->rows + table->index[place] - 1;
+    table->removed -= old->block == BKCTL_NO_ROW;
+    *old = *row;
     return;
   }
   table->rows[table->count] = *row;

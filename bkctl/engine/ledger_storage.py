@@ -39,6 +39,9 @@ _Result = TypeVar("_Result")
 #: Entry id that asks for the newest entry.
 LAST_ENTRY = -1
 
+#: Size, in a column of sizes, of an entry that is not there.
+ABSENT_SIZE = -1
+
 
 class IndexPlace(NamedTuple):
     """The directories of entry logs and the one of their index: the ``current`` of each."""
@@ -278,6 +281,16 @@ class LedgerStorage(Protocol):
 
     def cached(self, key: bytes) -> bytes | None:
         """Return an entry's body if memory has it."""
+
+    def cached_records(
+        self, keys: bytes, bytes_max: int, *, whole: bool = False
+    ) -> tuple[bytes, Sequence[int]] | None:
+        """Return the entries of ``keys``, which are joined, that :meth:`cached` would give: their records
+        (``i32 size, body``), and the sizes of the bodies, ``ABSENT_SIZE`` of those that memory does not have.
+
+        They end behind the entry that brings the bodies to ``bytes_max``, and without ``whole`` before the
+        first one that is not there. None says that the keys are to be looked up one by one. Memory only.
+        """
 
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one of the ledger.

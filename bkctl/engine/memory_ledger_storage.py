@@ -207,6 +207,11 @@ class MemoryLedgerStorage:
         ledger, entry = _KEY.unpack(key)
         return self._fresh.get(ledger, {}).get(entry)
 
+    def cached_records(
+        self, keys: bytes, bytes_max: int, *, whole: bool = False
+    ) -> tuple[bytes, Sequence[int]] | None:
+        """Return None: they are looked up one by one."""
+
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one. Raises NoEntryError."""
         started_s = self._clock.monotonic()

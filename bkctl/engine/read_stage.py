@@ -39,6 +39,17 @@ class ReadStage:
         (ledger,) = _LEDGER.unpack_from(key)
         return self._table.storage_of(ledger).cached(key)
 
+    def cached_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
+        """Return the entries of ``keys``, which are joined, as far as caches have them, as records; how many.
+
+        They end before the first one that no cache has, and behind the one that brings them to ``bytes_max``.
+        None says that the keys are to be looked up one by one (:meth:`cached`). Memory only.
+        """
+        if len(self._table.storages) != 1:
+            return None
+        found = self._table.storages[0].cached_records(keys, bytes_max)
+        return None if found is None else (found[0], len(found[1]))
+
     def count_cached(self, key: bytes, count: int, started_s: float) -> None:
         """Count entries that :meth:`cached` gave since ``started_s`` as read; the first has this key."""
         (ledger,) = _LEDGER.unpack_from(key)

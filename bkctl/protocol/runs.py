@@ -54,6 +54,7 @@ _HEAD = struct.Struct(">iIi")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
+_READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
 #: The numbers in a column are of this machine.
 _NUMBER_BYTES = 8
 _LOW_BYTE = 0 if sys.byteorder == "little" else _NUMBER_BYTES - 1
@@ -157,6 +158,37 @@ class ReadRun:
         return len(self.keys)
 
 
+class PackedReadRun(ReadRun):
+    """Plain reads of version 2, made by the compiled kernels: ``packed_keys`` are joined.
+
+    The list of keys is made when somebody asks for it.
+    """
+
+    __slots__ = ("_list", "packed_keys")
+
+    def __init__(self, packed_keys: bytes) -> None:
+        self.packed_keys = packed_keys
+        self._list: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.packed_keys) // _KEY_BYTES
+
+    @property
+    def wire(self) -> Wire:  # type: ignore[override]
+        return Wire.V2
+
+    @property
+    def keys(self) -> list[bytes]:  # type: ignore[override]
+        if self._list is None:
+            packed = self.packed_keys
+            self._list = [packed[at : at + _KEY_BYTES] for at in range(0, len(packed), _KEY_BYTES)]
+        return self._list
+
+    @property
+    def tokens(self) -> list[bytes]:  # type: ignore[override]
+        return self.keys
+
+
 def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCode.OK) -> bytes:
     """Return the frames that answer the adds of ``tokens`` with ``code``, joined."""
     if not tokens:
@@ -225,6 +257,11 @@ def answer_reads(
         else:
             _add_read_failure(pieces, token[:split], token[split:], result)
     return b"".join(pieces)
+
+
+def answer_read_records(records: bytes) -> bytes:
+    """Return the frames of version 2 that bring the entries of records, each behind its i32 length."""
+    return _kernels.read_answers(_READ_OK, records)
 
 
 def _add_read_answer(pieces: list[bytes], header: bytes, ids: bytes, body: bytes, lac: int | None) -> None:

@@ -30,7 +30,7 @@ from operator import itemgetter
 
 from bkctl import _kernels
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun
+from bkctl.protocol.runs import AddRun, PackedAddRun, PackedReadRun, ReadRun
 
 ADD_HEAD = b"\x02\x01\x00\x00"
 READ_HEAD = b"\x02\x02\x00\x00"
@@ -92,6 +92,14 @@ def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
 def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
     """Return the reads from ``start`` on, and where they stop; None when an id among them is negative."""
+    if _kernels.IMPL == "native":
+        packed, position = _kernels.scan_reads(data, start, end)
+        return (None if packed is None else PackedReadRun(packed)), position
+    return list_reads(data, start, end)
+
+
+def list_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
+    """:func:`scan_reads` with an object for each entry, where the kernels are not compiled."""
     keys: list[bytes] = []
     add_key = keys.append
     unpack = _READ.unpack_from

@@ -105,6 +105,12 @@ def _adds(data: bytes) -> None:
             with twin(name) as native:
                 assert _answer(native.scan_adds, buffer, *where) == expected
                 assert _answer(native.scan_v3_adds, buffer, *where) == expected_v3
+                assert _answer(native.scan_reads, buffer, *where) == _answer(
+                    _python.scan_reads, buffer, *where
+                )
+                assert _answer(native.read_answers, buffer[:8], buffer[8:]) == _answer(
+                    _python.read_answers, buffer[:8], buffer[8:]
+                )
                 assert _answer(native.answer_frames, buffer[:20], buffer) == _answer(
                     _python.answer_frames, buffer[:20], buffer
                 )
@@ -177,8 +183,39 @@ def _check_tables(native: Any, tables: list[Any], model: dict[bytes, bytes], dat
         wanted = [key for key in sorted(model) if int.from_bytes(key[:8], "big") not in left_out]
         assert keys == wanted
         assert bodies == [model[key] for key in wanted]
+    _check_gathering(native, tables, model, data)
     while tables[0].clear(1):
         assert tables[0].get(data[:16]) is None
+
+
+def _check_gathering(native: Any, tables: list[Any], model: dict[bytes, bytes], data: bytes) -> None:
+    """Look all up at once, then remove some and look again."""
+    newest = tuple(reversed(tables))
+    for _ in range(2):
+        keys = [*model, data[:16].ljust(16, b"\0"), *list(model)[:3]]
+        wanted = [model.get(key) for key in keys]
+        for cut in range(len(newest) + 1):
+            (records, sizes), _ = native.gather_entries(
+                newest[:cut], newest[cut:], b"".join(keys), True, 1 << 30
+            )
+            assert array("q", sizes).tolist() == [-1 if body is None else len(body) for body in wanted]
+            there = [body for body in wanted if body is not None]
+            assert records == b"".join([struct.pack(">i", len(body)) + body for body in there])
+        (records, sizes), hits = native.gather_entries(newest, (), b"".join(keys), False, 50)
+        found = array("q", sizes)
+        assert len(found) == hits
+        assert sum(found[:-1]) < 50
+        assert found.tolist() == [len(body or b"") for body in wanted[:hits]]
+        assert _answer(native.gather_entries, newest, (), b"x" * 17, True, 9) is ValueError
+        gone = sorted(model)[:2]
+        for table in tables:
+            table.remove_many(gone)
+            if model:
+                table.remove_ledgers({int.from_bytes(max(model)[:8], "big")}, 0, 1 << 30)
+        gone += [key for key in model if key[:8] == max(model)[:8]]
+        for key in set(gone):
+            del model[key]
+        assert sum(map(len, tables)) >= len(model)
 
 
 def _file(data: bytes) -> None:
@@ -237,6 +274,7 @@ def _seeds() -> list[bytes]:
                 bytes(10) + _ADD[:-3] + _ADD,
                 bytes(10) + _V3_ADD * 3,
                 bytes(10) + _V3_ADD[:-3] + _V3_ADD,
+                bytes(10) + struct.pack(">i4sqq", 20, b"\2\2\0\0", 7, 1) * 3,
             ],
             [
                 b"\2\4" + _BLOCK + b"\x08\x08" + _BLOCK * 2 + b"\1\4" + _BODY + bytes(8),

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from bkctl._kernels import _python
 from bkctl.protocol import scan_v2, scan_v3, v3
 from bkctl.protocol.messages import AddRequest, Wire
-from bkctl.protocol.runs import AddRun, PackedAddRun, answer_run
+from bkctl.protocol.runs import (
+    AddRun,
+    PackedAddRun,
+    PackedReadRun,
+    answer_read_records,
+    answer_reads,
+    answer_run,
+)
 from bkctl.types import ResultCode
 from tests.support.kernel_twins import COMPILED, twin
 from tests.support.log_builder import CRC32, CRC32C, entry_body
@@ -171,6 +178,44 @@ def test_runs_of_adds_are_the_same_over_both(frames: list[bytes]) -> None:
         }
         for code in (ResultCode.OK, ResultCode.FENCED):
             assert answer_run(packed, code) == answer_run(run, code)
+
+
+@st.composite
+def read_frames(draw: st.DrawFn) -> bytes:
+    """Reads of protocol v2, most of them plain."""
+    length = draw(st.sampled_from([20] * 19 + [19, 21, -1]))
+    head = draw(st.sampled_from([b"\x02\x02\x00\x00"] * 19 + [b"\x02\x02\x00\x01"]))
+    return struct.pack(">i4sqq", length, head, draw(IDS), draw(IDS))
+
+
+@given(frames=st.lists(read_frames(), max_size=12), cut=st.integers(0, 30), data=st.data())
+def test_plain_reads_in_a_receive_buffer(frames: list[bytes], cut: int, data: st.DataObject) -> None:
+    buffer = b"".join(frames)
+    places = data.draw(st.tuples(st.integers(-1, len(buffer) + 1), st.integers(-1, len(buffer) + 1)))
+    for where in ((0, len(buffer)), (0, max(len(buffer) - cut, 0)), places):
+        with twin("native") as native:
+            assert answer(native.scan_reads, buffer, *where) == answer(_python.scan_reads, buffer, *where)
+    keys, position = _python.scan_reads(buffer, 0, len(buffer))
+    run, stop = scan_v2.list_reads(buffer, 0, len(buffer))
+    assert (position, keys is None) == (stop, run is None)
+    if keys is not None and run is not None:
+        packed = PackedReadRun(keys)
+        assert (packed.wire, packed.keys, packed.tokens) == (run.wire, run.keys, run.tokens)
+        assert len(packed) == len(run)
+
+
+@given(
+    records=st.lists(st.one_of(entries(), entries(), entries(), heads()), max_size=6),
+    head=st.binary(max_size=9),
+)
+def test_records_as_answers(records: list[bytes], head: bytes) -> None:
+    joined = b"".join(records)
+    with twin("native") as native:
+        expected = answer(_python.read_answers, head, joined)
+        assert answer(native.read_answers, head, joined) == expected
+    if expected is not ValueError:
+        bodies = [record[4:] for record in records]
+        assert answer_read_records(joined) == answer_reads(Wire.V2, [body[:16] for body in bodies], bodies)
 
 
 V3_IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))

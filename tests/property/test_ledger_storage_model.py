@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
-from bkctl.engine.ledger_storage import LAST_ENTRY
+from bkctl.engine.cache.record_batch import bodies_of
+from bkctl.engine.ledger_storage import ABSENT_SIZE, LAST_ENTRY
 from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
 from bkctl.vfs import FaultRule
 from tests.support.faulty_store import StoreFaultRule
@@ -123,6 +124,13 @@ class StorageMachine(RuleBasedStateMachine):
             for entry in range(13):
                 body = self.rig.storage.cached(key_of(ledger, entry))
                 assert body is None or body == self.now.get((ledger, entry))
+        keys = [key_of(ledger, entry) for ledger in range(4) for entry in range(13)]
+        cached = list(map(self.rig.storage.cached, keys))
+        together = self.rig.storage.cached_records(b"".join(keys), 1 << 20, whole=True)
+        if together is not None:
+            records, sizes = together
+            assert bodies_of(records) == [body for body in cached if body is not None]
+            assert list(sizes) == [ABSENT_SIZE if body is None else len(body) for body in cached]
 
 
 class DbStorageMachine(StorageMachine):

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
+from bkctl.engine.cache.compiled_read_cache import CompiledReadCache
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.engine.db_storage.ledgers import LedgerIndex
@@ -151,5 +152,9 @@ class StorageRig(StorageOperations):
         """Let every lookup that the write caches do not answer go to the disk."""
         cache = self.storage.read_cache
         cache.next_generation()
+        if isinstance(cache, CompiledReadCache):
+            for table in cache.tables:
+                table.clear(len(table))
+            return
         for rows in cache._lookups:
             cache.remove_many(sorted(rows))

@@ -88,6 +88,11 @@ class CompiledWriteCache:
                 return body
         return None
 
+    @property
+    def tables(self) -> tuple[EntryTable, ...] | None:
+        """The tables that hold the entries, newest first; None when each key is to be looked up alone."""
+        return None if self._deleted else self._lookups
+
     def has_entries(self, ledger: int) -> bool:
         """Whether there are entries of a ledger. Looks at no key."""
         return ledger not in self._deleted and any(

@@ -11,6 +11,9 @@ removes its keys (:meth:`~ReadCache.remove_many`); a reader takes the generation
 what it read is stored only if that is still the generation. The write caches, which come first in every
 lookup, hide what is stale here until then. The deletion of ledgers goes the same way.
 
+Where the kernels are compiled :class:`~bkctl.engine.cache.compiled_read_cache.CompiledReadCache` takes its
+place.
+
 Source: ``org.apache.bookkeeper.bookie.storage.ldb.ReadCache``.
 """
 
@@ -35,6 +38,11 @@ SEGMENT_BYTES = 32 << 20
 Row = tuple[bytes, bytes]
 
 
+def segments_of(size_bytes_max: int) -> int:
+    """Return how many segments a cache of this size has."""
+    return min(max(size_bytes_max // SEGMENT_BYTES, SEGMENTS_MIN), SEGMENTS_MAX)
+
+
 class _Segment:
     """Bodies by key; ``ledgers`` are those that it has, or had, entries of."""
 
@@ -53,7 +61,7 @@ class ReadCache:
     """
 
     def __init__(self, size_bytes_max: int) -> None:
-        segments = min(max(size_bytes_max // SEGMENT_BYTES, SEGMENTS_MIN), SEGMENTS_MAX)
+        segments = segments_of(size_bytes_max)
         self.size_bytes_max = size_bytes_max
         self.segment_bytes_max = size_bytes_max // segments
         self.generation = 0

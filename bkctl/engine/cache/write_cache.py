@@ -158,6 +158,10 @@ class WriteCache:
                 return body
         return None
 
+    @property
+    def tables(self) -> None:
+        """Each key is looked up alone; see the twin."""
+
     def has_entries(self, ledger: int) -> bool:
         """Whether there are entries of a ledger. Looks at no key."""
         return self._has_entries(_LEDGER.pack(ledger))

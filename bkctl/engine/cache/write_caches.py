@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from bkctl import _kernels
+from bkctl._kernels._api import EntryTable
 from bkctl.engine.cache.compiled_write_cache import CompiledWriteCache
 from bkctl.engine.cache.deletion_marks import DeletionMarks, Rounds
 from bkctl.engine.cache.write_cache import WriteCache
@@ -65,6 +66,16 @@ class WriteCaches:
             if flushing is not None:
                 body = flushing.get(key)
         return body
+
+    @property
+    def tables(self) -> tuple[EntryTable, ...] | None:
+        """The tables that hold the entries, newest first; None when each key is to be looked up alone."""
+        active = self.active.tables
+        flushing = self.flushing
+        if flushing is None or active is None:
+            return active
+        older = flushing.tables
+        return None if older is None else active + older
 
     def put_many(
         self,

@@ -21,22 +21,32 @@ import contextlib
 import logging
 import struct
 import threading
+from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from typing import TypeVar
 
+from bkctl import _kernels
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.compiled_read_cache import CompiledReadCache, read_cache_of
 from bkctl.engine.cache.entry_table import ledger_of
-from bkctl.engine.cache.read_cache import ReadCache
+from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.db_storage.flush import Flush, ForceFailedError
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.db_storage.read_ahead import EntryReader
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.entrylog.entry_logger import EntryLogger
-from bkctl.engine.ledger_storage import LAST_ENTRY, IndexPlace, LogKeeper, StorageLevels, StoredLocations
+from bkctl.engine.ledger_storage import (
+    ABSENT_SIZE,
+    LAST_ENTRY,
+    IndexPlace,
+    LogKeeper,
+    StorageLevels,
+    StoredLocations,
+)
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import (
     BkctlError,
@@ -51,6 +61,10 @@ from bkctl.scan.index import LEDGERS, LOCATIONS
 
 _log = logging.getLogger(__name__)
 _KEY = struct.Struct(">qq")
+
+#: Bodies that are copied from caches at once: more of them are looked up one by one, without a copy.
+TOGETHER_BYTES_MAX = 1 << 20
+
 _Result = TypeVar("_Result")
 
 
@@ -93,7 +107,7 @@ class DbLedgerStorage:
         self.on_checkpoint: Callable[[], None] | None = None
         self._no_space = False
         self.caches = WriteCaches(settings.write_cache_bytes_max)
-        self.read_cache = ReadCache(settings.read_cache_bytes_max)
+        self.read_cache = read_cache_of(settings.read_cache_bytes_max)
         self.meters = StorageMeters(self.caches.half_bytes_max)
         self._lock = lock
         self._clock = clock
@@ -223,6 +237,27 @@ class DbLedgerStorage:
             self.meters.read_cache_hits += 1
         return body
 
+    def cached_records(
+        self, keys: bytes, bytes_max: int, *, whole: bool = False
+    ) -> tuple[bytes, Sequence[int]] | None:
+        """Return the entries of ``keys``, which are joined, that caches have; see ``LedgerStorage``.
+
+        The tables are taken in the order of a lookup, and everything is found in one step. An entry that went
+        on to the next place in between is not found, and then read from there; no table has an old body of it
+        by then, because the read cache empties what it drops.
+        """
+        gather = _kernels.gather_entries
+        newest = self.caches.tables
+        if gather is None or newest is None or self.caches.marks:
+            return None
+        assert isinstance(self.read_cache, CompiledReadCache)
+        others = self.read_cache.tables
+        (records, column), hits = gather(newest, others, keys, whole, bytes_max)
+        sizes = array("q", column)
+        self.meters.write_cache_hits += hits
+        self.meters.read_cache_hits += len(sizes) - sizes.count(ABSENT_SIZE) - hits
+        return records, sizes
+
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
 
@@ -271,7 +306,7 @@ class DbLedgerStorage:
                 self.meters.reads.add((self._clock.monotonic() - started_s) / count, count)
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
-        found: list[bytes | BookieIOError | None] = list(map(self.cached, keys))
+        found: list[bytes | BookieIOError | None] = self._all_cached(keys)
         marks = self.caches.marks
         missing = [
             index for index, body in enumerate(found) if body is None and ledger_of(keys[index]) not in marks
@@ -281,6 +316,16 @@ class DbLedgerStorage:
             for index, answer in zip(missing, answers, strict=True):
                 found[index] = answer
         return [_absent(key) if body is None else body for key, body in zip(keys, found, strict=True)]
+
+    def _all_cached(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
+        """Return what :meth:`cached` returns for each of the keys."""
+        together = self.cached_records(b"".join(keys), TOGETHER_BYTES_MAX, whole=True)
+        if together is None:
+            return list(map(self.cached, keys))
+        records, sizes = together
+        bodies = iter(bodies_of(records))
+        found = [None if size == ABSENT_SIZE else next(bodies) for size in sizes]
+        return [*found, *map(self.cached, keys[len(found) :])]
 
     def last_entry(self, ledger: int) -> int | None:
         """Return the highest entry id of a ledger, None without entries. Raises BookieIOError."""

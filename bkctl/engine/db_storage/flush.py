@@ -29,10 +29,10 @@ from typing import NamedTuple
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.compiled_read_cache import AnyReadCache
 from bkctl.engine.cache.compiled_write_cache import CompiledWriteCache
 from bkctl.engine.cache.deletion_marks import Rounds, empty
 from bkctl.engine.cache.entry_table import PIECE_ENTRIES
-from bkctl.engine.cache.read_cache import ReadCache
 from bkctl.engine.cache.record_batch import keys_of
 from bkctl.engine.cache.write_caches import AnyWriteCache, WriteCaches
 from bkctl.engine.db_storage.flush_pace import FlushPace
@@ -75,7 +75,7 @@ class Flush:
     def __init__(
         self,
         caches: WriteCaches,
-        read_cache: ReadCache,
+        read_cache: AnyReadCache,
         *,
         lock: threading.Lock,
         entry_logger: EntryLogger,

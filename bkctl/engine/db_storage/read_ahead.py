@@ -18,8 +18,9 @@ from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.location import ABSENT
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.compiled_read_cache import AnyReadCache
 from bkctl.engine.cache.entry_table import ledger_of
-from bkctl.engine.cache.read_cache import ReadCache, Row
+from bkctl.engine.cache.read_cache import Row
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
@@ -43,7 +44,7 @@ class EntryReader:
         self,
         entry_logger: EntryLogger,
         locations: StoredLocations,
-        read_cache: ReadCache,
+        read_cache: AnyReadCache,
         settings: StorageSettings,
         meters: StorageMeters,
         clock: Clock,
@@ -81,15 +82,17 @@ class EntryReader:
             return [error] * len(keys)
         answers: list[bytes | BookieIOError | None] = []
         together: list[int] = []
+        was_ahead = False
         for key, location in zip(keys, locations, strict=True):
             # What was read ahead for one of the keys before it.
-            answer: bytes | BookieIOError | None = self._read_cache.get(key)
+            answer: bytes | BookieIOError | None = self._read_cache.get(key) if was_ahead else None
             if answer is not None:
                 self._meters.read_cache_hits += 1
             elif location is None:
                 self._meters.absent += 1
             elif self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1]):
                 answer = self._tried(key, location, generation, ahead=True)
+                was_ahead = True
             else:
                 together.append(len(answers))
             answers.append(answer)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from bkctl.codec.location import KEY_BYTES
+from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.errors import BkctlError, NoLedgerError, TooManyRequestsError
+from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import ReadRun, answer_reads
+from bkctl.protocol.runs import PackedReadRun, ReadRun, answer_read_records, answer_reads
 from bkctl.server.wire.answer_codes import code_of, log_io
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
@@ -21,51 +24,83 @@ CHUNK_BYTES_MAX = 1 << 20
 class ReadRunJob:
     """One run on its way. ``start`` and ``resume`` on the loop's thread, the reading on the read stage."""
 
-    __slots__ = ("_connection", "_keys", "_port", "_position", "_since_s", "_tokens", "_wire")
+    __slots__ = ("_connection", "_port", "_position", "_run", "_since_s", "_wire")
 
     def __init__(self, port: Port, connection: Channel, run: ReadRun) -> None:
         self._port = port
         self._connection = connection
+        self._run = run
         self._wire = run.wire
-        self._keys = run.keys
-        self._tokens = run.tokens
         self._position = 0
         self._since_s = port.now_s()
 
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
         if not self._position:
-            self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._keys))
-        while self._position < len(self._keys) and not self._connection.write_paused:
+            self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._run))
+        while self._position < len(self._run) and not self._connection.write_paused:
             if not self._answer_cached():
                 self.resume()
                 return
-        if self._position < len(self._keys):
+        if self._position < len(self._run):
             self._connection.turns.again(self.start)
         else:
-            self._connection.turns.ended(len(self._keys))
+            self._connection.turns.ended(len(self._run))
 
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
-        stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._keys))
+        stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._run))
         try:
             self._port.read_stage.submit(partial(self._read, stop), stop - self._position)
         except TooManyRequestsError as error:
-            rest = len(self._keys) - self._position
+            rest = len(self._run) - self._position
             codes = [code_of(error)] * rest
-            self._connection.write(answer_reads(self._wire, self._tokens[self._position :], codes))
-            self._position = len(self._keys)
+            self._connection.write(answer_reads(self._wire, self._run.tokens[self._position :], codes))
+            self._position = len(self._run)
             self._port.reads_refused += rest
-            self._connection.turns.ended(len(self._keys))
+            self._connection.turns.ended(len(self._run))
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
         started_s = self._port.now_s()
+        reads = self._port.bookie.reads
+        first = self._position
+        together = reads.cached_records(self._joined(first, first + CHUNK_ENTRIES_MAX), CHUNK_BYTES_MAX)
+        if together is None:
+            bodies, size_bytes = self._cached_bodies()
+            count = len(bodies)
+        else:
+            records, count = together
+            size_bytes = len(records) - LENGTH_BYTES * count
+        stop = first + count
+        if not count:
+            return False
+        if self._wire is Wire.V2 and together is not None:
+            frames = answer_read_records(records)
+        else:
+            if together is not None:
+                bodies = bodies_of(records)
+            lacs = self._known_lacs(self._run.keys[first:stop])
+            if lacs is None:
+                return False
+            frames = answer_reads(self._wire, self._run.tokens[first:stop], bodies, lacs)
+        self._position = stop
+        reads.count_cached(self._joined(first, first + 1), count, started_s)
+        self._connection.write(frames)
+        self._port.reads_ended(count, 0, size_bytes, self._since_s, self._port.now_s() - started_s)
+        return True
+
+    def _joined(self, first: int, stop: int) -> bytes:
+        if isinstance(self._run, PackedReadRun):
+            return self._run.packed_keys[KEY_BYTES * first : KEY_BYTES * stop]
+        return b"".join(self._run.keys[first:stop])
+
+    def _cached_bodies(self) -> tuple[list[bytes], int]:
+        """Return a chunk of entries that caches have, and their bytes, looked up one by one."""
         cached = self._port.bookie.reads.cached
         bodies: list[bytes] = []
         size_bytes = 0
-        first = self._position
-        for key in self._keys[first : first + CHUNK_ENTRIES_MAX]:
+        for key in self._run.keys[self._position : self._position + CHUNK_ENTRIES_MAX]:
             body = cached(key)
             if body is None:
                 break
@@ -73,14 +108,7 @@ class ReadRunJob:
             size_bytes += len(body)
             if size_bytes >= CHUNK_BYTES_MAX:
                 break
-        stop = first + len(bodies)
-        lacs = self._known_lacs(self._keys[first:stop])
-        if not bodies or lacs is None:
-            return False
-        self._position = stop
-        self._port.bookie.reads.count_cached(self._keys[first], len(bodies), started_s)
-        self._write(self._tokens[first:stop], bodies, size_bytes, lacs, self._port.now_s() - started_s)
-        return True
+        return bodies, size_bytes
 
     def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
         """Return the LACs that go with the entries; None when one must be read from the disk first."""
@@ -91,23 +119,11 @@ class ReadRunJob:
             return None
         return [known[ledger] for ledger in map(_ledger, keys)]
 
-    def _write(
-        self,
-        tokens: Sequence[bytes],
-        bodies: Sequence[bytes],
-        size_bytes: int,
-        lacs: Sequence[int | None],
-        worked_s: float,
-    ) -> None:
-        lacs_or_none = lacs if self._wire is Wire.V3 else None
-        self._connection.write(answer_reads(self._wire, tokens, bodies, lacs_or_none))
-        self._port.reads_ended(len(tokens), 0, size_bytes, self._since_s, worked_s)
-
     def _read(self, stop: int) -> None:
         """On the read stage: up to ``stop``, or as many as make a chunk."""
         started_s = self._port.now_s()
         first = self._position
-        keys = self._keys[first:stop]
+        keys = self._run.keys[first:stop]
         results: list[bytes | ResultCode] = []
         size_bytes = 0
         step = 16
@@ -120,7 +136,7 @@ class ReadRunJob:
             step = max(1, min(CHUNK_ENTRIES_MAX, (CHUNK_BYTES_MAX - size_bytes) // average))
         lacs = self._lacs(keys[: len(results)])
         self._position = first + len(results)
-        frames = partial(answer_reads, self._wire, self._tokens[first : self._position], results, lacs)
+        frames = partial(answer_reads, self._wire, self._run.tokens[first : self._position], results, lacs)
         found = sum([isinstance(result, bytes) for result in results])
         worked_s = self._port.now_s() - started_s
         written = partial(self._written, found, len(results) - found, size_bytes, worked_s)
@@ -153,10 +169,10 @@ class ReadRunJob:
 
     def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
         self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
-        if self._position < len(self._keys):
+        if self._position < len(self._run):
             self._connection.turns.again(self.resume)
         else:
-            self._connection.turns.ended(len(self._keys))
+            self._connection.turns.ended(len(self._run))
 
 
 def _ledger(key: bytes) -> int:

@@ -54,8 +54,11 @@ def parse(data: bytes, wire: Wire = Wire.V3) -> list[Segment]:
 
 
 def named(segment: Segment) -> str:
-    """The kind of a segment; whether a run of adds is packed depends on the kernels."""
-    return "AddRun" if isinstance(segment, AddRun) else type(segment).__name__
+    """The kind of a segment; whether a run is packed depends on the kernels."""
+    for kind in (AddRun, ReadRun):
+        if isinstance(segment, kind):
+            return kind.__name__
+    return type(segment).__name__
 
 
 def shape(segments: list[Segment]) -> list[tuple[str, int]]:
