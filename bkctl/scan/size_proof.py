@@ -1,12 +1,17 @@
 """Which size must a record have, and where is the next one?
 
 A size word that is wrong shows only in what follows. The record's digest proves the right size: it checks
-over the bytes up to the next record, up to the filler in front of that, or up to the end of the data. Work on
-hostile files is bounded: bytes searched stay within ``SEARCH_FACTOR`` times what is in front plus
+over the bytes up to the next record, up to the filler in front of that, or up to the end of the data. Where
+the next record is damaged as well, its start is not known: then the sizes are tried that differ from the size
+word by one bit or by two.
+
+Work on hostile files is bounded: bytes searched stay within ``SEARCH_FACTOR`` times what is in front plus
 ``SEARCH_FREE_BYTES``; beyond that fewer places are tried.
 """
 
 from __future__ import annotations
+
+from itertools import combinations
 
 from bkctl.codec.entry import BODY_BYTES_MIN, RECORD_HEAD
 from bkctl.scan.dialect import Dialect
@@ -18,6 +23,10 @@ from bkctl.scan.steady_file import SteadyFile
 _ZEROS_AT_THE_END = 8
 _ALIGNMENTS = (512, 4096)
 _FILLER_OF_ITS_OWN = 4
+
+#: What turns a damaged size word back: every single bit, then every two of them.
+_FLIPS = tuple(1 << bit for bit in range(32))
+_FLIPS += tuple(one | other for one, other in combinations(_FLIPS, 2))
 
 #: How many places a payload may hold that look like records before the next record is given up.
 _NEXT_TRIES = 64
@@ -58,6 +67,8 @@ class SizeProof:
                 break
             certain = self._prover.certain
             size = self.first_size(start, found, ledger)
+            if size is None and certain:
+                size = self.flipped_size(start, found, ledger)
             if size is not None:
                 return found, size
             if certain and first is not None and first < found < self._end_of(first):
@@ -96,6 +107,16 @@ class SizeProof:
                 size = self.first_size(offset, stop, ledger)
                 if size is not None:
                     return size
+        return self.flipped_size(offset, data_end, ledger)
+
+    def flipped_size(self, offset: int, stop: int, ledger: int) -> int | None:
+        """Return the size in front of ``stop`` that checks and differs from the size word by a bit or two."""
+        word = int.from_bytes(self._file.read_at(offset, 4), "big")
+        for flip in _FLIPS:
+            size = word ^ flip
+            fits = BODY_BYTES_MIN <= size <= min(stop - offset - 4, self._size_max)
+            if fits and self._prover.digest_affordable(offset, size, ledger, guess=True):
+                return size
         return None
 
     def first_size(self, offset: int, following: int, ledger: int) -> int | None:

@@ -106,6 +106,25 @@ def test_a_size_that_leads_to_the_ledger_id_of_the_next_record() -> None:
     assert [damage.size_bytes for damage in damages(items)] == [4]
 
 
+@pytest.mark.parametrize("digester", [CRC32C, CRC32, MAC])
+@pytest.mark.parametrize("index", [0, 7, 22])
+@pytest.mark.parametrize("flip", [1 << 31, 1 << 20, 1 << 10, 0x11, 2])
+@pytest.mark.parametrize("header_byte", [0, 3, 4, 12, 20, 27])
+def test_flipped_bits_of_a_size_whose_next_record_has_a_wrong_header(
+    digester: Digester, index: int, flip: int, header_byte: int
+) -> None:
+    """Nothing shows where the second record starts, but the first one's digest proves its size."""
+    built = simple_log(3, 8, 300, digester)
+    first, second = built.entries[index : index + 2]
+    data = bytearray(with_size(built, index, 0))
+    struct.pack_into(">I", data, first.offset, len(first.body) ^ flip)
+    data[second.offset + header_byte] ^= 0x80
+    items = scan(bytes(data), evidence=Evidence(digesters=dict.fromkeys((11, 12, 13), digester)))
+    expected = {offset: body for offset, body in all_of(built).items() if offset != second.offset}
+    assert {offset: body for offset, body in found(items).items() if offset != second.offset} == expected
+    assert (first.offset, 4) in [(damage.offset, damage.size_bytes) for damage in damages(items)]
+
+
 @pytest.mark.parametrize("digester", [MAC, DUMMY])
 @pytest.mark.parametrize("index", [0, 1, 7])
 @pytest.mark.parametrize("size", [0, -1, 2**31 - 1])
