@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,24 @@ def test_entries_of_ledgers_that_were_deleted_are_a_note(run_cli: Run, bookie: D
     assert (code, [row["severity"] for row in rows]) == (3, ["unchecked"])
 
 
-def test_an_entry_that_fails_in_the_journal_is_missing(run_cli: Run, bookie: DoctoredBookie) -> None:
+def leave_everything(bookie: DoctoredBookie) -> None:
+    """Have an index, as a bookie has behind its first flush."""
+
+
+def lose_index_and_logs(bookie: DoctoredBookie) -> None:
+    """Have journals alone, as a bookie has in front of its first flush."""
+    for name in ("ledgers", "locations"):
+        shutil.rmtree(bookie.ledgers / name)
+    for path in bookie.ledgers.glob("*.log"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("lose", [leave_everything, lose_index_and_logs])
+def test_an_entry_that_fails_in_the_journal_is_missing(
+    run_cli: Run, bookie: DoctoredBookie, lose: Callable[[DoctoredBookie], None]
+) -> None:
     """Behind the mark of the newest journal a power cut explains it: ours leaves it out, Java's serves it."""
+    lose(bookie)
     (journal,) = bookie.journal.glob("*.txn")
     (bookie.ledgers / "lastMark").write_bytes(encode_last_mark(LastMark(int(journal.stem, 16), 512)))
     records = from_ndjson(run_cli("journal", "scan", bookie.journal, "--ledger", "1").stdout)

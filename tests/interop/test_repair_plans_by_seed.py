@@ -85,7 +85,8 @@ def plan_and_run(run_cli: Run, cluster: MixedCluster, bookie: str, disks: Disks,
             ended = run_cli("repair", "run", plan, "--yes", "-o", "json")
             cluster.stop(bookie)
         by_hand = [row["findings"] for row in rows if not row["number"]]
-        assert ended.exit_code == (3 if by_hand else 0), (steps, ended.stdout, ended.stderr)
+        if ended.exit_code != (3 if by_hand else 0):
+            pytest.fail(f"{bookie}: {steps}\n{ended.stdout}\n{ended.stderr}")
     raise AssertionError(f"after {PLANS_MAX} plans there is still something to do: {steps}, {rows}")
 
 

@@ -17,7 +17,7 @@ from bkctl.admin.index.check.finding import (
     about_ledger,
 )
 from bkctl.admin.index.check.index_rows import IndexRows
-from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, read_ledgers
+from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, no_ledgers, read_ledgers
 from bkctl.admin.index.check.log_entries import LogEntryReader
 from bkctl.admin.index.check.placed_entries import PlacedEntries, Stripe
 from bkctl.admin.index.check.places import LogPlaces
@@ -110,7 +110,7 @@ class _SpaceCheck:
         space = self._space
         yield from self._premises()
         if not space.index_dirs:
-            yield self._without_index(advance)
+            yield from self._without_index(advance)
             return
         # The mark is read before everything else. A running bookie may flush entries during the check, to
         # logs that are not read here, and move the mark past them.
@@ -149,20 +149,28 @@ class _SpaceCheck:
             detail = "no cookie: which ledgers of the metadata are this bookie's is not known"
             yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)
 
-    def _without_index(self, advance: Advance) -> Finding:
-        """Report that there is no index: the bookie has not flushed yet, or its index was lost."""
+    def _without_index(self, advance: Advance) -> Iterator[Finding]:
+        """Report that there is no index: the bookie has not flushed yet, or its index was lost.
+
+        Of a bookie that has not flushed yet the journals alone have every entry.
+        """
         with RowSorter(self._options.memory_bytes) as sorter:
             reader = LogEntryReader(self._filesystem, self._space, self._options.book)
             damaged = any(reader.read(sorter, advance))
-            Replay().read(self._filesystem, self._space, sorter, self._options.book)
+            replay = Replay()
+            replay.read(self._filesystem, self._space, sorter, self._options.book)
+            self._placed.leave_out(replay.failing)
             for _, rows in side_by_side(iter(()), sorter.blocks()):
                 compared = compare(no_rows(), rows)
                 damaged |= not bool(compared.unindexed_journaled.all())
+                self._placed.add(compared)
         if damaged or self._space.directories > 1:
             detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
-            return about_directory(Kind.LOST_INDEX, self._space.dir, detail)
+            yield about_directory(Kind.LOST_INDEX, self._space.dir, detail)
+            return
         detail = "there is no index yet: whatever is in the logs is in the journal past the last mark, too"
-        return about_directory(Kind.NO_INDEX, self._space.dir, detail)
+        yield about_directory(Kind.NO_INDEX, self._space.dir, detail)
+        yield from self._placed.findings(no_ledgers())
 
     def _opened(self, directory: str) -> DirectoryIndex:
         index = open_index(self._filesystem, directory)

@@ -42,6 +42,11 @@ class IndexedLedgers:
         return at, self.ids[at] == ledgers
 
 
+def no_ledgers() -> IndexedLedgers:
+    """Return what is known of the ledgers without an index: nothing."""
+    return IndexedLedgers(np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
+
 def read_ledgers(
     filesystem: FileSystem, space: IndexSpace, indexes: Sequence[DirectoryIndex]
 ) -> Generator[Finding, None, IndexedLedgers]:
