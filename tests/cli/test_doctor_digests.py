@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,28 @@ def test_a_corrupt_entry_is_never_under_a_clean_bill(run_cli: Run, bookie: Docto
     assert (code, [row["severity"] for row in rows]) == (3, ["unchecked"])
     code, rows, _ = examined(run_cli, bookie.root, "--deep", "--only", "entry_logs", "--metadata", bookie.uri)
     assert (code, [row["severity"] for row in rows], rows[0]["ledger"]) == (1, ["error"], 2)
+
+
+def test_an_entry_in_quarantine_that_the_metadata_do_not_place_here_is_a_note(
+    run_cli: Run, bookie: DoctoredBookie
+) -> None:
+    """A journal record with a damaged id becomes an entry that no replica has and nobody asks for."""
+    (journal,) = bookie.journal.glob("*.txn")
+    mark = LastMark(int(journal.stem, 16), journal.stat().st_size)
+    (bookie.ledgers / "lastMark").write_bytes(encode_last_mark(mark))
+    entries = from_ndjson(run_cli("entrylog", "scan", bookie.ledgers, "--ledger", "1").stdout)
+    place = max(entries, key=lambda row: row["entry"])
+    overwrite(Path(place["path"]), place["offset"] + 30, b"\xaa\x55")
+    words = (bookie.root, "--deep", "--metadata", bookie.uri, "--only", "index,metadata")
+    assert run_cli("entrylog", "salvage", place["path"], "--metadata", bookie.uri, "--yes").exit_code == 1
+    assert "salvaged_location" in {row["kind"] for row in examined(run_cli, *words)[1]}
+    with open_metadata_store(bookie.uri) as store:
+        stored = store.ledgers.read_ledger(1)
+        assert stored is not None
+        closed = replace(stored.metadata, last_entry=place["entry"] - 1)
+        store.ledgers.update_ledger(1, closed, stored.version)
+    _, rows, _ = examined(run_cli, *words, "--notes")
+    found = {row["kind"]: row for row in rows}
+    assert "salvaged_location" not in found
+    assert found["misplaced_ledger"]["severity"] == "note"
+    assert "or not these entries" in found["misplaced_ledger"]["found"]

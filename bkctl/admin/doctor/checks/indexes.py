@@ -174,8 +174,7 @@ class _Groups:
         kind = finding.kind
         if kind in _UNTOLD or self._is_told(finding):
             return
-        placed = self._exam.placed
-        if kind in _OF_REPLICAS and placed is not None and finding.ledger not in placed:
+        if kind in _OF_REPLICAS and self._is_stranger(finding):
             self._strangers.setdefault(finding.dir, set()).add(finding.ledger or 0)
             return
         which = finding.log_id if kind in _BY_LOG else None if kind in _BY_DIRECTORY else finding.ledger
@@ -190,6 +189,20 @@ class _Groups:
             return False
         return join(finding.dir, log_name(finding.log_id)) in self._exam.damaged_logs
 
+    def _is_stranger(self, finding: IndexFinding) -> bool:
+        """Whether the metadata place neither the ledger nor the entry that lacks something on this bookie.
+
+        A replay may have added an entry whose id in the journal was damaged; no replica brings that back.
+        """
+        placed = self._exam.placed
+        if placed is None or finding.ledger is None:
+            return False
+        stripes = placed.get(finding.ledger)
+        if stripes is None:
+            return True
+        entry = finding.entry
+        return bool(stripes) and entry is not None and not any(stripe.holds(entry) for stripe in stripes)
+
     def findings(self) -> Iterator[Finding]:
         for group in self._groups.values():
             yield _told(self._exam, group.first, group.count)
@@ -199,8 +212,8 @@ class _Groups:
                 DoctorKind.MISPLACED_LEDGER,
                 Severity.NOTE,
                 f"{counted(len(ledgers), 'ledger')} in limbo or without entries, the first: {min(ledgers)}, "
-                "which the metadata do not place on this bookie",
-                "only ledgers that the metadata place here",
+                "which the metadata do not place on this bookie, or not these entries of them",
+                "only ledgers and entries that the metadata place here",
                 not_ended("nothing to do: garbage collection removes them", "index", "ledgers", directory),
                 dir=directory,
                 count=len(ledgers),

@@ -41,6 +41,10 @@ class Stripe:
             for residue in self._residues
         )
 
+    def holds(self, entry: int) -> bool:
+        """Return whether the index holds an entry."""
+        return self.first <= entry <= self.last and (self.index - entry) % self.size < self.copies
+
     def count(self, entries: Column) -> int:
         """Return how many of some ascending entries the index holds."""
         low, high = np.searchsorted(entries, (self.first, self.last + 1))

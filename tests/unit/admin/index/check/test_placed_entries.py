@@ -34,6 +34,7 @@ def test_as_many_as_a_repair_would_look_for(data: st.DataObject) -> None:
     wanted = list(placed_on(found, "a"))
     stripes = stripes_on(found, "a")
     assert sum(stripe.entries for stripe in stripes) == len(wanted)
+    assert [entry for entry in range(80) if any(stripe.holds(entry) for stripe in stripes)] == wanted
     some = data.draw(st.sets(st.integers(0, 80)))
     column = np.array(sorted(some), np.int64)
     assert sum(stripe.count(column) for stripe in stripes) == len(some & set(wanted))
