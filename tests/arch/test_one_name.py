@@ -164,7 +164,11 @@ def test_summaries_of_verbs_are_whole(run_cli: Any) -> None:
 def test_commands_of_the_shell_are_answered_as_the_page_says(run_cli: Any) -> None:
     import re
 
-    page = {theirs: tuple(re.findall(r"`([^`]+)`", cell)) for theirs, cell, _ in rows_of_shell_page()}
+    page = {
+        theirs: tuple(re.findall(r"`([^`]+)`", cell))
+        for theirs, cell, _ in rows_of_shell_page()
+        if " " not in theirs
+    }
     page.pop("help", None)
     assert page == SHELL_COMMANDS
     done = run_cli("listledgers")

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 Run = Callable[..., Any]
 
 
-def shell(conf: Path, *commands: str) -> dict[str, str]:
-    """What the shell says to each command, which must succeed."""
+def answers(conf: Path, *commands: str) -> dict[str, tuple[int, str]]:
+    """The exit code of each command of the shell, and what it says."""
     jars = require_jars()
     logging = f"-Dlog4j.configurationFile={SHELL_LOGGING}"
     words = jars.quick_command("org.apache.bookkeeper.bookie.Shells", str(conf), log_level="INFO")
@@ -33,12 +33,17 @@ def shell(conf: Path, *commands: str) -> dict[str, str]:
     done = subprocess.run(
         words, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=100, check=False
     )
-    answers = re.split(r"^== (-?\d+)\n", done.stdout, flags=re.MULTILINE)
+    parts = re.split(r"^== (-?\d+)\n", done.stdout, flags=re.MULTILINE)
     assert done.returncode == 0, done.stderr
-    said = dict(zip(commands, answers[0::2], strict=False))
-    codes = dict(zip(commands, answers[1::2], strict=False))
-    assert codes == dict.fromkeys(commands, "0"), said
-    return said
+    codes = map(int, parts[1::2])
+    return dict(zip(commands, zip(codes, parts[0::2], strict=False), strict=True))
+
+
+def shell(conf: Path, *commands: str) -> dict[str, str]:
+    """What the shell says to each command, which must succeed."""
+    said = answers(conf, *commands)
+    assert {code for code, _ in said.values()} == {0}, said
+    return {command: text for command, (_, text) in said.items()}
 
 
 def numbers(pattern: str, said: str) -> list[int]:
