@@ -133,7 +133,7 @@ class _Page(HTMLParser):
 def test_the_report_is_one_page_that_needs_nothing_else(
     run_cli: Run, demo: Path, tmp_path: Path, job: str
 ) -> None:
-    report = tmp_path / "report.html"
+    report = tmp_path / "pages" / "report.html"
     run_cli("pipeline", "run", job, demo, "--out", tmp_path / "o", "--report", report)
     page = _Page()
     page.feed(report.read_text())
@@ -170,8 +170,11 @@ def test_wrong_calls_are_refused_with_a_reason(run_cli: Run, demo: Path, tmp_pat
     assert (code, "--master is Spark's" in text) == (2, True)
     code, text = refused(run_cli, "verify", demo, *out, "--digest", "md5")
     assert (code, "digest" in text) == (2, True)
-    code, text = refused(run_cli, "inventory", demo, *out, "--report", tmp_path / "no" / "r.html")
-    assert (code, "directory that is there" in text) == (2, True)
+    code, text = refused(run_cli, "inventory", demo, *out, "--report", tmp_path)
+    assert (code, "name a file for the page" in text) == (2, True)
+    (tmp_path / "file").touch()
+    code, text = refused(run_cli, "inventory", demo, *out, "--report", tmp_path / "file" / "r.html")
+    assert (code, "file: File exists" in text) == (2, True)
     code, text = refused(run_cli, "replication-audit", demo, *out, "--metadata", "x", "--bookies-gone", "a'b")
     assert (code, "no id of a bookie" in text) == (2, True)
     assert not (tmp_path / "o").exists()
@@ -217,7 +220,7 @@ def test_a_flipped_byte_ends_with_code_1_and_is_named(run_cli: Run, demo: Path, 
     assert told.exit_code == 1
     row = json.loads(told.stdout)
     assert (row["verdict"], row["found"], row["counts"]["bad_entries"]) == ("found", ["bad_entries"], 1)
-    report = tmp_path / "report.html"
+    report = tmp_path / "pages" / "report.html"
     people = run_cli(*command, "-o", "table", "--report", report)
     shown = people.stdout
     page = report.read_text()

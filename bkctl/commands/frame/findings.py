@@ -11,6 +11,7 @@ from bkctl.admin.next_step import NextStep
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.errors import StorageError
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.verdicts import FileVerdict
@@ -139,8 +140,8 @@ def tell_unchecked(verdicts: Iterable[FileVerdict], book: DigestBook) -> None:
     sys.stderr.write(f"bkctl: unchecked: {unchecked.sentence()}: {unchecked.remedy(book)}\n")
     damaged = sum(verdict.verdict is Verdict.DAMAGED for verdict in found)
     if damaged:
-        files = "file is" if damaged == 1 else "files are"
-        sys.stderr.write(f"bkctl: {damaged} of {len(found)} {files} damaged\n")
+        verb = "is" if damaged == 1 else "are"
+        sys.stderr.write(f"bkctl: {damaged} of {counted(len(found), 'file')} {verb} damaged\n")
 
 
 def write_verdicts(

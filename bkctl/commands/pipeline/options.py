@@ -71,15 +71,21 @@ class ReportOptions:
         return [name for name in ("report", "textfile") if getattr(self, name) is not None]
 
     def check(self) -> None:
-        """Check before the work that the report can be written. Raises UsageError."""
+        """Check before the work that the report can be written; make its directory, as ``--out`` does.
+
+        Raises UsageError.
+        """
         from bkctl.pipeline.locations import is_url, refuse_foreign_schemes
 
         refuse_foreign_schemes("--report", self.report)
         if self.report is None or is_url(self.report):
             return
-        folder = os.path.dirname(os.path.abspath(self.report))
-        if os.path.isdir(self.report) or not os.path.isdir(folder):
-            raise UsageError(f"--report {self.report}: name a file in a directory that is there")
+        if os.path.isdir(self.report):
+            raise UsageError(f"--report {self.report}: a directory; name a file for the page")
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(self.report)), exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--report {self.report}: {error.filename}: {error.strerror}") from None
 
     def write_textfile(self, outcome: Outcome) -> None:
         """Write the counts where they are wanted. Raises StorageError."""
