@@ -39,6 +39,7 @@ from dataclasses import dataclass
 import rocksdict
 
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
+from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.planted import refuse_no_file
 from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
 from bkctl.kvstore.synced_log import check_synced
@@ -134,6 +135,7 @@ def _attempt(directory: str, source: str) -> RocksReader:
 def _open_in(farm: str, directory: str, source: str, before: _SourceState) -> RocksReader:
     try:
         linked = _build_farm(directory, source, farm, before.current)
+        refuse_endless_logs(farm, directory)
         database, damage = _open_farm(directory, source, farm, before, len(linked.files))
     except BkctlError:
         if _state(directory, source) != before:

@@ -40,6 +40,7 @@ from bkctl.errors import (
 )
 from bkctl.kvstore import lock_holder
 from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreInUseError
+from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.planted import refuse_planted_link, refuse_planted_names
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.rocksdb_options import database_options, family_options
@@ -72,6 +73,7 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
     synced_known = check_synced(path)
+    refuse_endless_logs(path, directory)
     try:
         database = rocksdict.Rdict(
             path,

@@ -46,12 +46,15 @@ from bkctl.errors import CorruptionError, StorageError
 NAME = "synced"
 _NOTE_BYTES_MAX = 1 << 20
 _LINE = re.compile(r"([0-9]+\.log) ([0-9]+)")
-_BLOCK_BYTES = 32 << 10
-_HEAD = struct.Struct("<IHB")
+#: Records do not cross the end of a block.
+BLOCK_BYTES = 32 << 10
+#: Checksum, length of the payload and kind of a record.
+HEAD = struct.Struct("<IHB")
 #: What a checksum covers begins here.
 _COVERED_FROM = 6
 _RECYCLED_HEAD_BYTES = 11
-_RECYCLED_KINDS = frozenset({5, 6, 7, 8, 11, 131})
+#: Kinds of records of recycled logs, whose heads are longer.
+RECYCLED_KINDS = frozenset({5, 6, 7, 8, 11, 131})
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -101,7 +104,7 @@ def write_note(directory: str, logs: SyncedLogs) -> None:
 def read_note(directory: str) -> SyncedLogs | None:
     """Return the note that counts for a database, None when there is none. Raises OSError."""
     try:
-        with _opened(os.path.join(directory, NAME)) as file:
+        with opened_log(os.path.join(directory, NAME)) as file:
             content = file.read(_NOTE_BYTES_MAX)
         manifest = _manifest(directory)
     except FileNotFoundError:
@@ -134,15 +137,19 @@ def check_synced(directory: str) -> bool:
 
 
 def _manifest(directory: str) -> str:
-    with _opened(os.path.join(directory, "CURRENT")) as file:
+    with opened_log(os.path.join(directory, "CURRENT")) as file:
         return file.read(256).decode("ascii", "replace").rstrip("\n")
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading; nothing else that has its name. Raises OSError."""
+def opened_log(path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
+    """Open a file for reading; nothing else that has its name, and a link only with ``follow``.
+
+    Raises OSError.
+    """
     # A pipe in its place would keep an open waiting for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    links = 0 if follow else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | links)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "no regular file", path)
@@ -151,11 +158,11 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 def _check_log(path: str, synced_bytes: int) -> None:
     """Check that the synced part of a log is whole. Raises CorruptionError, OSError."""
-    with _opened(path) as file:
-        for start in range(0, synced_bytes, _BLOCK_BYTES):
-            wanted = min(_BLOCK_BYTES, synced_bytes - start)
+    with opened_log(path) as file:
+        for start in range(0, synced_bytes, BLOCK_BYTES):
+            wanted = min(BLOCK_BYTES, synced_bytes - start)
             block = file.read(wanted)
-            whole = _whole_records(block) if len(block) == wanted else len(block)
+            whole = whole_records(block) if len(block) == wanted else len(block)
             if whole is not None:
                 raise CorruptionError(
                     "write-ahead log",
@@ -166,14 +173,14 @@ def _check_log(path: str, synced_bytes: int) -> None:
                 )
 
 
-def _whole_records(block: bytes) -> int | None:
+def whole_records(block: bytes) -> int | None:
     """Return the offset of the first record of a block that is not whole, None without one."""
     from crc32c import crc32c  # only stores that were not closed in order pay for its import
 
     at = 0
-    while len(block) - at >= _HEAD.size:
-        checksum, length, kind = _HEAD.unpack_from(block, at)
-        end = at + length + (_RECYCLED_HEAD_BYTES if kind in _RECYCLED_KINDS else _HEAD.size)
+    while len(block) - at >= HEAD.size:
+        checksum, length, kind = HEAD.unpack_from(block, at)
+        end = at + length + (_RECYCLED_HEAD_BYTES if kind in RECYCLED_KINDS else HEAD.size)
         value = crc32c(block[at + _COVERED_FROM : end])
         rotated = (value >> 15 | value << 17) & 0xFFFFFFFF
         if end > len(block) or (rotated + _MASK_DELTA) & 0xFFFFFFFF != checksum:
