@@ -14,7 +14,9 @@ import pytest
 from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.last_mark import LastMark
+from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from bkctl.vfs import PosixFileSystem
 from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
 from tests.support.java_cluster import free_port
 from tests.support.rows import from_ndjson
@@ -123,6 +125,42 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert not log.exists()
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
     assert log.read_bytes() == damaged
+
+
+def test_an_entry_whose_id_is_damaged_is_no_reason_to_rebuild_the_index(run_cli: Run, tmp_path: Path) -> None:
+    """A rebuild would leave out the entry whose size alone is damaged, which a salvage keeps."""
+    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    log = bookie / "ledgers" / "current" / "0.log"
+    with EntryLogScan(PosixFileSystem(), str(log)) as scan:
+        records = [
+            (batch.offset(index), batch.ledgers[index], batch.entries[index])
+            for batch in scan.batches()
+            for index in range(len(batch))
+        ]
+    (renamed, ledger, entry), (resized, kept_ledger, kept_entry) = records[20], records[40]
+    with log.open("r+b") as stream:
+        stream.seek(renamed + 4 + 8)  # the id's first byte
+        stream.write(b"\x10")
+        stream.seek(resized)
+        stream.write(b"\x40")
+    words = (bookie, "--metadata", DEMO / "zk.json")
+    made = run_cli("repair", "plan", *words, "--deep", "--out", plan)
+    assert made.exit_code == 1, made.stderr
+    (step,) = [row for row in from_ndjson(made.stdout) if row["number"] is not None]
+    assert step["command"][1:4] == ["entrylog", "salvage", str(log)]
+    tried = run_cli("entrylog", "salvage", log, *words[1:], "--dry-run", "-o", "ndjson")
+    (lost,) = [row for row in from_ndjson(tried.stdout) if row["kind"] == "lost"]
+    assert (lost["ledger"], lost["entries"]) == (ledger, str(entry)), "not under the id that is damaged, too"
+    done = run_cli("repair", "run", plan, "--yes")
+    assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (3, 1), done.stderr
+    assert "step 1 lost entries" in done.stderr
+    found = from_ndjson(run_cli("index", "check", *words).stdout)
+    assert [(row["ledger"], row["entry"]) for row in found if row["kind"] == "salvaged_location"] == [
+        (ledger, entry)
+    ]
+    place = run_cli("index", "get", kept_ledger, kept_entry, bookie, "-o", "ndjson").stdout
+    assert [row["log_id"] for row in from_ndjson(place)] == [3], "it is in the fresh log"
 
 
 def test_logs_that_were_exchanged_between_directories_go_into_quarantine(

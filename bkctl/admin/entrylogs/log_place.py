@@ -110,7 +110,7 @@ def _placed(fs: FileSystem, log: LogFile, current_dir: str) -> LogPlace:
             " bring the ledgers back"
         )
     if not space.index_dirs:
-        raise RefusedError(f"{current_dir}: has no index; make it anew first: bkctl index rebuild")
+        raise RefusedError(f"{current_dir}: has no index; rebuild it first: bkctl index rebuild")
     return LogPlace(log, current_dir, space.index_dirs[0], space.bookie)
 
 

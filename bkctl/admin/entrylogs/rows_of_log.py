@@ -47,6 +47,11 @@ class RowsOfLog:
         """Tell whether the index places this entry's size word at an offset."""
         return self._find(offset, ledger, entry) is not None
 
+    def is_named(self, offset: int) -> bool:
+        """Tell whether the index places any entry's size word at an offset."""
+        row = bisect_left(self._offsets, offset)
+        return row < len(self._offsets) and self._offsets[row] == offset
+
     def take(self, offset: int, ledger: int, entry: int) -> bool:
         """Note that the record of a row was found; whether there is such a row."""
         row = self._find(offset, ledger, entry)

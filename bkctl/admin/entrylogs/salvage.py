@@ -46,7 +46,7 @@ from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
-from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.entrylogs import survey_logs
@@ -238,7 +238,7 @@ def _read(place: LogPlace, store: KeyValueReader, ledgers: Set[int], book: Diges
         raise CorruptionError(store.damage, path=store.path)
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
-        raise RefusedError(f"{store.path}: has no row; make the index anew first: bkctl index rebuild")
+        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
     return _Reading(rows, store, ledgers, book)
 
 
@@ -309,7 +309,7 @@ def _lost(reading: _Reading, damage: Iterable[Damage]) -> tuple[int, dict[int, l
     for ledger, entry in reading.rows.left():
         ranges.setdefault(ledger, []).append((entry, entry))
         count += 1
-    for missing in (each for one in damage if not one.readable for each in one.missing):
+    for missing in _named_by(reading, damage):
         first, last = missing.first_entry, missing.last_entry
         if (
             missing.ledger not in reading.ledgers
@@ -325,6 +325,14 @@ def _lost(reading: _Reading, damage: Iterable[Damage]) -> tuple[int, dict[int, l
             ranges.setdefault(missing.ledger, []).extend(nowhere)
             count += len(nowhere)
     return count, ranges
+
+
+def _named_by(reading: _Reading, damage: Iterable[Damage]) -> Iterator[MissingEntries]:
+    """Yield what damage names, without the ids in headers of places where the index says whose they are."""
+    for one in damage:
+        if not one.readable:
+            is_known = reading.rows.is_named(one.offset)
+            yield from (missing for missing in one.missing if not (is_known and missing.evidence == "header"))
 
 
 def _next_id(fs: WritableFileSystem, place: LogPlace) -> int:

@@ -53,6 +53,8 @@ _SETS_LIMBO = frozenset(
     }
 )
 
+_LISTS_LOSSES = frozenset({("lastmark", "set"), ("journal", "salvage"), ("entrylog", "salvage")})
+
 #: What is missing here, and is copied from other replicas while the bookie runs.
 _ENDED_BY_REPLICAS = frozenset({"limbo", "missing_entries", "salvaged_location"})
 
@@ -82,6 +84,11 @@ class Step:
     def verb(self) -> tuple[str, ...]:
         """Noun and verb."""
         return self.command[1:3]
+
+    @property
+    def lists_losses(self) -> bool:
+        """Whether exit code 1 of the command says that entries are lost."""
+        return self.verb in _LISTS_LOSSES or "--accept-loss" in self.command
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,13 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
 
-    The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the next
-    run continues after the last finished step. The first step that fails ends the run with its exit code,
-    and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5). Exit code 0
-    when every step is done and has ended its findings, 3 when the plan has findings that no command
-    repairs. Then run 'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair
-    undo' takes back what a step did to the directories of a stopped bookie.
+    The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
+    next run continues after the last finished step. The first step that fails ends the run with its exit
+    code, and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5).
+    Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
+    command repairs, or a step has lost entries that no step behind it brings back. Then run 'bkctl repair
+    plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back what a step
+    did to the directories of a stopped bookie.
 
     Examples:
 
@@ -62,11 +63,16 @@ def run_command(
     if left:
         ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
     last: StepEnd | None = None
+    lost: list[int] = []
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal last
         for end in run_plan(plan, log, _run):
             last = end
+            if end.step.lists_losses and end.exit_code == 1:
+                lost.append(end.step.number)
+            elif end.step.verb == ("ledger", "repair") and end.exit_code == 0:
+                lost.clear()
             yield {
                 "number": end.step.number,
                 "line": shlex.join(end.step.command),
@@ -81,10 +87,17 @@ def run_command(
             f"bkctl: step {last.step.number} is not done: {last.advice}; then run the plan again", err=True
         )
         raise typer.Exit(last.exit_code)
+    if lost:
+        typer.echo(
+            f"bkctl: step {', '.join(map(str, lost))} lost entries, and put their ledgers into limbo: 'bkctl"
+            " ledger repair' brings them back while the bookie runs (a plan made with --metadata URI does)",
+            err=True,
+        )
     if plan.by_hand:
         typer.echo(
             f"bkctl: {len(plan.by_hand)} findings of the plan are left to you: no command ends them", err=True
         )
+    if lost or plan.by_hand:
         raise typer.Exit(3)
 
 

@@ -126,8 +126,10 @@ class _SpaceCheck:
             self._placed.leave_out(replay.failing)
             for rows in kept_entries(self._filesystem, kept, known.ids):
                 sorter.add(rows)
-            self._places = stack.enter_context(LogPlaces(self._filesystem, space.logs, reader.damage))
-            self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}))
+            self._places = stack.enter_context(
+                LogPlaces(self._filesystem, space.logs, reader.damage, reader.failing)
+            )
+            self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}, {}))
             journaled = yield from self._compared(indexes, known, sorter, replay)
             yield from self._without_entries(known, journaled)
             yield from self._only_in_journals(known)

@@ -19,18 +19,24 @@ from bkctl.scan.directory import LogFile
 from bkctl.scan.files.entrylogs import LogEntries, scan_logs
 from bkctl.vfs import FileSystem
 
-#: Ranges remembered of one log. More damage is reported, but rows that point into it get no such evidence.
+#: Ranges, and failing entries, remembered of one log. More damage is reported, but rows that point into it
+#: get no such evidence.
 DAMAGES_KEPT = 10_000
 
 
 class LogEntryReader:
-    """Reads the logs of a space into a sorter. ``damage`` maps a log's path to its damaged ranges."""
+    """Reads the logs of a space into a sorter.
+
+    ``damage`` maps a log's path to its damaged ranges, ``failing`` to the offsets of the records whose bytes
+    do not match their digest.
+    """
 
     def __init__(self, filesystem: FileSystem, space: IndexSpace, book: DigestBook) -> None:
         self._filesystem = filesystem
         self._space = space
         self._book = book
         self.damage: dict[str, list[Damage]] = {}
+        self.failing: dict[str, set[int]] = {}
 
     def read(self, sorter: RowSorter, advance: Advance) -> Iterator[Finding]:
         """Add every entry whose digest does not contradict it. Raises StorageError."""
@@ -41,12 +47,19 @@ class LogEntryReader:
                 yield self._damaged(logs[item.path], item)
                 continue
             sorter.add(rows_of(item))
+            self._note_failing(item)
             yield from _contradicted(item)
             batch = item.entries.batch
             step = sum(batch.sizes) + 4 * len(batch)
             done += step
             advance(step)
         advance(max(0, self._space.bytes_total - done))
+
+    def _note_failing(self, item: LogEntries) -> None:
+        batch, failing = item.entries.batch, item.entries.check.failing
+        if failing:
+            offsets = self.failing.setdefault(item.log.path, set())
+            offsets.update(sorted(map(batch.offset, failing))[: DAMAGES_KEPT - len(offsets)])
 
     def _damaged(self, log: LogFile, damage: Damage) -> Finding:
         ranges = self.damage.setdefault(log.path, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -32,13 +32,21 @@ class Fault:
 
 
 class LogPlaces:
-    """Looks at places in ``logs``; ``damage`` is what is known of them, by path. A context manager."""
+    """Looks at places in ``logs``. A context manager.
+
+    By path are known: ``damage``, and ``failing``, the offsets of records that do not match their digest.
+    """
 
     def __init__(
-        self, filesystem: FileSystem, logs: Sequence[LogFile], damage: Mapping[str, list[Damage]]
+        self,
+        filesystem: FileSystem,
+        logs: Sequence[LogFile],
+        damage: Mapping[str, list[Damage]],
+        failing: Mapping[str, Set[int]],
     ) -> None:
         self._filesystem = filesystem
         self._damage = damage
+        self._failing = failing
         self._logs: dict[int, list[LogFile]] = {}
         self._open: OrderedDict[str, SteadyFile | None] = OrderedDict()
         for log in logs:
@@ -106,6 +114,9 @@ class LogPlaces:
             )
         if fits and min(ids) >= 0 and _is_followed(file, offset + size):
             detail = f"{file.path}: ledger {ids[0]} entry {ids[1]} stands there"
+            if start in self._failing.get(file.path, ()):
+                # The ids themselves may be what is damaged.
+                return Fault(Kind.DANGLING_LOCATION, f"{detail}, and its bytes do not match its digest")
             return Fault(Kind.FOREIGN_ENTRY, detail)
         what = "the ledgers map" if is_map_batch(size, *ids) else f"{head.hex()}"
         return Fault(Kind.DANGLING_LOCATION, f"{file.path}: no record begins there: {what}")
