@@ -1,4 +1,4 @@
-"""Captures the screens of ``docs/top.md`` anew: ``python docs/make_top_screens.py [SCENE...]``.
+"""Captures the screens of ``docs/top.md`` again: ``python docs/make_top_screens.py [SCENE...]``.
 
 Runs ``bkctl top`` in tmux against bookies under load: ``bookie`` (one of ours), ``cluster`` (three processes)
 and ``java`` (a released bookie, which needs Maven). Without a word all of them; a minute each.

@@ -29,7 +29,7 @@ from bkctl.replication.ledger_move import MovedLedger, MoveSettings
 
 _READ_ONLY_PAGE = "/api/v1/bookie/state/readonly"
 
-#: How long a bookie may take to be registered anew.
+#: How long a bookie may take to be registered again.
 _REGISTERED_WITHIN_S = 60.0
 _LOOK_AGAIN_S = 0.2
 

@@ -425,7 +425,7 @@ _PROCESS: tuple[tuple[int, str, str, str], ...] = (
     (
         3,
         "ZK_EXPIRED",
-        "The ZooKeeper session ended and could not be made anew.",
+        "The ZooKeeper session ended and could not be made again.",
         "Look for long pauses and ZooKeeper.",
     ),
     (

@@ -95,7 +95,7 @@ class RememberedLocations:
 
 
 class PulsarLocations:
-    """The rack mapping that ``read`` gives (None: there is none), read anew once a minute.
+    """The rack mapping that ``read`` gives (None: there is none), read again once a minute.
 
     What cannot be read leaves the mapping as it was.
     """

@@ -266,5 +266,5 @@ def _require_same_places(
                     "its id modulo the number of directories, so that after a change of their number or "
                     f"order no ledger would be found. Say {key}={','.join(old)}. To use more disks, start "
                     "another bookie on them; or decommission this one, empty it (`bkctl bookie format`) and "
-                    "start it anew"
+                    "start it again"
                 )

@@ -411,7 +411,7 @@ class Bookie:
             self._filesystem.make_directories(place)
             return self._open_store(f"{place}/metadata-cache", LEDGERS_PROFILE)
         except BkctlError as error:
-            _log.warning("entry logs are read anew at every start: %s", error)
+            _log.warning("entry logs are read again at every start: %s", error)
             return None
 
 

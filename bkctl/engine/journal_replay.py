@@ -300,7 +300,7 @@ class _FileReplay:
         self._replay.keyed.add(record.ledger)
 
     def _second_key(self, record: MarkedRecord, row: LedgerData, key: bytes) -> None:
-        """Handle another key than the row's: the ledger was deleted and made anew (``second_keys``)."""
+        """Handle another key than the row's: the ledger was deleted and made again (``second_keys``)."""
         replay, ledger = self._replay, record.ledger
         what = (
             f"{self._file.path}: the master key of ledger {ledger} at offset {record.offset} is not the one"
@@ -319,7 +319,7 @@ class _FileReplay:
         if life.key != row.master_key or ledger in replay.keyed:
             self._ledgers.forget(ledger)
             self._torn.forget(ledger)
-        _log.warning("%s: it was deleted and made anew, what was there before is forgotten", what)
+        _log.warning("%s: it was deleted and made again, what was there before is forgotten", what)
         if life.start == self._position(record):
             self._ledgers.set_row(ledger, LedgerData(fenced=False, master_key=key))
         else:

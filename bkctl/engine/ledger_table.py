@@ -21,7 +21,7 @@ from bkctl.errors import BkctlError, CorruptionError, LedgerFencedError, Unautho
 #: Descriptors that are looked at when one has to be forgotten.
 LOOKED_AT_MAX = 32
 
-#: How long a ledger that was deleted while it was fenced cannot be made anew: 7 days, as in Java, unless the
+#: How long a ledger that was deleted while it was fenced cannot be made again: 7 days, as in Java, unless the
 #: bookie is stopped before. So many are remembered, in 20 MB; beyond, those deleted first are forgotten.
 BURIED_S = 7 * 24 * 3600.0
 BURIED_MAX = 100_000
@@ -167,7 +167,7 @@ class LedgerTable:
         return descriptor
 
     def bury(self, ledger: int, now_s: float) -> None:
-        """Remember that a fenced ledger is being deleted: nobody may make it anew for a time.
+        """Remember that a fenced ledger is being deleted: nobody may make it again for a time.
 
         Its writer may not know yet; what it writes would be acknowledged, and lost with the ledger.
         """

@@ -78,7 +78,7 @@ class LostIndex:
         )
 
     def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:
-        """Return the words of the command that builds the index anew."""
+        """Return the words of the command that rebuilds the index."""
         # The command guesses the kind from what is left. It must be named where nothing is left of the index,
         # or only an index of another kind.
         present = inspect_directory(filesystem, self.place.databases).indexes
@@ -158,7 +158,7 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
     first = lost[0]
     more = f" (and so in {len(lost) - 1} more directories)" if len(lost) > 1 else ""
     raise RefusedError(
-        f"{first.found}{more}. Bring it back, or build it anew with 'bkctl"
+        f"{first.found}{more}. Bring it back, or rebuild it with 'bkctl"
         f" {' '.join(first.rebuild(filesystem))}', or start with --accept-loss: then every ledger of this"
         " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
     )
@@ -170,7 +170,7 @@ def damaged_index(settings: BookieSettings, error: CorruptionError) -> BkctlErro
         for name in (LOCATIONS, LEDGERS):
             if f"{error.path}/".startswith(f"{place.databases}/{name}/"):
                 return RefusedError(
-                    f"{error}: the index is damaged. Bring it back from a copy, or build it anew with 'bkctl"
+                    f"{error}: the index is damaged. Bring it back from a copy, or rebuild it with 'bkctl"
                     f" index rebuild {settings.ledger_directories[number]} --{name}'"
                 )
     return error

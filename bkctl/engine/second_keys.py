@@ -1,7 +1,7 @@
 """Ledger ids that were used again: two master keys of one ledger in journals and index.
 
 The engine journals a key when it does not know the ledger, or when the key is the one that it knows. So two
-different keys of one ledger mean that the ledger was deleted in between and made anew, by an application that
+different keys of one ledger mean that the ledger was deleted and made again, by an application that
 chooses its ids. A deletion leaves no record in the journal; the second key is the only trace of it. Of all
 keys in one replay the last one is the present ledger's, and its *present life* begins with the first record
 of that key behind the last record of another one: what comes before is of a ledger that is gone.

@@ -431,7 +431,7 @@ class Underreplication(Protocol):
     def finish(self, taken: Taken) -> bool:
         """Delete the mark of a ledger that has all its replicas, and then the lock.
 
-        False, and the mark stays, when the ledger was marked anew since it was taken, or the lock was lost.
+        False, and the mark stays, when the ledger was marked again since it was taken, or the lock was lost.
         """
 
     def release(self, taken: Taken) -> None:

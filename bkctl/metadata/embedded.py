@@ -13,7 +13,7 @@ count as gone for the others, and whoever writes next ends it for good. Until th
 renew it: a disk that syncs slowly, or a machine that slept, costs no registration when nobody else was
 there. The lease of a process that is gone from this machine (seen from the same process namespace) has run
 out: a bookie that was killed is started again without a wait. Times are the machine's wall clock: set
-forward, it ends leases early (they are made anew), set back, it prolongs them.
+forward, it ends leases early (they are made again), set back, it prolongs them.
 
 The file holds the ledgers' passwords in clear and is made with mode 0600. Reading makes no file.
 """

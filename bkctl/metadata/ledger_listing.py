@@ -37,7 +37,7 @@ _LONG = (paths.LONG_DIRECTORY, 3)
 
 
 class LedgerListing:
-    """One pass over the ledgers; made for each pass anew."""
+    """One pass over the ledgers; made again for each pass."""
 
     def __init__(self, tree: NodeTree, root: str, layout_manager: LayoutManager) -> None:
         self._tree = tree

@@ -166,6 +166,6 @@ def _root(text: str, path: str) -> str:
     names = path.split("/")[1:]
     if any(name in ("", ".", "..") or "\0" in name for name in names):
         raise UsageError(
-            f"metadata URI {text[:200]!r}: {path!r} is no path of a node (no slash at the end, no empty name)"
+            f"metadata URI {text[:200]!r}: {path!r} is not a node's path (no slash at the end, no empty name)"
         )
     return path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 #: The number of ledgers that are counted at a time.
 LEDGERS_MAX = 1_000
-#: For how long growth is summed up before it begins anew: the busiest ledgers are those of now.
+#: For how long growth is summed up before it starts over: the busiest ledgers are those of now.
 MARK_S = 10.0
 
 
@@ -70,7 +70,7 @@ class BusiestLedgers:
         return row
 
     def _mark(self) -> None:
-        """Have growth begin anew, unless it did a moment ago."""
+        """Have growth start over, unless it did a moment ago."""
         now_s = self._now_s()
         if now_s - self._marked_s < MARK_S:
             return

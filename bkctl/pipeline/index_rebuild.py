@@ -1,4 +1,4 @@
-"""``index-rebuild``: the indexes of many bookies' directories, anew from their logs.
+"""``index-rebuild``: the indexes of many bookies' directories, built again from their logs.
 
 Unlike the other jobs it writes into the directories. What is done is what ``bkctl index rebuild`` does to one
 bookie: the old index is kept beside the new one. Here the bookies are done one after the other, each with all

@@ -188,7 +188,7 @@ def remote_datasets(folders: Iterable[str]) -> Iterator[Any]:
 def write_whole(path: str, text: str) -> None:
     """Write a text file beside and put it in its place. Raises StorageError.
 
-    The file beside has a name of its own that nobody knows before, and is made anew: a link that somebody
+    The file beside has a name of its own that nobody knows before, and is made again: a link that somebody
     else planted in the directory is not followed.
     """
     beside = f"{path}.{secrets.token_hex(8)}.writing"

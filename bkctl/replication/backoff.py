@@ -18,7 +18,7 @@ from bkctl.clock import Clock
 _FIRST_PART = 32
 _DOUBLINGS = 5
 
-#: Ledgers whose failures are remembered; beyond, those that failed longest ago begin anew.
+#: Ledgers whose failures are remembered; beyond, those that failed longest ago start over.
 REMEMBERED_MAX = 100_000
 
 

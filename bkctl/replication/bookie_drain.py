@@ -7,7 +7,7 @@ is up lacks nothing, so a mark would make none of them copy.
 The bookie must not be writable: new ledgers would come as fast as old ones go. When a whole pass has found no
 ledger that names it, a client that has not heard yet may still make one; so there is a pause and one pass
 more. Only behind that, and while the bookie is still not writable, the cookie is deleted, by the version that
-it had when the drain began: one that was written anew is another bookie's.
+it had when the drain began: one that was written again is another bookie's.
 
 Source: ``org.apache.bookkeeper.client.BookKeeperAdmin`` (``decommissionBookie``).
 """
@@ -30,7 +30,7 @@ from bkctl.replication.ledger_move import MovedLedger, MoveOutcome
 #: Ledgers that could not be moved, which a result names; it counts all of them.
 NAMED_MAX = 1_000
 
-#: How often a drain begins anew because clients placed another ledger on the bookie.
+#: How often a drain starts over because clients placed another ledger on the bookie.
 _ROUNDS_MAX = 20
 
 _TICK_S = 1.0

@@ -230,7 +230,7 @@ class LedgerRepair:
     async def _recover_after_grace(self) -> ClientError | None:
         """Give the writer its time; recover the ledger if it still needs a bookie that is gone.
 
-        Return why too little is known to recover it now. Everything is read anew: a writer that is alive has
+        Return why too little is known to recover it now. Everything is read again: a writer that is alive has
         replaced the bookie meanwhile.
         """
         await self._steps.pause(self._settings.grace_ms / 1000)

@@ -2,7 +2,7 @@
 
 One bookie that goes may be back soon, as in a rolling restart: its ledgers are looked at only after the
 delay, and not at all when it is back by then. Two that are gone at once, or a delay of 0, leave no time: all
-bookies are audited at once. Whoever writes the delay anew with the value that it had, or with 0, asks for an
+bookies are audited at once. Whoever writes the delay again with the value that it had, or with 0, asks for an
 audit at once, too.
 
 Source: ``org.apache.bookkeeper.replication.Auditor`` (``submitAuditTask``,

@@ -258,7 +258,7 @@ def test_rebuilding_indexes_asks_and_then_gives_the_same_rows(
     assert (table["name"], table["rows"]) == ("rebuilt_indexes", len(currents))
     shown = run_cli(*command, "--dry-run", "-o", "table").stdout
     assert "locations in them" in shown
-    assert f"rebuilt_indexes: indexes that were built anew ({len(currents)})" in shown
+    assert f"rebuilt_indexes: indexes that were rebuilt ({len(currents)})" in shown
     assert all(str(current) in shown for current in currents)
 
 

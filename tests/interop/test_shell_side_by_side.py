@@ -160,7 +160,7 @@ def test_each_sees_what_the_other_made_and_deleted_and_files_are_the_same(
         (str(row["entry"]), str(row["offset"])) for row in ours("index", "scan", home) if row["ledger"] == 1
     ]
     assert re.findall(r"entry (\d+)\t:\t\(log: 0, pos: (\d+)\)", said["ledger 1"]) == rows
-    assert ours("index", "check", home) == [], "the index that Java has built anew is right"
+    assert ours("index", "check", home) == [], "the index that Java has rebuilt is right"
     assert numbers(r"(\d+)", said["activeledgers -l 0 -t 9000"].splitlines()[-1])[-1:] == [1]
 
 

@@ -70,7 +70,7 @@ class MixedCluster:
         return [self.home(bookie) / name for name in names]
 
     def configuration(self, bookie: str) -> Path:
-        """Return the configuration of a bookie, written anew."""
+        """Return the configuration of a bookie, written again."""
         home = self.home(bookie)
         home.mkdir(parents=True, exist_ok=True)
         path = home / "bk_server.conf"

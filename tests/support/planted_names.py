@@ -319,7 +319,7 @@ def _tree(root: Path) -> set[str]:
 
 
 class PlantedBookie:
-    """A small bookie that is made anew for every trap, and the process that runs the commands."""
+    """A small bookie that is made again for every trap, and the process that runs the commands."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "bookie"

@@ -70,7 +70,7 @@ def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind:
         raise RefusedError(
             f"{where}: no index, so that there is nothing to convert. If the bookie was killed before its "
             "first flush, start it once with the storage that it had, and stop it in order; if the index was "
-            "lost, make it anew: bkctl index rebuild --storage db|idx. A bookie without ledgers needs its "
+            "lost, rebuild it: bkctl index rebuild --storage db|idx. A bookie without ledgers needs its "
             "ledgerStorageClass changed, nothing else"
         )
     kind = kinds.pop()

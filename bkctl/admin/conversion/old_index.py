@@ -31,7 +31,7 @@ from bkctl.scan.index_rows import IndexDamage
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs.base import FileSystem
 
-_REBUILD = "make the index anew first: bkctl index rebuild"
+_REBUILD = "rebuild the index first: bkctl index rebuild"
 _LOG_SHIFT = 32
 
 

@@ -77,7 +77,7 @@ def _logger(filesystem: WritableFileSystem, space: IndexSpace, clock: Clock) -> 
 def _over_index_files(
     filesystem: WritableFileSystem, space: IndexSpace, clock: Clock, stack: ExitStack
 ) -> tuple[DbLedgerStorage, EntryLogger]:
-    # Slots that are there are set anew and none is added, so that the site's size of a page does not matter.
+    # Slots that are there are set again and none is added, so that the site's size of a page does not matter.
     files = IndexFiles(filesystem, list(space.index_dirs), IndexFileSettings())
     stack.callback(files.close)
     rows = HeaderIndex(files)

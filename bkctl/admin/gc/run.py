@@ -402,7 +402,7 @@ def _forget(filesystem: WritableFileSystem, space: IndexSpace, removed: list[int
     try:
         usages = LogUsages(0, open_store(path, LEDGERS_PROFILE, create=False))
     except (CorruptionError, NotFoundError):
-        return  # a cache; the bookie makes it anew
+        return  # a cache; the bookie makes it again
     for log_id in removed:
         usages.drop(log_id)
     usages.close()

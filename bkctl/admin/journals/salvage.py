@@ -181,7 +181,7 @@ def _gone_between(place: JournalPlace, mark: LastMark) -> list[int]:
         if behind - before > _EMPTY_JOURNALS_MAX:
             raise RefusedError(
                 f"{place.directory.path}: {behind - before - 1} journals between {journal_name(before)} and "
-                f"{journal_name(behind)} are gone; that many are not made anew: is one of the two another "
+                f"{journal_name(behind)} are gone; that many are not made again: is one of the two another "
                 "bookie's?"
             )
         gone += range(before + 1, behind)

@@ -48,7 +48,7 @@ def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLed
 
 
 def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None) -> list[Restored]:
-    """Store the metadata of a dump's ledgers (None: of all) anew, byte for byte.
+    """Store the metadata of a dump's ledgers (None: of all) again, byte for byte.
 
     Raises NotFoundError for a ledger that is not in the dump, and RefusedError when one is in the store,
     both before anything is written.

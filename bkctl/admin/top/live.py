@@ -2,7 +2,7 @@
 
 A bookie that is slow, gone, or not understood is a row with an error and costs the others nothing. What it
 answered before is kept: when it is back, its next rates are over the whole time since then, or, when it was
-started anew, wait for a second answer.
+started again, wait for a second answer.
 
 =================== ==========================================================================================
 bound               answer when it is reached

@@ -76,7 +76,7 @@ class RecordingSource:
     def _end_last_line(self) -> None:
         size_bytes = os.fstat(self._file).st_size
         if size_bytes and os.pread(self._file, 1, 0) not in (b"{", b"\n"):
-            raise RefusedError(f"{self._path}: is no recording; nothing was appended to it")
+            raise RefusedError(f"{self._path}: is not a recording; nothing was appended to it")
         if size_bytes and os.pread(self._file, 1, size_bytes - 1) != b"\n":
             os.write(self._file, _CUT_SHORT)
 

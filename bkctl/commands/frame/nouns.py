@@ -225,7 +225,7 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_LEDGER_PASSWORD_FILE", "File with the ledger password, where neither line nor variable has it."),
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
     ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
-    ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who a bookie that asks for SASL (DIGEST-MD5) is told we are."),
+    ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who to be for bookies that ask for SASL (DIGEST-MD5)."),
     ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication, USER:PASSWORD."),
     ("BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD", "ZooKeeper's SASL, with -X zkEnableSecurity=true."),
     ("TERM, LC_ALL, LC_CTYPE, LANG", "bkctl top: no colour on a dumb terminal; ASCII where it has no UTF-8."),

@@ -45,7 +45,7 @@ def repair_command(
     complete and newer than the ledger.
 
     Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
-    are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' makes them anew).
+    are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' rebuilds them).
 
     Examples:
 

@@ -262,7 +262,7 @@ class WriteCache:
         """Free entries of deleted ledgers that are now used again.
 
         Looks at every key of the tables that have some. An id is used again only by who deletes a ledger and
-        makes it anew within the time between two flushes.
+        makes it again within the time between two flushes.
         """
         if not ledgers:
             return

@@ -5,14 +5,14 @@ in the active cache, then (after a swap) in the flushing one, then (after the fl
 in the index. At each step it is in the next place before it leaves the one before: a swap sets ``flushing``
 before ``active``, and a cache is cleared and dropped only when its rows are in the index. A reader looks in
 the same order, active, flushing, index. Wherever the entry is when the reader starts, it is there or further
-on when the reader comes by. An entry that is put once more starts anew in the active cache; its older body
+on when the reader comes by. An entry that is put once more starts over in the active cache; its older body
 further on is never reached by a reader that started after that put, for the same reason.
 
 What stands beside that order is the read cache, between the flushing cache and the index; it must not hold an
 older body than the index does, see :mod:`bkctl.engine.cache.read_cache`. And a ledger's deletion mark hides
 read cache and index; it is set before anything is deleted, and lifted when index and read cache have nothing
 of the deleted ledger any more and before the flushing cache is dropped, because that one may have entries of
-a ledger made anew under the same id.
+a ledger made again under the same id.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ class EntryLogger:
         self._filesystem.sync_directory(self._directory)
 
     def reopen(self, log_id: int) -> None:
-        """Have readers open a log anew, which was put in the place of another file with the same content."""
+        """Have readers open a log again, which was put in the place of another file with the same content."""
         self._open_logs.drop(log_id)
 
     def close(self) -> None:

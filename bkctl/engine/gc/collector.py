@@ -230,7 +230,7 @@ class Collector:
                 self._running, self._request = self._request, None
             if self._pace.is_stopped():
                 return
-            # A pass that was cut off is done anew: nothing goes before what takes its place is durable.
+            # A pass that was cut off is done again: nothing goes before what takes its place is durable.
             if reported(f"{self._storage.directory}: a garbage collection pass", self._collect_once):
                 self.meters.failed_passes += 1
 

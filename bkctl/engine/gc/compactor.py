@@ -10,7 +10,7 @@ Only when every piece is through, the log is removed, and the directory synced. 
 log and at worst a copy of some of its entries that nobody points at; index rows name the old record or the
 new one, and both are there.
 
-An entry that is written anew meanwhile has another location when its piece's turn comes, or gets one by a
+An entry that is written again meanwhile has another location when its piece's turn comes, or gets one by a
 later flush, which wins. One of a ledger that is deleted has none.
 
 Source: ``org.apache.bookkeeper.bookie.EntryLogCompactor``.

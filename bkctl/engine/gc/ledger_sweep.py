@@ -132,7 +132,7 @@ class LedgerSweep:
         dead |= self._not_kept_here(report, array("q", ((unknown - unlisted) | found).in_order()))
         if deleted:
             self._make_deletions_durable()
-        # One that was created anew under the same id since, or whose deletion was not durable, is alive.
+        # One that was created again under the same id since, or whose deletion was not durable, is alive.
         return LedgerSet(ledger for ledger in dead | deleted if ledger not in self._storage.ledgers)
 
     def _compare_with_next_id(self, report: PassReport, missing: Sequence[int], indexed: LedgerSet) -> bool:

@@ -1,7 +1,7 @@
 """The slots of ``.idx`` files, by keys of a ledger and an entry: the places of the entries.
 
 A file has its header before its first slot. Slots are those of a ledger's life: when it is deleted its file
-goes, and where it was made anew meanwhile, an empty file with its present header takes the place.
+goes, and where it was made again meanwhile, an empty file with its present header takes the place.
 
 Source: ``org.apache.bookkeeper.bookie.LedgerCacheImpl``.
 """
@@ -109,7 +109,7 @@ class SlotIndex:
             if row is None:
                 self._files.remove(ledger)
             else:
-                # It was made anew since: a crash leaves the old file or the new one, never none.
+                # It was made again since: a crash leaves the old file or the new one, never none.
                 self._files.begin_anew(ledger, header_of(row))
 
     def count_estimate(self) -> int:

@@ -60,7 +60,7 @@ def damaged_index_file(settings: BookieSettings, error: CorruptionError) -> Bkct
     if any(f"{error.path}".startswith(f"{current(place)}/") for place in settings.indexes):
         return RefusedError(
             f"{error}: the index file is damaged, and whether its ledger is fenced is unknown. Bring it back"
-            " from a copy, or make the index anew with 'bkctl index rebuild"
+            " from a copy, or rebuild the index with 'bkctl index rebuild"
             f" {settings.ledger_directories[0]}'"
         )
     return error

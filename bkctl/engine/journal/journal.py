@@ -143,7 +143,7 @@ class Journal:
         self._queue.retry()
 
     def resume(self) -> None:
-        """Take appends again after a suspension. Records were dropped: what later ones rely on comes anew."""
+        """Take appends again after a suspension. What later ones rely on comes again: records were lost."""
         self._queue.resume()
 
     @property

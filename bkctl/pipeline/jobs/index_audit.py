@@ -102,7 +102,7 @@ INDEX_AUDIT = Job(
     ),
     found=("dangling", "missing", "mismatched"),
     unexamined=("dirs_without_index",),
-    advice="'bkctl index check DIR' shows them one by one; 'bkctl index rebuild DIR' makes an index anew, "
+    advice="'bkctl index check DIR' shows them one by one; 'bkctl index rebuild DIR' rebuilds an index, "
     "job index-rebuild many",
     needs_metadata=False,
     trusts_absence=True,

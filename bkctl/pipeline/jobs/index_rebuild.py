@@ -9,13 +9,13 @@ REBUILD_TABLE = "rebuilt_indexes"
 #: The rebuild has a job's table and counts, although it is no SQL. Its table lists the differences.
 REBUILD = Job(
     name=REBUILD_NAME,
-    summary="Build the indexes of many bookies anew from their logs, and swap them in.",
+    summary="Rebuild the indexes of many bookies from their logs, and swap them in.",
     inputs=(),
     sql="",
     results=(
         ResultTable(
             REBUILD_TABLE,
-            "indexes that were built anew",
+            "indexes that were rebuilt",
             (
                 Column("dir", "STRING", "index directory"),
                 Column("rows", "BIGINT", "locations in it; null when nothing was done"),

@@ -1,4 +1,4 @@
-"""Read anew for every set a bookie's journals, indexes, and the entries in which they disagree."""
+"""Read again for every set a bookie's journals, indexes, and the entries in which they disagree."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ OF_LOGS: dict[str, pa.Schema] = {
     "log_ledgers": schemas.LOG_LEDGERS,
     "verification": schemas.VERIFICATION,
 }
-#: Tables that are read anew each time.
+#: Tables that are read again each time.
 OF_THE_REST: dict[str, pa.Schema] = {
     "bookies": BOOKIES,
     "journal_entries": JOURNAL_ENTRIES,

@@ -1,4 +1,4 @@
-"""``/api/v1/config/server_config``: what was set, and the few keys that a running bookie takes anew.
+"""``/api/v1/config/server_config``: what was set, and the few keys that a running bookie takes again.
 
 Java takes any key and lets nearly all of them be without effect; here a key that needs a restart is refused.
 """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FREE_ATTEMPTS = 10
 FIRST_DELAY_S = 0.1
 DELAY_MAX_S = 2.0
-#: An address without a refusal for this long starts anew.
+#: An address without a refusal for this long starts over.
 MEMORY_S = 60.0
 #: Addresses that are remembered; the one refused longest ago is forgotten for a new one.
 ADDRESSES_MAX = 1024

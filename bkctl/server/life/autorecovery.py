@@ -1,7 +1,7 @@
 """Autorecovery of a configuration, with a session of its own: beside a bookie, or as a process.
 
 Beside a bookie nothing that happens to it ends the bookie. Where it may not run (a cluster whose auditor
-Pulsar's metadata driver elects) that is logged once; after any other failure it begins anew.
+Pulsar's metadata driver elects) that is logged once; after any other failure it starts over.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AutoRecoveryDaemon:
                 _log.error("no autorecovery here: %s", error, extra={"event": "autorecovery_refused"})
                 return
             except Exception:  # noqa: BLE001 - the bookie beside it goes on
-                _log.exception("autorecovery failed; it begins anew in %g s", _AGAIN_S)
+                _log.exception("autorecovery failed; it starts over in %g s", _AGAIN_S)
             await asyncio.sleep(_AGAIN_S)
 
     async def _run_once(self) -> None:

@@ -171,7 +171,7 @@ def _placed(config: BookieConfig, new: Sequence[str]) -> tuple[NewDirectory, ...
         if (path in new) != (index in new):
             there, gone = (index, path) if path in new else (path, index)
             raise RefusedError(
-                f"{gone} is new, and {there}, which belongs to it, is not: a lost index is built anew "
+                f"{gone} is new, and {there}, which belongs to it, is not: a lost index is rebuilt "
                 "from the logs (bkctl cookie create, bkctl index rebuild); of lost logs the index has to be "
                 "emptied, too"
             )

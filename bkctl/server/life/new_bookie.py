@@ -167,7 +167,7 @@ def _empty(path: str) -> None:
                 os.remove(entry)
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}", path=path) from error
-    # The names are gone also after a power cut, before the bookie starts anew.
+    # The names are gone also after a power cut, before the bookie starts over.
     PosixFileSystem().sync_directory(path)
 
 

@@ -151,7 +151,7 @@ class ConnectionWatch:
                 break
             del self._owing[connection]
             if connection.is_paused:
-                # The rest may be there and is not read: the client gets its whole time anew.
+                # The rest may be there and is not read: the client gets its whole time again.
                 self._owing[connection] = now_s
                 continue
             late.append(connection)

@@ -43,7 +43,7 @@ class SilentSockets:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._clients: dict[int, SilentClient] = {}
-        #: Clients that have gone, and are told so when their turn comes.
+        #: Clients that have gone, and learn that when their turn comes.
         self._ended: deque[SilentClient] = deque()
         self._pacing = False
         self._epoll = select.epoll() if sys.platform == "linux" else None
@@ -66,7 +66,7 @@ class SilentSockets:
     def watch(self, client: SilentClient, descriptor: int) -> bool:
         """Watch a socket that the loop is about to read no more; False when that cannot be done.
 
-        It is told of once, at once where something is there already, and then rests until it is watched anew.
+        It is reported once, at once where something is there already, and then rests until watched again.
         """
         if self._epoll is None or descriptor < 0:
             return False

@@ -11,7 +11,7 @@ some untaken          some untaken, since this look         a look finds that al
                                                             handed over when the time began
 ===================== ===================================== ================================================
 
-So a client that reads is always found to have begun anew, and one that takes a byte now and then is not.
+So a client that reads is always found to have started over, and one that takes a byte now and then is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UntakenAnswers:
         self._largest_bytes = 0
         #: What had been handed over when a look found nothing untaken.
         self._taken_bytes = 0
-        #: What the client has to take until it begins anew.
+        #: What the client has to take until it starts over.
         self._due_bytes = 0
 
     @property

@@ -161,7 +161,7 @@ def test_while_autorecovery_is_disabled_nobody_is_taken_for_lost() -> None:
             await eventually(lambda: not status().is_enabled)
             await running.time.pass_by(DELAY_S * 10)
             cluster.store.underreplication.set_enabled(True)
-            # Its time away begins anew: who disabled autorecovery may have it down on purpose.
+            # Its time away starts over: who disabled autorecovery may have it down on purpose.
             await eventually(lambda: status().is_enabled and status().audit_in_s == DELAY_S)
             assert (running.audits, cluster.marks()) == (1, {})
             await running.time.pass_by(DELAY_S)

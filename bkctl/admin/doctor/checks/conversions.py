@@ -37,7 +37,7 @@ def _cut_off(exam: Examination, directory: str) -> Finding:
     if is_half:
         found += " between the old names and the new ones: no bookie starts here"
     step = not_ended(
-        "convert again, which begins anew, or remove the folder: nothing else was changed",
+        "convert again, which starts over, or remove the folder: nothing else was changed",
         "inspect",
         directory,
     )

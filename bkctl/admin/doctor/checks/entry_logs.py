@@ -86,7 +86,7 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
         if exam.filesystem.status(path) is None:
             continue  # the DirectIO logger has none
         following = not_ended(
-            "no command writes this file: the next log that the bookie begins writes it anew, and counts "
+            "no command writes this file: the next log that the bookie begins writes it again, and counts "
             "from the largest log that is there",
             "entrylog",
             "list",
@@ -114,7 +114,7 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"{last:x} ({last}) while log {newest:x} ({newest}) is there: ids of deleted logs may come "
                 "again while rows of the index still name them",
-                f"{newest:x} or more; the next log that is made writes it anew",
+                f"{newest:x} or more; the next log that is made writes it again",
                 following,
                 dir=place.path,
                 path=path,

@@ -32,7 +32,7 @@ INSTEAD = {
         "the entry is lost here, and its ledger is in limbo: bring it back from the other replicas"
     ),
     Kind.LOST_INDEX: (
-        "build it anew, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
+        "rebuild it, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
     ),
     Kind.MISSING_ENTRIES: (

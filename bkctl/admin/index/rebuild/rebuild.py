@@ -1,4 +1,4 @@
-"""``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, anew from logs and journals.
+"""``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, from logs and journals.
 
 What needs numpy or RocksDB is imported while the other processes start, which takes as long.
 """
