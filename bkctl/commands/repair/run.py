@@ -87,18 +87,20 @@ def run_command(
             f"bkctl: step {last.step.number} is not done: {last.advice}; then run the plan again", err=True
         )
         raise typer.Exit(last.exit_code)
+    _tell_what_is_left(lost, len(plan.by_hand))
+    if lost or plan.by_hand:
+        raise typer.Exit(3)
+
+
+def _tell_what_is_left(lost: list[int], by_hand: int) -> None:
     if lost:
         typer.echo(
             f"bkctl: step {', '.join(map(str, lost))} lost entries, and put their ledgers into limbo: 'bkctl"
             " ledger repair' brings them back while the bookie runs (a plan made with --metadata URI does)",
             err=True,
         )
-    if plan.by_hand:
-        typer.echo(
-            f"bkctl: {len(plan.by_hand)} findings of the plan are left to you: no command ends them", err=True
-        )
-    if lost or plan.by_hand:
-        raise typer.Exit(3)
+    if by_hand:
+        typer.echo(f"bkctl: {by_hand} findings of the plan are left to you: no command ends them", err=True)
 
 
 def _run(command: Sequence[str]) -> int:
