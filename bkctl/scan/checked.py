@@ -15,15 +15,20 @@ from bkctl.scan.swallowed import unswallow
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries a scan is about; None means all. The entry range includes both ends."""
+    """Which entries a scan is about; None means all. Ranges include both ends.
+
+    ``file_bytes`` are offsets in the file: wanted is a record of which any byte, its size word included, lies
+    there.
+    """
 
     ledger: int | None = None
     entries: tuple[int, int] | None = None
+    file_bytes: tuple[int, int] | None = None
 
     @property
     def everything(self) -> bool:
         """Whether nothing is filtered out."""
-        return self.ledger is None and self.entries is None
+        return self.ledger is None and self.entries is None and self.file_bytes is None
 
     def ids(self, ledger: int, entry: int) -> bool:
         """Whether an entry is wanted."""
@@ -36,7 +41,15 @@ class Wanted:
         if self.everything:
             return batch
         pairs = enumerate(zip(batch.ledgers, batch.entries, strict=True))
-        return batch.select([index for index, ids in pairs if self.ids(*ids)])
+        chosen = [index for index, ids in pairs if self.ids(*ids)]
+        if self.file_bytes is not None:
+            first, last = self.file_bytes
+            chosen = [
+                index
+                for index in chosen
+                if batch.offset(index) <= last and first < batch.offset(index) + 4 + batch.sizes[index]
+            ]
+        return batch.select(chosen)
 
 
 ALL = Wanted()

@@ -50,6 +50,24 @@ def test_the_fast_path_says_what_the_slow_one_says(run_cli: Run, folder: Path, p
     assert (fast.exit_code, fast.stderr) == (slow.exit_code, slow.stderr)
 
 
+def test_scan_shows_what_touches_some_bytes_of_the_file(run_cli: Run) -> None:
+    log = LOGS / "0.log"
+    rows = from_ndjson(run_cli("entrylog", "scan", log).stdout)
+    third, fourth = rows[2], rows[3]
+    begin, end = third["offset"] - 4, third["offset"] + third["size"] - 1
+
+    def touching(text: str) -> list[tuple[int, int]]:
+        found = from_ndjson(run_cli("entrylog", "scan", log, "--bytes", text, "-o", "ndjson").stdout)
+        return [(row["ledger"], row["entry"]) for row in found]
+
+    one, other = ((row["ledger"], row["entry"]) for row in (third, fourth))
+    assert touching(f"{begin}-{end}") == [one]
+    assert touching(str(end)) == [one]
+    assert touching(f"{end}-{end + 1}") == [one, other]
+    assert touching("0-1023") == [], "the header"
+    assert run_cli("entrylog", "scan", log, "--bytes", "9-1").exit_code == 2
+
+
 def test_passwords_from_everywhere(run_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)

@@ -139,6 +139,7 @@ def test_each_sees_what_the_other_made_and_deleted_and_files_are_the_same(
     [journal] = (home / "journal/current").glob("*.txn")
     said = shell(
         conf, "listledgers", "lastmark", "listfilesondisc -txn -log", "readlog 0", "readlogmetadata 0",
+        "readlog -sp 1100 -ep 1250 0",
         f"readjournal {journal}", "ledger 1", "activeledgers -l 0 -t 9000",
         "check-db-ledgers-index", "rebuild-db-ledger-locations-index",
     )  # fmt: skip
@@ -151,6 +152,12 @@ def test_each_sees_what_the_other_made_and_deleted_and_files_are_the_same(
             assert f"{row['path']}\n" in listed
     scanned = [(str(row["ledger"]), str(row["entry"])) for row in ours("entrylog", "scan", home)]
     assert re.findall(r"Lid=(\d+), Eid=(\d+)", said["readlog 0"]) == scanned
+    touching = [
+        (str(row["ledger"]), str(row["entry"]))
+        for row in ours("entrylog", "scan", home, "--log", "0", "--bytes", "1100-1250")
+    ]
+    assert re.findall(r"Lid=(\d+), Eid=(\d+)", said["readlog -sp 1100 -ep 1250 0"]) == touching
+    assert 1 < len(touching) < len(scanned)
     [log] = ours("entrylog", "show", home / "ledgers/current/0.log")
     told = re.findall(r"Lid=(\d+), TotalSizeOfEntriesOfLedger=(\d+)", said["readlogmetadata 0"])
     assert sorted(told) == sorted((str(one["ledger"]), str(one["bytes"])) for one in log["ledgers"])

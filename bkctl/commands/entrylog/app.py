@@ -25,12 +25,14 @@ from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
     EntryOption,
+    EntryRange,
     LedgerOption,
     LogOption,
     OutputOption,
     PasswordOptions,
     PathsArgument,
     noun_app,
+    parse_entry_range,
     parse_log_id,
 )
 from bkctl.commands.frame.output import (
@@ -183,6 +185,15 @@ def scan_command(
     log: LogOption = None,
     ledger: LedgerOption = None,
     entry: EntryOption = None,
+    file_bytes: Annotated[
+        EntryRange | None,
+        typer.Option(
+            "--bytes",
+            metavar="A[-B]",
+            parser=parse_entry_range,
+            help="Only entries whose records touch these bytes of the file, both ends included.",
+        ),
+    ] = None,
     payload: PayloadOption = Payload.NONE,
     digest: DigestOption = Digest.AUTO,
     *,
@@ -200,6 +211,8 @@ def scan_command(
       bkctl entrylog scan /data/bookie/ledgers --log 1c.log
 
       bkctl entrylog scan /data/bookie --ledger 42 --entry 0-99 --payload text -o ndjson
+
+      bkctl entrylog scan /data/bookie --log 1c.log --bytes 4096-8191
     """
     filesystem = PosixFileSystem()
     logs = entry_logs(filesystem, paths, log)
@@ -212,7 +225,9 @@ def scan_command(
     ):
         book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         items = found.watch(
-            entrylogs.scan_logs(filesystem, logs, book, Wanted(ledger, entry), advance, unopened.add)
+            entrylogs.scan_logs(
+                filesystem, logs, book, Wanted(ledger, entry, file_bytes), advance, unopened.add
+            )
         )
         makers = _Makers(payload.value)
         if streams_lines(output):
