@@ -180,11 +180,8 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
         )
     )
     assert wanted, "a seed that loses nothing shows nothing"
-    conf = {bookie: cluster.configuration(bookie) for bookie in place}
     for bookie in place:
-        plan = tmp_path / f"{bookie}.json"
-        run_cli("repair", "plan", "--conf", conf[bookie], "--metadata", cluster.uri, "--deep", "--out", plan)
-        run_cli("repair", "run", plan, "--yes")
+        repaired_while_stopped(run_cli, cluster, bookie, tmp_path)
     for bookie in place:
         cluster.start(bookie, OURS)
     losses, ledgers = tmp_path / "losses.json", sorted(cluster.ledgers)
@@ -209,6 +206,18 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
     for bookie in place:
         cluster.put_back(bookie)
         cluster.start(bookie)
+
+
+def repaired_while_stopped(run_cli: Run, cluster: MixedCluster, bookie: str, folder: Path) -> None:
+    """Make and run plans until nothing in them needs the bookie stopped; what is lost stays in them."""
+    words = ("--conf", cluster.configuration(bookie), "--metadata", cluster.uri, "--deep", "-o", "json")
+    for number in range(PLANS_MAX):
+        plan = folder / f"{bookie}-{number}.json"
+        rows = json.loads(run_cli("repair", "plan", *words, "--out", plan).stdout)
+        if not any(row["needs"] == "stopped" for row in rows):
+            return
+        run_cli("repair", "run", plan, "--yes")
+    raise AssertionError(f"after {PLANS_MAX} plans there is still something to do: {rows}")
 
 
 def entries_in(
