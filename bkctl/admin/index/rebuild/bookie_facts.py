@@ -37,7 +37,8 @@ def with_cluster(
     """Add what is known of the cluster, and how the entries of its ledgers are checked.
 
     Of a live store only the ledgers of these directories are read: those in the ledgers maps, or in the first
-    part of a log without one. How others are checked is learnt from their entries. Raises BkctlError.
+    part of a log without one. Others are asked for when a log has been read and has them (``read_logs``).
+    Raises BkctlError.
     """
     if isinstance(cluster, DumpedCluster):
         return replace(options, cluster=cluster, digesters=digesters_of(cluster.ledgers))

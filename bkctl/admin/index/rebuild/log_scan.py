@@ -104,8 +104,15 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
         found.lost,
         missing=found.missing,
         learnt=tuple(sorted((ledger, digester.type.value) for ledger, digester in found.digesters.items())),
-        unsettled=tuple(sorted(found.ledgers - found.digesters.keys())) if task.mode != "off" else (),
+        unsettled=_unsettled(found) if task.mode != "off" else (),
     )
+
+
+def _unsettled(found: _Found) -> tuple[int, ...]:
+    """Return the ledgers whose entries could not be checked: of unknown digest, or of MACs without a key."""
+    known = found.digesters
+    checked = {ledger for ledger, one in known.items() if one.key or one.type is not DigestType.MAC}
+    return tuple(sorted(found.ledgers - checked))
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,8 @@ from bkctl.admin.index.rebuild.log_scan import LogTask, scan_log
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
 from bkctl.admin.index.rows.location_runs import Run
+from bkctl.admin.ledgers.grouped_metadata import GroupedMetadata
+from bkctl.admin.logs.digests import digesters_of
 from bkctl.codec.digest import Digester
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import LogFile
@@ -24,6 +26,10 @@ from bkctl.workers import Workers
 _LOG_BYTES = 768
 #: What is held of a ledger of the logs, also where their ids are compared with those of the old index.
 _LEDGER_BYTES = 128
+
+
+#: Tells how the entries of those of some ledgers are checked that have metadata.
+AskDigests = Callable[[Collection[int]], dict[int, Digester]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +81,17 @@ class LogSet:
         self._note(manifest)
         self._ledgers.add(manifest.ledgers)
 
-    def settle(self) -> dict[int, dict[int, Digester]]:
-        """Return, for each log to be read again, digests that other logs have told of its ledgers.
+    def settle(self, ask: AskDigests) -> dict[int, dict[int, Digester]]:
+        """Return, for each log to be read again, the digests of its ledgers that were not known.
 
-        The others that were not settled count as they were read. Raises StorageError.
+        Other logs tell them, and ``ask`` the metadata of ledgers that were in no ledgers map. The others that
+        were not settled count as they were read. Raises StorageError, and what ``ask`` does.
         """
         again = {}
         for log_id in self._unsettled:
             manifest = self._work.kept(log_id)
             told = self._told(manifest.unsettled)
+            told |= ask([ledger for ledger in manifest.unsettled if ledger not in told])
             if told:
                 again[log_id] = told
             else:
@@ -96,6 +104,7 @@ class LogSet:
         return {
             ledger: Digester(DigestType(kind))
             for kind, learnt in self._learnt.items()
+            if kind != DigestType.MAC.value  # without a key the type alone is of no use
             for ledger in ids[np.isin(ids, learnt.column())].tolist()
         }
 
@@ -178,7 +187,7 @@ def read_logs(
     with options.phase("reading entry logs", sum(log.size_bytes for log in logs)) as advance:
         for manifest in workers.results(scan_log, tasks, advance):
             found.take(manifest)
-    again = _to_read_again(tasks, found)
+    again = _to_read_again(tasks, found, options)
     with options.phase("reading entry logs again", sum(task.log.size_bytes for task in again)) as advance:
         for manifest in workers.results(scan_log, again, advance):
             found.take_again(manifest)
@@ -186,9 +195,14 @@ def read_logs(
     return found
 
 
-def _to_read_again(tasks: Sequence[LogTask], found: LogSet) -> list[LogTask]:
-    """List the logs with too few entries of a ledger to tell its digest, where another log could tell it."""
-    told = found.settle()
+def _to_read_again(tasks: Sequence[LogTask], found: LogSet, options: RebuildOptions) -> list[LogTask]:
+    """List the logs with entries that could not be checked, where another log or the metadata tell how."""
+
+    def ask(ledgers: Collection[int]) -> dict[int, Digester]:
+        new = [ledger for ledger in ledgers if ledger not in options.digesters]
+        return digesters_of(GroupedMetadata(options.cluster.metadata_of, new)) if new else {}
+
+    told = found.settle(ask if options.cluster.is_live else lambda _: {})
     return [
         replace(task, told=told[task.log.log_id], again=True) for task in tasks if task.log.log_id in told
     ]

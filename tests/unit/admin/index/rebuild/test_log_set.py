@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import weakref
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,9 @@ def test_manifests_are_not_held(tmp_path: Path) -> None:
     assert found.lost([]) == set(range(0, LOGS, 10))
 
 
+KEYED = Digester(DigestType.MAC, bytes(20))
+
+
 def test_what_one_log_tells_of_a_ledger_settles_others(tmp_path: Path) -> None:
     work = WorkDirectory(str(tmp_path))
     work.prepare("logs")
@@ -82,8 +86,15 @@ def test_what_one_log_tells_of_a_ledger_settles_others(tmp_path: Path) -> None:
     for each in (first, second, third, strange):
         work.keep(each)
         found.take(each)
-    told = found.settle()
-    assert told == {0: {3: Digester(DigestType.MAC)}, 3: {2: Digester(DigestType.CRC32C)}}
+    asked = []
+
+    def ask(ledgers: Collection[int]) -> dict[int, Digester]:
+        asked.append(tuple(ledgers))
+        return {3: KEYED} if 3 in ledgers else {}
+
+    told = found.settle(ask)
+    assert told == {0: {3: KEYED}, 3: {2: Digester(DigestType.CRC32C)}}
+    assert asked == [(3,), (4, 5), (90, 91, 92)], "that an entry has a MAC is of no use without the key"
     # What is read again counts as it is then: 90 to 92 were damaged ids.
     found.take_again(manifest(work, 0, range(1, 4)))
     found.take_again(manifest(work, 3, range(2, 3), damage=("bad",), lost=(2,), missing=("ledger 2",)))
@@ -98,7 +109,7 @@ def test_a_manifest_that_is_gone_is_an_error(tmp_path: Path) -> None:
     found = LogSet(log_files(1), work, "auto")
     found.take(manifest(work, 0, range(3), unsettled=(1,)))
     with pytest.raises(StorageError, match=r"0\.json: is gone"):
-        found.settle()
+        found.settle(lambda _: {})
 
 
 def test_ids_are_a_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -27,10 +28,13 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.metadata_dump import DumpKind
 from bkctl.types import DigestType
 from tests.support.cluster_dumps import INSTANCE, dump_file
+from tests.support.rows import from_ndjson
+from tests.support.stored_metadata import create_ledgers
 from tests.unit.admin.index.rebuild.test_rebuild_directory import KEY, Bookie, log, row
 
 Cli = Callable[..., Any]
 HOST = "bookie:3181"
+DEMO = Path(__file__).parents[4] / "data" / "demo"
 OPEN = NewLedger(1, 1, 1, DigestType.CRC32C, b"pw").metadata((HOST,))
 CLOSED = closed(OPEN, 1, 10)
 ELSEWHERE = closed(NewLedger(1, 1, 1, DigestType.CRC32C, b"pw").metadata(("other:3181",)), 1, 10)
@@ -339,3 +343,32 @@ def test_sound_rows_and_a_complete_dump_leave_garbage_where_it_is(run_cli: Cli, 
     found = Rebuilt(run_cli, bookie, "--metadata", known)
     assert (found.code, found.differences) == (0, set())
     assert found.rows == bookie.expected(0, 1, 3)
+
+
+def test_a_live_store_is_asked_for_keys_of_ledgers_that_stand_behind_damage(
+    run_cli: Cli, tmp_path: Path
+) -> None:
+    """The id of a damaged record is no entry's: a row of it would send Java's reader of the LAC astray."""
+    uri = f"embedded://{tmp_path}/metadata.db"
+    with open_metadata_store(uri) as store:
+        instance = store.layout.initialise_cluster()
+        create_ledgers(store, DEMO / "zk.json")
+    current = tmp_path / "bookie" / "ledgers" / "current"
+    shutil.copytree(DEMO / "bookie1", tmp_path / "bookie")
+    for version in (tmp_path / "bookie").rglob("VERSION"):
+        version.write_text(re.sub('(?<=instanceId: ")[^"]*', instance, version.read_text()))
+    records = from_ndjson(run_cli("entrylog", "scan", current / "0.log", "-o", "ndjson").stdout)
+    damaged = records[0], [row for row in records if row["ledger"] == 2][50]
+    with (current / "0.log").open("r+b") as log:
+        log.seek(8)
+        log.write(bytes(12))  # there is no ledgers map
+        log.seek(damaged[0]["offset"] - 4)
+        log.write(b"\x7f")  # and the first records do not say which ledgers the log has
+        log.seek(damaged[1]["offset"] + 8)
+        log.write(b"\x10")  # the entry's id, which a MAC protects
+    words = ("--metadata", uri, "--accept-loss", "--yes")
+    assert run_cli("index", "rebuild", tmp_path / "bookie", *words).exit_code == 1
+    rows = from_ndjson(run_cli("index", "scan", tmp_path / "bookie", "-o", "ndjson").stdout)
+    assert [row["entry"] for row in rows if row["ledger"] == 2] == [
+        row["entry"] for row in records if row["ledger"] == 2 and row is not damaged[1]
+    ]
