@@ -241,7 +241,7 @@ def verify_logs(
 
 def _verify(scan: EntryLogScan, book: DigestBook, anchors: LogAnchors) -> FileVerdict:
     sizes: dict[int, int] = {}
-    tracker = LossTracker(scan.file.path, anchors.entries_in)
+    tracker = LossTracker(scan.file.path, anchors.entries_in, anchors.located)
     for damage in scan.head.damage:
         tracker.damaged(damage)
     totals = scan.head.ledgers_map

@@ -26,6 +26,7 @@ LEDGERS_NAMED = 20
 #: A gap can only be explained by damage that had room for its entries.
 _FRAMED_BYTES_MIN = 28
 
+IsLocated = Callable[[int, int, int], bool]
 LocatedIn = Callable[[list[tuple[int, int]]], "list[tuple[MissingEntries, ...]]"]
 
 
@@ -33,17 +34,21 @@ class LossTracker:
     """Fed with a file's items in file order; ``verdict`` at the end.
 
     ``located_in`` gives, for each of some ranges, the entries whose records the index places in it. It is
-    asked once, at the end, and only when there is damage.
+    asked once, at the end, and only when there is damage. ``is_located`` tells whether the index places an
+    entry at an offset: the ids of a record whose digest fails are believed where it does.
     """
 
     def __init__(
         self,
         path: str,
         located_in: LocatedIn | None = None,
+        is_located: IsLocated | None = None,
     ) -> None:
         self._path = path
         self._located_in = located_in
+        self._is_located = is_located
         self._holes: list[int] = []
+        self._failing: list[int] = []
         self._records = 0
         self._entries = 0
         self._unchecked: Counter[int] = Counter()
@@ -93,6 +98,8 @@ class LossTracker:
             ),
             gap=False,
         )
+        if self._is_located is not None and not self._is_located(batch.offset(index), ledger, entry):
+            self._failing += [len(self.damages) - 1] if self._count <= DAMAGES_MAX else []
 
     def salvaged(self, framed_bytes: int, records: int = 0) -> None:
         """Bytes of records that are not entries."""
@@ -148,13 +155,15 @@ class LossTracker:
         self._open_gaps.clear()
 
     def _ask_index(self) -> None:
-        if self._located_in is None or not self._holes:
+        if self._located_in is None or not (self._holes or self._failing):
             return
-        holes = sorted(self._holes, key=lambda index: self.damages[index].offset)
-        ranges = [(self.damages[index].offset, self.damages[index].end) for index in holes]
-        for index, located in zip(holes, self._located_in(ranges), strict=True):
+        failing = set(self._failing)
+        asked = sorted({*self._holes, *failing}, key=lambda index: self.damages[index].offset)
+        ranges = [(self.damages[index].offset, self.damages[index].end) for index in asked]
+        for index, located in zip(asked, self._located_in(ranges), strict=True):
             damage = self.damages[index]
-            self.damages[index] = replace(damage, missing=_merged(damage.missing, located))
+            known = _of_failing(damage, located) if index in failing else _merged(damage.missing, located)
+            self.damages[index] = replace(damage, missing=known)
 
     def verdict(self) -> FileVerdict:
         """Return the file's verdict: damage outweighs entries that were not checked, these how it ends."""
@@ -173,6 +182,15 @@ class LossTracker:
             damages=self._count,
             damage=tuple(sorted(self.damages, key=lambda damage: damage.offset)),
         )
+
+
+def _of_failing(damage: Damage, located: tuple[MissingEntries, ...]) -> tuple[MissingEntries, ...]:
+    """Return what the index places at a record whose digest fails, where it is not what its header says.
+
+    The ids may be what is damaged; the entry that they name may stand whole at its own place.
+    """
+    said = _merged(damage.missing, located)
+    return located if located and said != located else damage.missing
 
 
 def _merged(
