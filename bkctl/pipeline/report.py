@@ -54,13 +54,13 @@ def page(outcome: Outcome, job: Job) -> str:
 def _verdict(outcome: Outcome, job: Job) -> list[str]:
     found = outcome.found_of(job)
     unjudged = [name for name in outcome.found if name not in found]
-    words = [f"Found: {', '.join(found)}." if found else "Nothing was found."]
+    words = [f"Found: {', '.join(map(_plain, found))}."] if found else []
     if unjudged:
-        words.append(f"A part could not be judged: {', '.join(unjudged)}.")
+        words.append(f"A part could not be judged: {', '.join(map(_plain, unjudged))}.")
     parts = [
         f'<p><span class="verdict {outcome.verdict}">{escape(outcome.verdict)}</span> '
         f'<span class="said">{escape(_said(outcome, job, found))}</span></p>',
-        f"<p>{escape(' '.join(words))} Exit code {outcome.exit_code}.</p>",
+        f"<p>{escape(' '.join([*words, f'Exit code {outcome.exit_code}.']))}</p>",
     ]
     if found and job.advice:
         parts.append(f"<p>Next: {escape(job.advice)}.</p>")
@@ -82,6 +82,11 @@ def _contents(job: Job) -> str:
     anchors |= {name: _words(name) for name in results} | {"run": "The run"}
     links = (f'<a href="#{escape(name)}">{escape(title)}</a>' for name, title in anchors.items())
     return f"<nav>{' '.join(links)}</nav>"
+
+
+def _plain(name: str) -> str:
+    """Return the name of a count as words in a sentence."""
+    return name.replace("_", " ")
 
 
 def _words(name: str) -> str:

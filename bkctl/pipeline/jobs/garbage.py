@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.ledger_fate import FATE_NOTE, LEDGER_FATE_INPUTS
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import number, sentence, size
+
+
+def garbage_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many bytes are of deleted ledgers, and how they come back."""
+    dead, unknown, damaged = counts["dead_bytes"], counts["unknown_bytes"], counts["damaged_logs"]
+    where = f"{size(counts['bytes'])} in {number(counts['logs'], 'entry log')}"
+    removed, compacted = counts["removable_bytes"], counts["compactable_bytes"]
+    return sentence(
+        (
+            f"{size(dead)} of {where} are of deleted ledgers" if dead else f"nothing of {where} is garbage",
+            f"{size(removed)} go with logs that have no live ledger" if removed else "",
+            f"compaction gives back {size(compacted)}" if compacted else "",
+            f"whether {size(unknown)} are live is not known" if unknown else "",
+            f"{number(damaged, 'log')} cannot be read to the end" if damaged else "",
+        )
+    )
+
 
 GARBAGE = Job(
     name="garbage",
     summary="Share of live bytes of every entry log, and a plan of what to reclaim first.",
     inputs=(Input("logs", "logs"), Input("log_ledgers", "log_ledgers"), *LEDGER_FATE_INPUTS),
     sql=sql_text("garbage"),
+    sentence=garbage_sentence,
     results=(
         ResultTable(
             "log_garbage",

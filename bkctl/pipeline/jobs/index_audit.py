@@ -7,9 +7,31 @@ tables; only ledgers in which they differ are then read entry by entry. The hash
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.held_entries import UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import entries, number, sentence
+
+
+def index_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many locations are wrong, and how many entries have none."""
+    dangling, mismatched, missing = (counts[name] for name in ("dangling", "mismatched", "missing"))
+    rows, replayed, left = counts["locations"], counts["to_replay"], counts["dirs_without_index"]
+    wrong = (
+        f"{number(dangling, 'location')} without a record of the entry" if dangling else "",
+        f"{number(mismatched, 'location')} with another record" if mismatched else "",
+        f"{entries(missing)} without a location" if missing else "",
+    )
+    return sentence(
+        (
+            ", ".join(filter(None, wrong)) or f"no entry lacks its location, and all of {rows:,} are right",
+            f"{entries(replayed)} will be indexed by the next start" if replayed else "",
+            f"{number(left, 'directory', 'directories')} had no index to look at" if left else "",
+        )
+    )
+
 
 INDEX_AUDIT = Job(
     name="index-audit",
@@ -33,6 +55,7 @@ INDEX_AUDIT = Job(
         Input("suspect_locations", "index_locations", may_lack=True, expands="suspects"),
     ),
     sql=sql_text("index_audit"),
+    sentence=index_sentence,
     results=(
         ResultTable(
             "index_findings",

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import REBUILD_NAME, Column, Job, ResultTable
+from bkctl.pipeline.sentences import number, sentence
 
 REBUILD_TABLE = "rebuilt_indexes"
 
+
 #: The rebuild has a job's table and counts, although it is no SQL. Its table lists the differences.
+def rebuild_sentence(counts: Mapping[str, int]) -> str:
+    """Say what was built, and what is not as it was."""
+    lossy, alarming = counts["lossy"], counts["alarming"]
+    rows, ledgers = number(counts["rows"], "location"), number(counts["ledgers"], "ledger")
+    return sentence(
+        (
+            f"{number(counts['indexes'], 'index', 'indexes')} with {rows} of {ledgers}",
+            f"in {alarming:,} something is not as it was, or not known" if alarming else "",
+            f"{lossy:,} may lack entries that damage of a log took" if lossy else "",
+        )
+    )
+
+
 REBUILD = Job(
     name=REBUILD_NAME,
     summary="Rebuild the indexes of many bookies from their logs, and swap them in.",
     inputs=(),
     sql="",
+    sentence=rebuild_sentence,
     results=(
         ResultTable(
             REBUILD_TABLE,

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable
 from bkctl.pipeline.jobs.held_entries import RUNS, UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import entries, number, sentence, size
+
+
+def inventory_sentence(counts: Mapping[str, int]) -> str:
+    """Say what the logs hold, and how many of them cannot be read."""
+    logs, bookies = number(counts["logs"], "entry log"), number(counts["bookies"], "bookie")
+    held = f"{entries(counts['entries'])} of {number(counts['ledgers'], 'ledger')}"
+    damaged = counts["damaged_logs"]
+    return sentence(
+        (
+            f"{logs} of {bookies}, {size(counts['log_bytes'])}, with {held}",
+            f"of {number(damaged, 'log')} the header or the ledgers map cannot be read" if damaged else "",
+        )
+    )
+
 
 INVENTORY = Job(
     name="inventory",
@@ -20,6 +37,7 @@ INVENTORY = Job(
         Input("entries", "entries", wanted_by="entries"),
     ),
     sql=sql_text("inventory"),
+    sentence=inventory_sentence,
     results=(
         ResultTable(
             "bookie_inventory",

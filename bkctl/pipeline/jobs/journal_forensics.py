@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import entries, number, sentence
 
 _RECORD = (
     Column("status", "STRING", "to_replay, lost, unindexed, deleted"),
@@ -17,6 +20,25 @@ _RECORD = (
     Column("in_logs", "BOOLEAN", "whether an entry log has the entry"),
     Column("in_index", "BOOLEAN", "whether the index has it"),
 )
+
+
+def forensics_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many acknowledged entries no index leads to."""
+    lost, unindexed, undecided = (counts[name] for name in ("lost", "unindexed", "undecided"))
+    records, replayed = counts["records"], counts["to_replay"]
+    judged = " that was judged" if undecided else ""
+    wrong = (
+        f"of {entries(lost)} a journal in front of the last mark has the only copy" if lost else "",
+        f"{entries(unindexed)} in a log have no location" if unindexed else "",
+    )
+    return sentence(
+        (
+            "; ".join(filter(None, wrong)) or f"none of {number(records, 'record')}{judged} is out of reach",
+            f"{entries(replayed)} will be replayed by the next start" if replayed else "",
+            f"{number(undecided, 'record')} could not be judged without an index" if undecided else "",
+        )
+    )
+
 
 JOURNAL_FORENSICS = Job(
     name="journal-forensics",
@@ -37,6 +59,7 @@ JOURNAL_FORENSICS = Job(
         Input("index_ledgers", "index_ledgers", ("bookie", "ledger"), may_lack=True),
     ),
     sql=sql_text("journal_forensics"),
+    sentence=forensics_sentence,
     results=(
         ResultTable(
             "lost_records",

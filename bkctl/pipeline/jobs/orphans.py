@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.ledger_fate import FATE_NOTE, LEDGER_FATE_INPUTS
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import number, sentence, size
 
 _COLUMNS = (
     Column("bookie", "STRING", "bookie"),
@@ -16,6 +19,27 @@ _COLUMNS = (
     Column("newest_ms", "BIGINT", "when the newest was"),
 )
 
+
+def orphans_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many ledgers on disk the metadata do not have."""
+    orphans, undecided, left = (
+        counts[name] for name in ("orphan_ledgers", "undecided_ledgers", "leftover_bytes")
+    )
+    known = (
+        "every ledger that was judged" if undecided else f"every one of {number(counts['ledgers'], 'ledger')}"
+    )
+    return sentence(
+        (
+            f"{orphans:,} of {number(counts['ledgers'], 'ledger')} on disk, {size(counts['orphan_bytes'])}, "
+            "are not in the metadata"
+            if orphans
+            else f"{known} on disk is in the metadata",
+            f"{size(left)} are of ledgers that the bookies have deleted, too" if left else "",
+            f"{number(undecided, 'ledger')} may be younger than the metadata" if undecided else "",
+        )
+    )
+
+
 ORPHANS = Job(
     name="orphans",
     summary="Ledgers on disk that metadata does not have.",
@@ -26,6 +50,7 @@ ORPHANS = Job(
         *LEDGER_FATE_INPUTS,
     ),
     sql=sql_text("orphans"),
+    sentence=orphans_sentence,
     results=(
         ResultTable(
             "orphans", "ledgers that metadata does not have", _COLUMNS, "bytes DESC, ledger, bookie", True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import entries, number, sentence
 
 #: Columns of ``entries`` that the job reads; a set has the same ones in its table ``replicas``.
 REPLICA_COLUMNS = (
@@ -35,6 +38,32 @@ _REPLICA = (
     Column("digest_ok", "BOOLEAN", "whether this replica's digest agrees; null when not known"),
 )
 
+
+def comparison_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many entries are not the same on all bookies."""
+    compared, blocks, undecided = (
+        counts[name] for name in ("entries_compared", "blocks", "blocks_undecided")
+    )
+    differing, headers, unknown = (
+        counts[name] for name in ("payload_differs", "header_differs", "uncompared")
+    )
+    if differing:
+        said = f"{differing:,} of {entries(compared)} with several copies differ"
+        said += f", in {number(counts['ledgers_divergent'], 'ledger')}"
+    elif compared:
+        said = f"all copies of {entries(compared)} have the same payload"
+    else:
+        said = "no payload differs" if blocks else "no entry is on more than one of these bookies"
+    return sentence(
+        (
+            said,
+            f"{entries(headers)} differ in the header alone" if headers else "",
+            f"{undecided:,} of {number(blocks, 'block')} need a look at each entry" if undecided else "",
+            f"the digest of {number(unknown, 'record')} is not known" if unknown else "",
+        )
+    )
+
+
 REPLICA_COMPARE = Job(
     name="replica-compare",
     summary="Whether the replicas of every entry are the same bytes.",
@@ -49,6 +78,7 @@ REPLICA_COMPARE = Job(
         Input("expanded_blocks", "expanded_blocks", published_only=True),
     ),
     sql=sql_text("replica_compare"),
+    sentence=comparison_sentence,
     results=(
         ResultTable(
             "divergent",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import number, sentence, size
 
 _SIZES = ((0, "empty"), (1, "to 1 KiB"), *((1 << (10 + 2 * step), "") for step in range(12)))
 _DAY_MS = 86_400_000
@@ -46,6 +50,21 @@ _BUCKET = (
     Column("bytes", "BIGINT", "bytes of their entries' payloads, once"),
 )
 
+
+def stats_sentence(counts: Mapping[str, Any]) -> str:
+    """Say how much the ledgers hold, and how evenly the bookies are filled."""
+    opened, bookies, fullest = counts["ledgers_not_closed"], counts["bookies"], counts["fullest_of_mean"]
+    return sentence(
+        (
+            f"{number(counts['ledgers'], 'ledger')}, {size(counts['bytes'] or 0)} in those that are closed",
+            f"{opened:,} {'is' if opened == 1 else 'are'} not" if opened else "",
+            f"the fullest of {bookies:,} bookies holds {fullest:.2f} times the mean"
+            if fullest is not None and bookies > 1
+            else "",
+        )
+    )
+
+
 STATS = Job(
     name="stats",
     summary="Sizes, ages and settings of ledgers, the largest ones, and how evenly bookies are filled.",
@@ -81,6 +100,7 @@ STATS = Job(
             sql_text("stats"),
         )
     ),
+    sentence=stats_sentence,
     results=(
         ResultTable("size_histogram", "closed ledgers by length", _BUCKET, order="rank"),
         ResultTable("age_histogram", "ledgers by age, as far as metadata tells it", _BUCKET, order="rank"),

@@ -85,9 +85,9 @@ def outcome_of(folder: Path, **counts: int) -> Outcome:
 @pytest.mark.parametrize(
     ("bad", "left", "words", "code"),
     [
-        (0, 0, "Nothing was found. Exit code 0.", 0),
+        (0, 0, "<p>Exit code 0.</p>", 0),
         (2, 0, "Found: bad. Exit code 1.", 1),
-        (0, 3, "Nothing was found. A part could not be judged: left. Exit code 3.", 3),
+        (0, 3, "<p>A part could not be judged: left. Exit code 3.</p>", 3),
         (2, 3, "Found: bad. A part could not be judged: left. Exit code 3.", 3),
     ],
 )
