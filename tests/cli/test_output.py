@@ -165,6 +165,25 @@ def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatc
     assert wide.splitlines()[0].split() == [name.removesuffix("_bytes") for name in rows[0]]
 
 
+def test_a_row_has_no_line_for_what_only_rows_of_another_kind_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[dict[str, object]] = [
+        {
+            "kind": kind,
+            "a_path_of_a_log": path,
+            "records_of_the_copy": records,
+            "what_else_there_is_to_say": None,
+        }
+        for kind, path, records in (("log", "/data/1.log", None), ("copy", "/data/2.log", 7))
+    ]
+    assert on_a_screen(monkeypatch, 40, rows).split("\n\n") == [
+        "kind                       log\na_path_of_a_log            /data/1.log\nwhat_else_there_is_to_say",
+        "kind                       copy\n"
+        "a_path_of_a_log            /data/2.log\n"
+        "records_of_the_copy        7\n"
+        "what_else_there_is_to_say\n",
+    ]
+
+
 def test_a_long_text_is_folded_into_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_a_screen(monkeypatch, 80, [{"path": "x" * 200, "bytes": 123456789}])
     assert shown.splitlines()[0].split() == ["path", "bytes"]

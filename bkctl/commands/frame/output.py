@@ -251,9 +251,18 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
         if not _drawn(names, cells, stream, page[0]):
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
-                _write_fields({name: row[name] for name in names if name in row}, stream)
+                _write_fields({name: row[name] for name in _meant(names, row, page)}, stream)
         count += len(page)
     return count
+
+
+def _meant(names: list[str], row: Row, page: list[Row]) -> list[str]:
+    """Return the keys of a row, without the empty ones that only rows of another kind fill."""
+    return [
+        name
+        for name in names
+        if name in row and (row[name] is not None or all(one.get(name) is None for one in page))
+    ]
 
 
 def _exact(value: Any) -> str:
