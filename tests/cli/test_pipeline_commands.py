@@ -224,7 +224,7 @@ def test_a_flipped_byte_ends_with_code_1_and_is_named(run_cli: Run, demo: Path, 
     people = run_cli(*command, "-o", "table", "--report", report)
     shown = people.stdout
     page = report.read_text()
-    assert "Found: bad_entries. Exit code 1." in page
+    assert "Found: bad entries. Exit code 1." in page
     assert re.search(r">1 of [\d,]+ entries fails its digest\.<", page)
     assert f"<p>Next: {escape(JOBS['verify'].advice)}.</p>" in page
     assert "bad_entries: entries whose digest fails (1)" in shown

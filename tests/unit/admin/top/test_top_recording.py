@@ -249,7 +249,7 @@ def test_where_nothing_can_be_recorded_or_played(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"zkServers=localhost", b"\x7fELF", b"[1]\n"])
 def test_nothing_is_appended_to_another_kind_of_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "r").write_bytes(content)
-    with pytest.raises(RefusedError, match="no recording"):
+    with pytest.raises(RefusedError, match="not a recording"):
         RecordingSource(Numbers(), str(tmp_path / "r"), 1 << 20)
     assert (tmp_path / "r").read_bytes() == content
 
