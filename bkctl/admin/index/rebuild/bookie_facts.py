@@ -11,6 +11,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.ledgers.grouped_metadata import GroupedMetadata
 from bkctl.admin.ledgers.known_ledgers import Cluster, DumpedCluster
 from bkctl.admin.logs.digests import digesters_of
+from bkctl.codec.digest import Digester
 from bkctl.directories.placement import Placement, ledgers_in
 from bkctl.errors import StorageError
 from bkctl.scan.directory import JournalFile
@@ -47,5 +48,9 @@ def with_cluster(
         for placement in placements:
             folders = sorted({directory.ledger_dir for directory in placement.directories})
             ledgers |= ledgers_in(filesystem, find_logs(filesystem, folders))
-    digesters = digesters_of(GroupedMetadata(cluster.metadata_of, ledgers))
-    return replace(options, cluster=cluster, digesters=digesters)
+    return replace(options, cluster=cluster, digesters=digests_in(cluster, ledgers))
+
+
+def digests_in(cluster: Cluster, ledgers: Iterable[int]) -> dict[int, Digester]:
+    """Return how the entries of those of some ledgers are checked that the cluster has. Raises BkctlError."""
+    return digesters_of(GroupedMetadata(cluster.metadata_of, ledgers))

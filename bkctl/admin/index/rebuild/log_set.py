@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bkctl.admin.index.rebuild.bookie_facts import digests_in
 from bkctl.admin.index.rebuild.digest_columns import write_digests
 from bkctl.admin.index.rebuild.id_set import IdSet
 from bkctl.admin.index.rebuild.log_scan import LogTask, scan_log
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
 from bkctl.admin.index.rows.location_runs import Run
-from bkctl.admin.ledgers.grouped_metadata import GroupedMetadata
-from bkctl.admin.logs.digests import digesters_of
 from bkctl.codec.digest import Digester
 from bkctl.errors import RefusedError
+from bkctl.scan.columns.column import Column
 from bkctl.scan.directory import LogFile
 from bkctl.types import DigestType
 from bkctl.workers import Workers
@@ -58,6 +58,7 @@ class LogSet:
         self._ledgers = IdSet()
         self._learnt: dict[str, IdSet] = {}
         self._unsettled: list[int] = []
+        self._unchecked = IdSet()
 
     def take(self, manifest: LogManifest) -> None:
         """Note what reading a log gave.
@@ -73,6 +74,7 @@ class LogSet:
             self._learnt.setdefault(kind, IdSet()).add(ledgers)
         if manifest.unsettled:
             self._unsettled.append(manifest.log_id)
+            self._unchecked.add(manifest.unsettled)
         else:
             self._ledgers.add(manifest.ledgers)
 
@@ -84,28 +86,29 @@ class LogSet:
     def settle(self, ask: AskDigests) -> dict[int, dict[int, Digester]]:
         """Return, for each log to be read again, the digests of its ledgers that were not known.
 
-        Other logs tell them, and ``ask`` the metadata of ledgers that were in no ledgers map. The others that
-        were not settled count as they were read. Raises StorageError, and what ``ask`` does.
+        Other logs tell them, and ``ask`` the metadata of ledgers that were in no ledgers map, each once. The
+        others that were not settled count as they were read. Raises StorageError, and what ``ask`` does.
         """
+        ledgers = self._unchecked.column()
+        told = self._told(ledgers)
+        told |= ask([ledger for ledger in ledgers.tolist() if ledger not in told])
         again = {}
         for log_id in self._unsettled:
             manifest = self._work.kept(log_id)
-            told = self._told(manifest.unsettled)
-            told |= ask([ledger for ledger in manifest.unsettled if ledger not in told])
-            if told:
-                again[log_id] = told
+            digests = {ledger: told[ledger] for ledger in manifest.unsettled if ledger in told}
+            if digests:
+                again[log_id] = digests
             else:
                 self._ledgers.add(manifest.ledgers)
         self._unsettled.clear()
         return again
 
-    def _told(self, ledgers: tuple[int, ...]) -> dict[int, Digester]:
-        ids = np.array(ledgers, np.int64)
+    def _told(self, ledgers: Column) -> dict[int, Digester]:
         return {
             ledger: Digester(DigestType(kind))
             for kind, learnt in self._learnt.items()
             if kind != DigestType.MAC.value  # without a key the type alone is of no use
-            for ledger in ids[np.isin(ids, learnt.column())].tolist()
+            for ledger in ledgers[np.isin(ledgers, learnt.column())].tolist()
         }
 
     def _note(self, manifest: LogManifest) -> None:
@@ -200,7 +203,7 @@ def _to_read_again(tasks: Sequence[LogTask], found: LogSet, options: RebuildOpti
 
     def ask(ledgers: Collection[int]) -> dict[int, Digester]:
         new = [ledger for ledger in ledgers if ledger not in options.digesters]
-        return digesters_of(GroupedMetadata(options.cluster.metadata_of, new)) if new else {}
+        return digests_in(options.cluster, new) if new else {}
 
     told = found.settle(ask if options.cluster.is_live else lambda _: {})
     return [
