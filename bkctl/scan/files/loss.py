@@ -98,8 +98,10 @@ class LossTracker:
             ),
             gap=False,
         )
-        if self._is_located is not None and not self._is_located(batch.offset(index), ledger, entry):
-            self._failing += [len(self.damages) - 1] if self._count <= DAMAGES_MAX else []
+        is_listed = self._count <= DAMAGES_MAX
+        if is_listed and self._is_located and not self._is_located(batch.offset(index), ledger, entry):
+            # The ids may be what is damaged; the entry that they name may stand whole at its own place.
+            self._failing.append(len(self.damages) - 1)
 
     def salvaged(self, framed_bytes: int, records: int = 0) -> None:
         """Bytes of records that are not entries."""
@@ -162,8 +164,8 @@ class LossTracker:
         ranges = [(self.damages[index].offset, self.damages[index].end) for index in asked]
         for index, located in zip(asked, self._located_in(ranges), strict=True):
             damage = self.damages[index]
-            known = _of_failing(damage, located) if index in failing else _merged(damage.missing, located)
-            self.damages[index] = replace(damage, missing=known)
+            missing = (located or damage.missing) if index in failing else _merged(damage.missing, located)
+            self.damages[index] = replace(damage, missing=missing)
 
     def verdict(self) -> FileVerdict:
         """Return the file's verdict: damage outweighs entries that were not checked, these how it ends."""
@@ -182,15 +184,6 @@ class LossTracker:
             damages=self._count,
             damage=tuple(sorted(self.damages, key=lambda damage: damage.offset)),
         )
-
-
-def _of_failing(damage: Damage, located: tuple[MissingEntries, ...]) -> tuple[MissingEntries, ...]:
-    """Return what the index places at a record whose digest fails, where it is not what its header says.
-
-    The ids may be what is damaged; the entry that they name may stand whole at its own place.
-    """
-    said = _merged(damage.missing, located)
-    return located if located and said != located else damage.missing
 
 
 def _merged(

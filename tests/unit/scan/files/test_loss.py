@@ -109,16 +109,17 @@ def test_the_index_replaces_what_it_covers() -> None:
 
 def test_ids_of_a_record_whose_digest_fails_give_way_to_those_of_the_index() -> None:
     def located(ranges: list[tuple[int, int]]) -> list[tuple[MissingEntries, ...]]:
-        assert ranges == [(0, 44), (88, 132)]
-        return [(gap(5, 0, 0, "index"),), (gap(5, 2, 2, "index"),)]
+        assert ranges == [(0, 44), (176, 220)]
+        return [(gap(5, 0, 0, "index"),), ()]
 
-    tracker = LossTracker("/f", located, lambda *place: place == (176, 5, 4))
+    tracker = LossTracker("/f", located, lambda *place: place == (88, 5, 2))
     tracker.entries(batch((5, 8), (5, 1), base=0, bad=0))
     tracker.entries(batch((5, 2), (5, 3), base=88, bad=0))
     tracker.entries(batch((5, 4), base=176, bad=0))
-    renamed, changed, _ = tracker.verdict().damage
+    renamed, changed, unnamed = tracker.verdict().damage
     assert renamed.missing == (gap(5, 0, 0, "index"),), "8 is the damaged id of 0"
     assert changed.missing == (gap(5, 2, 2, "header"),)
+    assert unnamed.missing == (gap(5, 4, 4, "header"),), "the index has nothing there"
 
 
 def test_the_index_is_not_asked_without_holes() -> None:
