@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 def _words(name: str) -> str:
     """Return the name of a table or of a count as a title."""
-    return name.replace("_", " ").capitalize()
+    return _plain(name).capitalize()
 
 
 def _anchor(plot: Plot) -> str:

@@ -249,20 +249,16 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
         names = [key.key for key in schema if any(key.key in row for row in page)]
         cells = [[escaped(human(name, row.get(name))) for name in names] for row in page]
         if not _drawn(names, cells, stream, page[0]):
+            filled = {name for name in names if any(row.get(name) is not None for row in page)}
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
-                _write_fields({name: row[name] for name in _meant(names, row, page)}, stream)
+                # What is empty here, and filled in other rows, is a key of rows of another kind.
+                shown = [
+                    name for name in names if name in row and (row[name] is not None or name not in filled)
+                ]
+                _write_fields({name: row[name] for name in shown}, stream)
         count += len(page)
     return count
-
-
-def _meant(names: list[str], row: Row, page: list[Row]) -> list[str]:
-    """Return the keys of a row, without the empty ones that only rows of another kind fill."""
-    return [
-        name
-        for name in names
-        if name in row and (row[name] is not None or all(one.get(name) is None for one in page))
-    ]
 
 
 def _exact(value: Any) -> str:

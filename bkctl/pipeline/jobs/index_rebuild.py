@@ -10,7 +10,6 @@ from bkctl.pipeline.sentences import number, sentence
 REBUILD_TABLE = "rebuilt_indexes"
 
 
-#: The rebuild has a job's table and counts, although it is no SQL. Its table lists the differences.
 def rebuild_sentence(counts: Mapping[str, int]) -> str:
     """Say what was built, and what is not as it was."""
     lossy, alarming = counts["lossy"], counts["alarming"]
@@ -24,6 +23,7 @@ def rebuild_sentence(counts: Mapping[str, int]) -> str:
     )
 
 
+#: The rebuild has a job's table and counts, although it is no SQL. Its table lists the differences.
 REBUILD = Job(
     name=REBUILD_NAME,
     summary="Rebuild the indexes of many bookies from their logs, and swap them in.",

@@ -25,13 +25,11 @@ def orphans_sentence(counts: Mapping[str, int]) -> str:
     orphans, undecided, left = (
         counts[name] for name in ("orphan_ledgers", "undecided_ledgers", "leftover_bytes")
     )
-    known = (
-        "every ledger that was judged" if undecided else f"every one of {number(counts['ledgers'], 'ledger')}"
-    )
+    ledgers = number(counts["ledgers"], "ledger")
+    known = "every ledger that was judged" if undecided else f"every one of {ledgers}"
     return sentence(
         (
-            f"{orphans:,} of {number(counts['ledgers'], 'ledger')} on disk, {size(counts['orphan_bytes'])}, "
-            "are not in the metadata"
+            f"{orphans:,} of {ledgers} on disk, {size(counts['orphan_bytes'])}, are not in the metadata"
             if orphans
             else f"{known} on disk is in the metadata",
             f"{size(left)} are of ledgers that the bookies have deleted, too" if left else "",

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot, share_not_judged
 from bkctl.pipeline.jobs.held_entries import RUNS, UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import number, sentence
 
 _FRAGMENT = (
     Column("ledger", "BIGINT", "ledger"),
@@ -38,13 +39,12 @@ def audit_sentence(counts: Mapping[str, int]) -> str:
     if not counts["slots_missing"]:
         return f"Every entry{judged} has all its copies."
     lacking = "entry lacks" if short == 1 else "entries lack"
-    noun = "ledger" if counts["ledgers_short"] == 1 else "ledgers"
-    parts = [f"{short:,} {lacking} copies, in {counts['ledgers_short']:,} {noun}"]
+    parts = [f"{short:,} {lacking} copies, in {number(counts['ledgers_short'], 'ledger')}"]
     if below:
         which = "all of them" if below == short > 1 else f"{below:,} of them"
         parts.append(f"{which} below the ack quorum")
     parts.append(f"{lost:,} lost" if lost else f"none{judged} is lost")
-    return "; ".join(parts) + "."
+    return sentence(parts)
 
 
 REPLICATION_AUDIT = Job(

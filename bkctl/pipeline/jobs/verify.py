@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
 from bkctl.pipeline.jobs.sql_files import sql_text
+from bkctl.pipeline.sentences import number, sentence
 
 
 def verify_sentence(counts: Mapping[str, int]) -> str:
@@ -20,9 +21,8 @@ def verify_sentence(counts: Mapping[str, int]) -> str:
     if unchecked:
         parts.append(f"{unchecked:,} could not be checked")
     if damages:
-        parts.append(f"{damages:,} {'place' if damages == 1 else 'places'} cannot be read")
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
+        parts.append(f"{number(damages, 'place')} cannot be read")
+    return sentence(parts)
 
 
 VERIFY = Job(
