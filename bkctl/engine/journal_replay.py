@@ -18,6 +18,7 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.cut_keys import with_cut_keys
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
@@ -178,13 +179,13 @@ class _FileReplay:
         ) as scan:
             for damage in scan.head.damage:
                 self._replay.damaged(damage)
-            for item in scan:
+            for item, is_cut in with_cut_keys(scan):
                 if isinstance(item, EntryBatch):
                     self._entries(item)
                     last = len(item) - 1
                     end = max(end, item.offset(last) + 4 + item.sizes[last])
                 elif isinstance(item, MarkedRecord):
-                    self._special(item)
+                    self._special(item, is_cut=is_cut)
                     end = max(end, item.end)
                 elif isinstance(item, Damage):
                     self._replay.damaged(item)
@@ -243,7 +244,7 @@ class _FileReplay:
         """Whether something of the ledger may have been lost."""
         return self._replay.lossy or self._ledgers.storage_of(ledger) in self._ledgers.without_rows
 
-    def _special(self, record: MarkedRecord) -> None:
+    def _special(self, record: MarkedRecord, *, is_cut: bool) -> None:
         ledger = record.ledger
         life = self._replay.skipped_until.get(ledger)
         if life is not None:
@@ -252,7 +253,7 @@ class _FileReplay:
                 return
             del self._replay.skipped_until[ledger]
         if record.kind is RecordKind.MASTER_KEY:
-            self._master_key(record)
+            self._master_key(record, is_cut=is_cut)
         elif record.kind is RecordKind.FENCE:
             self._fence(ledger)
         elif record.kind is RecordKind.EXPLICIT_LAC:
@@ -280,11 +281,11 @@ class _FileReplay:
             return
         self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
 
-    def _master_key(self, record: MarkedRecord) -> None:
+    def _master_key(self, record: MarkedRecord, *, is_cut: bool) -> None:
         key = record.body[BLOB_AT:]
         row = self._ledgers.row(record.ledger)
-        if self._lacks_sector(record):
-            # Cut within the key, nothing behind it was acknowledged: the next client's key will do.
+        if is_cut or self._lacks_sector(record):
+            # Cut within the key: the next client's key will do.
             self._report.torn_records += 1
             if row is not None:
                 return

@@ -98,6 +98,27 @@ def test_half_a_master_key_neither_contradicts_nor_becomes_the_ledgers(at: int) 
         rig.add(6, 0)
 
 
+@pytest.mark.parametrize("ledger", [5, 6])
+@pytest.mark.parametrize("behind", [filler(600), b""])
+def test_a_key_whose_end_a_range_of_zeros_took_is_not_the_ledgers(ledger: int, behind: bytes) -> None:
+    """Nothing proves a key, and no client brings what is left of this one."""
+    cut = bytearray(record(journal_codec.master_key_record(ledger, KEY)))
+    cut[-7:] = bytes(7)
+    with after_crash_with([filler(100), bytes(cut), bytes(90), behind], lost=20) as rig:
+        rig.start()
+        rig.add(ledger, 1)
+
+
+def test_a_key_of_zeros_in_front_of_a_whole_record_counts() -> None:
+    ends_with_zeros = KEY[:-2] + bytes(2)
+    whole = record(journal_codec.master_key_record(6, ends_with_zeros))
+    with after_crash_with([filler(100), whole, filler(600)], lost=20) as rig:
+        rig.start()
+        with pytest.raises(UnauthorizedError):
+            rig.add(6, 0)
+        rig.add(6, 0, key=ends_with_zeros)
+
+
 @pytest.mark.parametrize("at", range(1, 5))
 def test_a_whole_key_counts_wherever_its_length_word_stands(at: int) -> None:
     """Anybody could take the ledger over if its key were forgotten."""
