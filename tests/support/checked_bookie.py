@@ -134,7 +134,7 @@ class CheckedBookie:
         return self.current(0) / file_info.index_path(ledger)
 
     def _write_idx(self) -> None:
-        for _, ledger in self.ledgers:
+        for (_, ledger), row in self.ledgers.items():
             slots = sorted(
                 (entry, location.pack_location(*at))
                 for (_, owner, entry), at in self.locations.items()
@@ -143,7 +143,7 @@ class CheckedBookie:
             path = self.idx_path(ledger)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
-                file.write(file_info.encode_header(file_info.FileInfoHeader(1, KEY)))
+                file.write(file_info.encode_header(file_info.FileInfoHeader(1, row.master_key)))
                 for offset, page in file_info.encode_slots(slots):
                     file.seek(offset)
                     file.write(page)

@@ -14,6 +14,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.rebuild import rebuild_index
 from bkctl.admin.journals.limbo_rows import rocks_databases
 from bkctl.codec import ledger_data, location
+from bkctl.codec.digest import master_key
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
@@ -26,6 +27,9 @@ from tests.support.closure_of_doctor import bring_back
 from tests.support.cluster_dump import write_dump
 from tests.support.manual_clock import ManualClock
 
+#: What ledgers have in metadata that tell it.
+PASSWORD = b"a ledger's"
+
 Change = Callable[[CheckedBookie], object]
 
 
@@ -37,14 +41,14 @@ def with_dump(bench: Bench) -> tuple[object, ...]:
     return (bench.root, "--metadata", bench.folder / "dump.json")
 
 
-def made(change: Change, *, storage: str = "db", count: int = 1) -> Do:
-    """A small bookie, changed before it is written."""
+def made(change: Change, *, storage: str = "db", count: int = 1, password: bytes | None = None) -> Do:
+    """A small bookie, changed before it is written; the metadata have the password of its ledgers."""
 
     def do(bench: Bench) -> None:
         bookie = bench.checked(storage, count)
         change(bookie)
         bookie.write()
-        dump = {"bookie": HOST, "instance_id": "instance", "next_ledger": 1000}
+        dump = {"bookie": HOST, "instance_id": "instance", "next_ledger": 1000, "password": password}
         write_dump(bench.folder / "dump.json", [4, 5, 6, 7, 8, 9, 77], **dump)  # type: ignore[arg-type]
 
     return do
@@ -135,6 +139,15 @@ def wide_key(bookie: CheckedBookie) -> None:
     bookie.raw_rows.append((0, "ledgers", (5).to_bytes(8, "big") + bytes(8), row))
     bookie.raw_rows.append((0, "ledgers", (6).to_bytes(8, "big") + bytes(8), row))
     del bookie.ledgers[0, 6]
+
+
+def flipped_key(bookie: CheckedBookie) -> None:
+    """All ledgers have the key of the password, one of them with a byte changed."""
+    for place, ledger in bookie.ledgers:
+        bookie.ledgers[place, ledger] = LedgerData(False, master_key(PASSWORD))
+    flipped = bytearray(master_key(PASSWORD))
+    flipped[3] ^= 1
+    bookie.ledgers[0, 5] = LedgerData(True, bytes(flipped))
 
 
 def undecodable(bookie: CheckedBookie) -> None:
@@ -282,6 +295,20 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.MISSING_LEDGER.value, made(only_in_logs), with_dump, served=ALL | {(77, 3)}),
     Case(Kind.MISSING_LEDGER.value, made(only_in_logs, storage="idx"), with_dump, served=ALL | {(77, 3)}),
     Case(Kind.WIDE_KEY.value, made(wide_key), folder, served=ALL),
+    Case(Kind.DAMAGED_MASTER_KEY.value, made(flipped_key, password=PASSWORD), with_dump, served=ALL),
+    Case(
+        Kind.DAMAGED_MASTER_KEY.value,
+        made(flipped_key, storage="idx", password=PASSWORD),
+        with_dump,
+        served=ALL,
+    ),
+    Case(
+        Kind.OTHER_MASTER_KEY.value,
+        made(unchanged, password=PASSWORD),
+        with_dump,
+        lasting=True,
+        instead="no command decides whose entries these are",
+    ),
     Case(Kind.UNDECODABLE_ROW.value, made(undecodable), folder, served=ALL),
     Case(Kind.UNDECODABLE_ROW.value, and_then(unchanged, negative_slot, storage="idx"), folder, served=ALL),
     Case(Kind.DAMAGED_IDX_HEADER.value, and_then(unchanged, idx_header, storage="idx"), folder, served=ALL),

@@ -14,7 +14,7 @@ from bkctl.types import DigestType, LedgerState
 ROOT = "/ledgers"
 
 
-def metadata_of(bookie: str) -> LedgerMetadata:
+def metadata_of(bookie: str, password: bytes | None = None) -> LedgerMetadata:
     """Metadata of an open ledger with one copy, on this bookie."""
     return LedgerMetadata(
         metadata_version=3,
@@ -25,6 +25,7 @@ def metadata_of(bookie: str) -> LedgerMetadata:
         length=0,
         last_entry=-1,
         digest_type=DigestType.CRC32C,
+        password=password,
         segments=(Segment(0, (bookie,)),),
     )
 
@@ -37,9 +38,10 @@ def write_dump(
     instance_id: str,
     next_ledger: int | None,
     is_whole: bool = True,
+    password: bytes | None = None,
 ) -> None:
     """Write a dump; one that is not ``is_whole`` lacks its end marker, as an older tool leaves it."""
-    metadata = encode_ledger_metadata(metadata_of(bookie))
+    metadata = encode_ledger_metadata(metadata_of(bookie, password))
     nodes = {ROOT: b"", f"{ROOT}/LAYOUT": b"2\nhierarchical:1", f"{ROOT}/INSTANCEID": instance_id.encode()}
     nodes |= {f"{ROOT}{ledger_path(ledger)}": metadata for ledger in ledgers}
     tree: dict[str, object] = {

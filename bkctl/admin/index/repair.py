@@ -1,4 +1,5 @@
-"""``index repair``: rows with 16-byte keys of Java's index rebuild become 8-byte ones.
+"""``index repair``: rows with 16-byte keys of Java's index rebuild become 8-byte ones, and damaged master
+keys those of the metadata (:mod:`bkctl.admin.index.damaged_keys`).
 
 Java loads a 16-byte row after the 8-byte row of its ledger and lets it win, and neither updates nor deletes
 it: at every restart the ledger is fenced and without its key again, and a deleted ledger is back. So
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from posixpath import join
 
+from bkctl.admin.index.damaged_keys import damaged_headers, damaged_keys, write_key
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
 from bkctl.codec.ledger_data import (
     KEY_BYTES,
@@ -36,20 +38,23 @@ from bkctl.errors import RefusedError
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow, open_store
-from bkctl.vfs import FileSystem
+from bkctl.vfs import FileSystem, WritableFileSystem
 
 _COLLAPSED = "collapsed"
 _CONVERTED = "converted"
 _DELETED = "deleted"
 _DAMAGED = "damaged"
+_REKEYED = "rekeyed"
+_REKEYED_DETAIL = "it has the master key of the metadata; some bytes of the old one had been changed"
 
 
 @dataclass(frozen=True, slots=True)
 class RepairRow:
     """One difference that a repair makes, or found and left (``damaged``).
 
-    ``kind`` is ``collapsed`` (there were two rows), ``converted`` (only the 16-byte one), ``deleted`` or
-    ``damaged``; ``ledger`` is None for a row whose key does not decode.
+    ``kind`` is ``collapsed`` (there were two rows), ``converted`` (only the 16-byte one), ``deleted``,
+    ``rekeyed`` (it has the metadata's master key now) or ``damaged``; ``ledger`` is None for a row whose
+    key does not decode.
     """
 
     dir: str
@@ -60,16 +65,20 @@ class RepairRow:
 
 @dataclass(slots=True)
 class RepairPlan:
-    """The plan for repairing one ``ledgers`` database. ``deleted`` are ledgers whose locations go too."""
+    """The plan for repairing one ``ledgers`` database, or the ``.idx`` files of one directory.
+
+    ``deleted`` are ledgers whose locations go too. ``headers`` are ``.idx`` files that get a key.
+    """
 
     dir: str
     rows: list[RepairRow] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     deleted: list[int] = field(default_factory=list)
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
 
     @property
     def changes(self) -> int:
-        """Number of rows with 16-byte keys that go."""
+        """Number of rows that change or go."""
         return sum(row.kind != _DAMAGED for row in self.rows)
 
 
@@ -81,13 +90,13 @@ def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
 def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
     """Plan what :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
 
-    A directory without a ``ledgers`` database (``.idx`` files have no such rows) has nothing to repair.
+    Of ``.idx`` files the keys alone are looked at; a directory with neither has nothing to repair.
     Raises CorruptionError and StorageError when the database cannot be read, RefusedError when ``known``
     cannot be the metadata of this bookie's ledgers.
     """
     directory = join(current_dir, LEDGERS)
     if not is_key_value_store(fs, directory):
-        return RepairPlan(current_dir)
+        return _plan_headers(fs, current_dir, known)
     store = open_store(directory)
     try:
         return _plan(current_dir, store, known)
@@ -95,8 +104,8 @@ def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = N
         store.close()
 
 
-def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
-    """Repair the ``ledgers`` database of a directory that a ``DirectoryLock`` holds; what was done.
+def repair(fs: WritableFileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+    """Repair the ledger rows of a directory that a ``DirectoryLock`` holds; return what was done.
 
     Raises as :func:`plan_repair`, and RefusedError when a process holds a database.
     """
@@ -105,7 +114,10 @@ def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) 
 
     directory = join(current_dir, LEDGERS)
     if not is_key_value_store(fs, directory):
-        return RepairPlan(current_dir)
+        plan = _plan_headers(fs, current_dir, known)
+        for path, key in plan.headers:
+            write_key(fs, path, key)
+        return plan
     with rocksdb_store.open_store(directory, LEDGERS_PROFILE, create=False) as ledgers:
         plan = _plan(current_dir, ledgers, known)
         # Locations first: as long as its row is there, a later run still finds the ledger.
@@ -115,6 +127,14 @@ def repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) 
                 locations.write(map(_locations_of, plan.deleted), sync=True)
         if plan.operations:
             ledgers.write(plan.operations, sync=True)
+    return plan
+
+
+def _plan_headers(fs: FileSystem, current_dir: str, known: KnownLedgers | None) -> RepairPlan:
+    plan = RepairPlan(current_dir)
+    for ledger, path, key in damaged_headers(fs, current_dir, known):
+        plan.headers.append((path, key))
+        plan.rows.append(RepairRow(current_dir, _REKEYED, ledger, _REKEYED_DETAIL))
     return plan
 
 
@@ -142,12 +162,34 @@ def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -
         if sixteen is None or row.ledger in damaged:
             continue
         _plan_row(plan, eight, sixteen, known, gone)
+    _plan_keys(plan, store, known, damaged)
     if plan.deleted and not matches:
         raise RefusedError(
             f"{current_dir}: the ledger metadata know none of the ledgers in this index; are they of another "
             f"cluster? Run without --metadata to keep all ledgers"
         )
     return plan
+
+
+def _plan_keys(
+    plan: RepairPlan, store: KeyValueReader, known: KnownLedgers | None, damaged: set[int]
+) -> None:
+    """Plan the rows that get the metadata's key, behind what else becomes of them in the same batch."""
+    left_out = damaged | set(plan.deleted)
+    for row, key in damaged_keys(_merged(store), known):
+        if row.ledger not in left_out:
+            data = dataclasses.replace(row.data, master_key=key)
+            plan.operations.append(Put(encode_ledger_key(row.ledger), encode_ledger_data(data)))
+            plan.rows.append(RepairRow(plan.dir, _REKEYED, row.ledger, _REKEYED_DETAIL))
+
+
+def _merged(store: KeyValueReader) -> Iterator[LedgerRow]:
+    """Yield the one row that is there of each ledger behind the repair of wide keys."""
+    for eight, sixteen in _pairs(store, RepairPlan(""), set()):
+        if eight is not None and sixteen is not None:
+            yield dataclasses.replace(eight, data=collapsed(eight.data, sixteen.data))
+        elif (row := eight or sixteen) is not None:
+            yield row
 
 
 def _describes(known: KnownLedgers, ledger: int) -> bool:

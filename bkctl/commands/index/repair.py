@@ -1,4 +1,4 @@
-"""``bkctl index repair``: rows with 16-byte keys become 8-byte ones."""
+"""``bkctl index repair``: wide keys of rows become 8-byte ones, damaged master keys the metadata's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 REPAIR_SCHEMA: Schema = (
     DIR,
-    Key("kind", "string", "collapsed (two rows into one), converted, deleted, or damaged (left as it is)"),
+    Key(
+        "kind",
+        "string",
+        "collapsed (two rows into one), converted, deleted, rekeyed, or damaged (left as it is)",
+    ),
     Key("ledger", "int or null", "ledger id"),
     Key("detail", "string", "what the row is now, or what is wrong with it"),
 )
@@ -36,13 +40,17 @@ def repair_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Replace the 16-byte rows written by Java's ledger index rebuild by 8-byte rows.
+    """[offline] [writes] Repair ledger rows: 16-byte rows of Java's index rebuild, damaged master keys.
 
     Whenever a Java bookie starts, a 16-byte row wins over its ledger's 8-byte row: the ledger is fenced and
     has no master key again, or it reappears although it was deleted. Each becomes one 8-byte row; of two
     rows the 8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no
     more are deleted with their locations: by the metadata store, or by a dump of it (--metadata) that is
     complete and newer than the ledger.
+
+    With --metadata, a master key of which some bytes were changed is replaced by the key of the ledger's
+    password in the metadata, in .idx files, too: until then no client can add to the ledger on this bookie,
+    copy to it or fence it.
 
     Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
     are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' rebuilds them).
@@ -68,7 +76,7 @@ def repair_command(
                 plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 changes = sum(plan.changes for plan in plans)
                 if changes:
-                    ask(f"replace {changes} rows with 16-byte keys in {_counted(dirs)}", yes=yes)
+                    ask(f"change {changes} ledger rows in {_counted(dirs)}", yes=yes)
                     plans = [repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 _write_repairs(plans, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))

@@ -37,7 +37,7 @@ _BY_DIRECTORY = frozenset(
     {
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
         Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
-        Kind.MISSING_ENTRIES,
+        Kind.MISSING_ENTRIES, Kind.DAMAGED_MASTER_KEY, Kind.OTHER_MASTER_KEY,
     }
 )  # fmt: skip
 #: What is here of a ledger matters only where the metadata place the ledger on the bookie.
@@ -58,6 +58,8 @@ _EXPECTED = {
     Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
     Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
     Kind.MISSING_ENTRIES: "every entry that the metadata of closed ledgers place here",
+    Kind.DAMAGED_MASTER_KEY: "the master keys of the passwords in the metadata",
+    Kind.OTHER_MASTER_KEY: "the master keys of the passwords in the metadata",
     Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",
     Kind.UNDECODABLE_ROW: "rows that decode",
     Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",

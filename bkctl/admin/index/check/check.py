@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from heapq import merge
@@ -19,6 +19,7 @@ from bkctl.admin.index.check.finding import (
 from bkctl.admin.index.check.index_rows import IndexRows
 from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, no_ledgers, read_ledgers
 from bkctl.admin.index.check.log_entries import LogEntryReader
+from bkctl.admin.index.check.master_keys import MasterKeyCheck
 from bkctl.admin.index.check.placed_entries import PlacedEntries, Stripe
 from bkctl.admin.index.check.places import LogPlaces
 from bkctl.admin.index.check.replay import Replay
@@ -117,7 +118,8 @@ class _SpaceCheck:
         kept = journals_before_mark(self._filesystem, space.journal_dirs, space.mark_dirs)
         with ExitStack() as stack:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
-            known = yield from read_ledgers(self._filesystem, space, indexes)
+            keys = MasterKeyCheck(self._metadata_of) if self._options.is_told else None
+            known = yield from read_ledgers(self._filesystem, space, indexes, keys)
             sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
             reader = LogEntryReader(self._filesystem, space, self._options.book)
             yield from reader.read(sorter, advance)
@@ -179,6 +181,12 @@ class _SpaceCheck:
         if index is None:
             raise CorruptionError("index", expected="locations/ and ledgers/, or .idx files", path=directory)
         return index
+
+    def _metadata_of(self, ledgers: Collection[int]) -> Mapping[int, LedgerMetadata | CorruptionError]:
+        if self._options.cluster.is_asked:
+            return self._options.cluster.metadata_of(ledgers)
+        metadata = self._options.metadata or {}
+        return {ledger: metadata[ledger] for ledger in ledgers if ledger in metadata}
 
     def _expected(self) -> Container[int]:
         """Find the ledgers whose metadata have this bookie in an ensemble."""

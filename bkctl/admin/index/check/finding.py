@@ -26,6 +26,8 @@ class Kind(enum.Enum):
 
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
     ``MISSING_ENTRIES`` (the metadata place them here, and nothing here has them),
+    ``DAMAGED_MASTER_KEY`` (bytes of it were changed), ``OTHER_MASTER_KEY`` (another password's than that
+    of the metadata),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
     ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
     ``LOST_INDEX`` (there is none, and the logs hold what no journal brings back).
@@ -47,6 +49,8 @@ class Kind(enum.Enum):
     LOCATIONS_WITHOUT_LEDGER = "locations_without_ledger"
     MISSING_LEDGER = "missing_ledger"
     MISSING_ENTRIES = "missing_entries"
+    DAMAGED_MASTER_KEY = "damaged_master_key"
+    OTHER_MASTER_KEY = "other_master_key"
     WIDE_KEY = "wide_key"
     UNDECODABLE_ROW = "undecodable_row"
     DAMAGED_IDX_HEADER = "damaged_idx_header"

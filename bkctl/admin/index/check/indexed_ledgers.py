@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.admin.index.check.finding import Finding, Kind, about_directory, about_ledger
+from bkctl.admin.index.check.master_keys import MasterKeyCheck
 from bkctl.codec import file_info, ledger_data, location
 from bkctl.codec.file_info import HEADER_BYTES, SLOT_BYTES
 from bkctl.directories.index_spaces import IndexSpace
@@ -48,7 +49,10 @@ def no_ledgers() -> IndexedLedgers:
 
 
 def read_ledgers(
-    filesystem: FileSystem, space: IndexSpace, indexes: Sequence[DirectoryIndex]
+    filesystem: FileSystem,
+    space: IndexSpace,
+    indexes: Sequence[DirectoryIndex],
+    keys: MasterKeyCheck | None = None,
 ) -> Generator[Finding, None, IndexedLedgers]:
     """Yield findings about ledger rows and return the ledgers. Raises CorruptionError, StorageError.
 
@@ -58,7 +62,7 @@ def read_ledgers(
     hidden: set[int] = set()
     limbo: set[int] = set()
     for index in indexes:
-        reader = _Reader(space, index)
+        reader = _Reader(space, index, keys)
         yield from reader.findings()
         ids.append(reader.ids())
         hidden |= reader.hidden
@@ -96,9 +100,10 @@ def _owner(filesystem: FileSystem, space: IndexSpace, ledger: int) -> tuple[str,
 class _Reader:
     """The ledger rows of one directory."""
 
-    def __init__(self, space: IndexSpace, index: DirectoryIndex) -> None:
+    def __init__(self, space: IndexSpace, index: DirectoryIndex, keys: MasterKeyCheck | None) -> None:
         self._space = space
         self._index = index
+        self._keys = keys
         self._parts: list[Column] = []
         self._batch: list[int] = []
         self.hidden: set[int] = set()
@@ -127,6 +132,8 @@ class _Reader:
             if row.ledger != last:
                 yield from self._ledger(row)
             last = row.ledger
+        if self._keys is not None:
+            yield from self._keys.end()
 
     def _damage(self, damage: IndexDamage) -> Finding:
         finding = damage_finding(damage, self._index.path)
@@ -142,6 +149,8 @@ class _Reader:
             self.limbo.add(row.ledger)
             detail = "entries may have been lost: a missing one is answered with unknown until it is cleared"
             yield about_ledger(Kind.LIMBO, self._index.path, row.ledger, detail)
+        if self._keys is not None:
+            yield from self._keys.add(self._index.path, row.ledger, row.data.master_key)
         if self._space.is_elsewhere(row.ledger):
             yield wrong_directory(self._space, self._index.path, row.ledger)
 

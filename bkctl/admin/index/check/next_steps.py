@@ -38,6 +38,11 @@ INSTEAD = {
     Kind.MISSING_ENTRIES: (
         "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back from the other replicas"
     ),
+    Kind.OTHER_MASTER_KEY: (
+        "no command decides whose entries these are: compare them with the other replicas ('bkctl ledger "
+        "compare LEDGER'); if the ledger of the metadata is whole there, take this bookie out of it ('bkctl "
+        "bookies recover')"
+    ),
     Kind.LIMBO: (
         "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which ends it. Clear "
         "it ('bkctl index limbo LEDGER DIR --clear') only when they are back, or are known to be nowhere: "
@@ -64,7 +69,7 @@ def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
     kind, directory = finding.kind, finding.dir
     if kind in INSTEAD:
         return not_ended(INSTEAD[kind], *_look(finding))
-    if kind is Kind.WIDE_KEY:
+    if kind in (Kind.WIDE_KEY, Kind.DAMAGED_MASTER_KEY):
         return ended_by(("index", "repair", directory, *metadata, "--yes"))
     if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
         # The rows alone: no damage of a log stands in their way.

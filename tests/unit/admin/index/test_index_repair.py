@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from bkctl.admin.index.repair import RepairRow, plan_repair, repair
 from bkctl.admin.ledgers.known_ledgers import DumpedCluster, KnownLedgers
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie
+from bkctl.codec.digest import master_key
+from bkctl.codec.file_info import FENCED, FileInfoHeader, encode_header, index_path
 from bkctl.codec.ledger_data import FLAGS_ID, LedgerData, encode_flags, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, encode_key, encode_value
 from bkctl.errors import RefusedError, StorageError
@@ -192,3 +195,44 @@ def test_a_real_bookies_rows(tmp_path: Path) -> None:
 
 def test_idx_files_have_nothing_to_repair() -> None:
     assert plan_repair(FS, str(DATA / "i/l/current")).rows == []
+
+
+def damaged(key: bytes) -> bytes:
+    """The key with one byte changed."""
+    return bytes([key[0] ^ 0x80]) + key[1:]
+
+
+def test_a_damaged_master_key_becomes_that_of_the_metadata(tmp_path: Path) -> None:
+    right = master_key(b"pw")
+    row = LedgerData(fenced=True, master_key=damaged(right), explicit_lac=bytes(20), limbo=True)
+    other = LedgerData(fenced=False, master_key=KEY)
+    ledgers = {eight(5): encode_ledger_data(row), eight(6): encode_ledger_data(other)}
+    ledgers |= {eight(7): encode_ledger_data(LedgerData(False, b"")), sixteen(5): encode_ledger_data(REBUILT)}
+    current = make(tmp_path, ledgers)
+    assert [found.kind for found in repair(FS, current).rows] == ["collapsed"]
+    for _ in range(2):
+        found = repair(FS, current, known_of(5, 6, 7))
+        assert rows_in(tmp_path / "current" / "ledgers") == ledgers_with(right, row, other)
+    assert found.rows == []
+
+
+def ledgers_with(right: bytes, row: LedgerData, other: LedgerData) -> Rows:
+    return {
+        eight(5): encode_ledger_data(dataclasses.replace(row, master_key=right)),
+        eight(6): encode_ledger_data(other),
+        eight(7): encode_ledger_data(LedgerData(False, b"")),
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_key_of_an_idx_file_is_written_over_the_damaged_one(tmp_path: Path, version: int) -> None:
+    right = master_key(b"pw")
+    content = bytearray(encode_header(FileInfoHeader(version, right, FENCED)) + bytes(range(8)) * 1024)
+    path = tmp_path / index_path(5)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content[:12] + damaged(right) + content[32:])
+    assert [row.kind for row in plan_repair(FS, str(tmp_path), known_of(5)).rows] == ["rekeyed"]
+    assert path.read_bytes() != content
+    assert [row.kind for row in repair(FS, str(tmp_path), known_of(5)).rows] == ["rekeyed"]
+    assert path.read_bytes() == content
+    assert repair(FS, str(tmp_path), known_of(5)).rows == []

@@ -16,6 +16,7 @@ from bkctl.admin.index.rebuild import db_rebuild, idx_rebuild, log_scan, run_mer
 from bkctl.admin.index.rebuild.state import WorkDirectory
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie, encode_cookie
+from bkctl.codec.digest import master_key
 from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import explicit_lac_record, fence_record, master_key_record
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_data, encode_ledger_key
@@ -32,7 +33,8 @@ from tests.support.log_builder import CRC32C, Built, EntryLogBuilder, JournalBui
 
 Cli = Callable[..., Any]
 Rows = dict[tuple[int, int], tuple[int, int]]
-KEY = bytes(range(20))
+#: Of the password that the tests give to ledgers in metadata.
+KEY = master_key(b"pw")
 METADATA = NewLedger(1, 1, 1, DigestType.CRC32C, b"pw").metadata(("bookie:3181",))
 LAC = bytes(20)
 
