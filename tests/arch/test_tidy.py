@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "bkctl"
@@ -22,47 +21,36 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
 # Spelled apart, so that this file does not hold them.
 MARKS = (f"{'TO'}DO", f"{'FIX'}ME", f"{'XX'}X", f"{'HA'}CK")
+MARK = re.compile(rf"\b(?:{'|'.join(MARKS)})\b")
 # Values that several formats share; the formats themselves are laid out in their own modules.
 WITHOUT_BYTES = {"__init__", "ledger_metadata_values"}
 # Openings that cannot be understood without the neighbours, and the rooms that are free of them.
 RIDDLE = re.compile(r"(?:The same|It|All of (?:it|them)|What|Who(?:ever)?|Where|Every path|A text)\b")
-#: Every package but those whose docstrings still open with a riddle; the list only grows.
-PLAIN = {
-    "_kernels",
-    "admin",
-    "client",
-    "codec",
-    "commands",
-    "config",
-    "directories",
-    "engine",
-    "kvstore",
-    "metadata",
-    "metrics",
-    "net",
-    "pipeline",
-    "protocol",
-    "replication",
-    "scan",
-    "server",
-    "spark",
-    "tui",
-    "vfs",
-}
+OPENED = re.compile(rf'"""{RIDDLE.pattern}')
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 # A layout is a table (its ruler: two or more runs of =) or, for text formats, an indented sample after "::".
 LAYOUT = re.compile(r"^ *={2,}(?: +={2,})+$|::\n\n {4}\S", re.MULTILINE)
 
 
-def named(paths: list[Path]) -> object:
-    return pytest.mark.parametrize("path", paths, ids=[str(path.relative_to(REPOSITORY)) for path in paths])
+def breaches(paths: list[Path], rule: Callable[[str], object]) -> dict[str, object]:
+    """What a rule finds in modules: one test for a rule, and not one for each of a thousand modules."""
+    found = {str(path.relative_to(REPOSITORY)): rule(path.read_text()) for path in paths}
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A module and the statements in it, without what they are made of."""
+    yield node
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for statement in getattr(node, block, ()):
+            yield from statements(statement)
 
 
 def functions_over(source: str, lines_max: int) -> list[str]:
     """Names of the functions that are longer, from ``def`` to the last line."""
     return [
         f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
-        for node in ast.walk(ast.parse(source))
+        for node in statements(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= lines_max
@@ -71,14 +59,16 @@ def functions_over(source: str, lines_max: int) -> list[str]:
 
 def left_over_marks(source: str) -> list[str]:
     """Lines with a note to oneself."""
-    return re.findall(rf".*\b(?:{'|'.join(MARKS)})\b.*", source)
+    if not any(mark in source for mark in MARKS):
+        return []
+    return [line for line in source.splitlines() if MARK.search(line)]
 
 
 def prints(source: str) -> list[int]:
     """Line numbers of calls of ``print``."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(ast.parse(source if "print(" in source else ""))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 
@@ -86,41 +76,41 @@ def prints(source: str) -> list[int]:
 def riddles(source: str) -> list[str]:
     """First lines of docstrings that open with a pronoun or a clause instead of a noun of their own."""
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, holders)]
+    nodes = statements(ast.parse(source if OPENED.search(source) else ""))
+    found = [ast.get_docstring(node) for node in nodes if isinstance(node, holders)]
     return [text.partition("\n")[0] for text in found if text and RIDDLE.match(text)]
 
 
-@named(OURS)
-def test_a_module_is_small_enough_to_read(path: Path) -> None:
-    source = path.read_text()
-    assert source.count("\n") <= MODULE_LINES_MAX
-    assert not functions_over(source, FUNCTION_LINES_MAX)
+def has_no_layout(source: str) -> bool:
+    """Neither a table nor a sample of the bytes stands in the module's docstring."""
+    return not LAYOUT.search(ast.get_docstring(ast.parse(source)) or "")
 
 
-@named(OURS)
-def test_no_notes_to_oneself_are_left(path: Path) -> None:
-    assert not left_over_marks(path.read_text())
+def test_a_module_is_small_enough_to_read() -> None:
+    assert not breaches(OURS, lambda source: source.count("\n") > MODULE_LINES_MAX)
+    assert not breaches(OURS, lambda source: functions_over(source, FUNCTION_LINES_MAX))
 
 
-@named(PRODUCT)
-def test_a_module_is_named_after_what_it_holds(path: Path) -> None:
-    assert not DRAWERS & set(path.relative_to(PACKAGE).with_suffix("").parts)
+def test_no_notes_to_oneself_are_left() -> None:
+    assert not breaches(OURS, left_over_marks)
 
 
-@named([path for path in PRODUCT if path.relative_to(PACKAGE).parts[0] in PLAIN])
-def test_a_docstring_begins_with_what_it_is_about(path: Path) -> None:
-    assert not riddles(path.read_text())
+def test_a_module_is_named_after_what_it_holds() -> None:
+    for path in PRODUCT:
+        assert not DRAWERS & set(path.relative_to(PACKAGE).with_suffix("").parts), path
 
 
-@named([path for path in PRODUCT if PACKAGE / "commands" not in path.parents])
-def test_only_commands_print(path: Path) -> None:
-    assert not prints(path.read_text())
+def test_a_docstring_begins_with_what_it_is_about() -> None:
+    assert not breaches(PRODUCT, riddles)
 
 
-@named([path for path in PRODUCT if path.parent == PACKAGE / "codec" and path.stem not in WITHOUT_BYTES])
-def test_a_codec_opens_with_its_byte_layout(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    assert LAYOUT.search(docstring), "neither a table nor a sample of the bytes in the module's docstring"
+def test_only_commands_print() -> None:
+    assert not breaches([path for path in PRODUCT if PACKAGE / "commands" not in path.parents], prints)
+
+
+def test_a_codec_opens_with_its_byte_layout() -> None:
+    paths = [path for path in PRODUCT if path.parent == PACKAGE / "codec" and path.stem not in WITHOUT_BYTES]
+    assert not breaches(paths, has_no_layout)
 
 
 def test_the_rules_notice_what_they_are_for() -> None:
