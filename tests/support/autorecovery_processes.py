@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support import ready_process
 from tests.support.java_bookkeeper import require_jars
 from tests.support.java_cluster import OURS, SESSION_TIMEOUT_MS, THEIRS
 
@@ -44,17 +45,17 @@ _OUR_KEYS = {
 
 
 @contextlib.contextmanager
-def our_autorecovery(folder: Path, metadata_uri: str, bytes_per_s: int) -> Iterator[subprocess.Popen[bytes]]:
+def our_autorecovery(folder: Path, metadata_uri: str, bytes_per_s: int) -> Iterator[ready_process.Process]:
     """``bkctl autorecovery start``, which copies no more than so many bytes a second; SIGKILL at the end.
 
     What it says is added to ``autorecovery.log`` in the folder.
     """
-    command = [sys.executable, "-m", "bkctl", "autorecovery", "start", "-o", "ndjson"]
+    command = [*ready_process.BKCTL, "autorecovery", "start", "-o", "ndjson"]
     command += ["--metadata-uri", metadata_uri]
     for key, value in (_OUR_KEYS | {"replicationRateByBytes": str(bytes_per_s)}).items():
         command += ["-X", f"{key}={value}"]
     with (folder / "autorecovery.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        process = ready_process.start(command, cwd=folder, stdout=log, stderr=log)
     try:
         yield process
     finally:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import ready_process
 from tests.support.any_disk import ANY_DISK
 
 WAIT_S = 60
@@ -27,7 +27,7 @@ TEST_KEYS = {
 
 def command(*words: str, **keys: str) -> list[str]:
     """The command line of a start; ``keys`` are those of bk_server.conf."""
-    line = [sys.executable, "-m", "bkctl", "bookie", "start", "-o", "ndjson", *words]
+    line = [*ready_process.BKCTL, "bookie", "start", "-o", "ndjson", *words]
     for key, value in {**TEST_KEYS, **keys}.items():
         line += ["-X", f"{key}={value}"]
     return line
@@ -58,7 +58,7 @@ class BookieCommand:
         """``inside`` is a command that runs the one it is given in surroundings of its making."""
         self.directory = directory
         self._stderr: list[str] = []
-        self.process = subprocess.Popen(
+        self.process = ready_process.start(
             [*inside, *command(*words, **keys)],
             cwd=directory,
             stdout=subprocess.PIPE,

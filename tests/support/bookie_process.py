@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests.support import ready_process
 from tests.support.any_disk import ANY_DISK
 
 START_S = 60.0
@@ -45,15 +45,13 @@ class BookieProcess:
         self._inside = inside
         self.log = directory / "log"
         self._keys = {**SMALL, **(keys or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ready_process.Process | None = None
 
     def spawn(self) -> None:
         """Start the process, and wait for nothing."""
         command = [
             *self._inside,
-            sys.executable,
-            "-m",
-            "bkctl",
+            *ready_process.BKCTL,
             "bookie",
             "start",
             "-o",
@@ -64,11 +62,8 @@ class BookieProcess:
         for key, value in self._keys.items():
             command += ["-X", f"{key}={value}"]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.directory,
-                stdout=subprocess.PIPE,
-                stderr=log,
+            self._process = ready_process.start(
+                command, cwd=self.directory, stdout=subprocess.PIPE, stderr=log
             )
 
     def start(self) -> dict[str, object]:
@@ -128,7 +123,7 @@ class BookieProcess:
         self._process = None
         return code
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> ready_process.Process:
         assert self._process is not None, "it was not started"
         return self._process
 

@@ -12,7 +12,6 @@ import contextlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import EmbeddedBookie
+from tests.support import ready_process
 from tests.support.any_disk import ANY_DISK
 from tests.support.java_bookkeeper import require_jars
 from tests.support.ports import is_listening
@@ -118,7 +118,7 @@ class BookieProcess:
         self.folder = folder
         self.metadata_uri = metadata_uri
         self._port = port
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ready_process.Process | None = None
         self._conf = {
             **PROCESS_CONF,
             "metadataServiceUri": metadata_uri,
@@ -149,7 +149,7 @@ class BookieProcess:
         with (self.folder / "bookie.log").open("ab") as log:
             log.write(f"--- {kind}\n".encode())
             log.flush()
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = ready_process.start(command, stdout=log, stderr=log)
         try:
             with contextlib.closing(open_metadata_store(self.metadata_uri, SETTINGS)) as store:
                 self._wait(store)
@@ -162,7 +162,7 @@ class BookieProcess:
         if kind == THEIRS:
             words = (_MAIN, "--conf", str(self.conf_path))
             return require_jars().quick_command(*words, log_level="WARN")
-        return [sys.executable, "-m", "bkctl", "bookie", "start", "--conf", str(self.conf_path)]
+        return [*ready_process.BKCTL, "bookie", "start", "--conf", str(self.conf_path)]
 
     def write_conf(self, **conf: str) -> None:
         """Write the configuration file."""
