@@ -26,8 +26,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 )
-#: Where fixtures of modules start bookies, ZooKeeper and Java.
-SHARING_FOLDERS = ("tests/cli/", "tests/interop/", "tests/system/")
+#: Where tests take long, most of it waiting: they come first, so that no worker is alone with one in the end.
+LONG_FOLDERS = ("tests/spark/", "tests/interop/", "tests/system/", "tests/crash/", "tests/cli/")
+#: Whose tests are long and need nothing of each other: any worker takes the next one.
+SEPARATE_FOLDERS = ("tests/corpora/", "tests/crash/", "tests/property/", "tests/sim/")
 
 # Both stay random: a run that finds something prints the seed and a blob that repeats it.
 _slow_machine = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -57,27 +59,40 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FolderSeconds(), "folder-seconds")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        order = {folder: number for number, folder in enumerate(LONG_FOLDERS)}
+        items.sort(key=lambda item: order.get("/".join(item.nodeid.split("/")[:2]) + "/", len(order)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadgroup`` one worker runs all tests that need Spark, so that there is one session.
+    """With ``--dist loadgroup`` one worker runs all tests of a module, so that its fixtures are made once.
 
-    It also runs all tests of a module whose fixtures are clusters and processes, so that they start once. The
-    marker ``xdist_group`` does not do it: pytest-xdist hands a group on in a test's id, which pytest 9.2 does
-    not let it change.
+    All tests that need Spark are run by one, so that there is one session. The marker ``xdist_group`` does
+    not do it: pytest-xdist hands a group on in a test's id, which pytest 9.2 does not let it change.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler.loadgroup import LoadGroupScheduling
 
-    class ByGroupAndFixtures(LoadGroupScheduling):
+    config.option.loadscopereorder = False
+
+    class ByModule(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/spark/"):
                 return "spark"
-            if nodeid.startswith(SHARING_FOLDERS):
-                return nodeid.partition("::")[0]
-            return super()._split_scope(nodeid)
+            if nodeid.startswith(SEPARATE_FOLDERS):
+                return nodeid
+            return nodeid.partition("::")[0]
 
-    return ByGroupAndFixtures(config, log)
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            # Asked after each test: what is done is forgotten, or it would be counted through each time.
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return super()._pending_of(workload)
+
+    return ByModule(config, log)
 
 
 @pytest.fixture
