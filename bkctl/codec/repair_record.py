@@ -14,6 +14,7 @@
         "changes": [
             {"what": "file", "path": "lastMark", "kept": "bkctl-repairs/20261123T051500Z/0"},
             {"what": "file", "path": "1f.log", "kept": null},
+            {"what": "start", "path": "0/5/5.idx", "kept": "bkctl-repairs/20261123T051500Z/2"},
             {"what": "moved", "path": "1c.log", "to": "bkctl-quarantine/1c.log"},
             {"what": "database", "path": "ledgers", "kept": "bkctl-repairs/20261123T051500Z/1"},
             {"what": "directory", "path": "bkctl-quarantine"},
@@ -23,9 +24,11 @@
     }
 
 All paths are relative to the directory that the record belongs to. ``changes`` are in the order in which they
-are made. Of a file or database ``kept`` is its old content, null where there was none; ``moved`` keeps its
-bytes at ``to``; a ``directory`` was not there before. ``before`` and ``after`` have the files of each
-directory: the length, and for small files a digest. ``after`` is null until the repair has come to its end.
+are made. Of a file or database ``kept`` is its old content, null where there was none, of ``start`` the first
+bytes of a file of which nothing else changes; ``moved`` keeps its bytes at ``to``; a ``directory`` was not
+there before. ``before`` and ``after`` have the files of each directory: the length, and for small files a
+digest; of a folder of ``.idx`` files their number and a digest. ``after`` is null until the repair has come
+to its end.
 """
 
 from __future__ import annotations
@@ -63,6 +66,7 @@ class ChangeKind(StrEnum):
     """The kinds of things that a repair changes."""
 
     FILE = "file"
+    START = "start"
     MOVED = "moved"
     DATABASE = "database"
     DIRECTORY = "directory"

@@ -13,7 +13,7 @@ from bkctl.admin.logs.mark_doubts import doubt, journals_near
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.losses_file import LossesOption, say_who_knows_limbo, write_losses
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, parse_journal_id
 from bkctl.commands.frame.output import Key, Schema, write_rows
@@ -126,7 +126,8 @@ def set_command(
     Backwards is possible as long as there is any journal: a start then only replays more. If none is left,
     --accept-loss puts all ledgers of the journal into limbo first. Forwards, with --accept-loss, records are
     skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
-    fences and explicit LACs go to the ledger index. Refused over .idx files, which have no place for limbo.
+    fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo; the
+    command says so.
 
     Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
 
@@ -136,7 +137,7 @@ def set_command(
 
       bkctl lastmark set /data/bookie --journal 0 --offset 0 --yes
     """
-    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.journals.mark_change import plan_mark, set_mark
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.admin.repairs.repair_undo import settle_before
@@ -157,6 +158,7 @@ def set_command(
             _check_loss(change, accept_loss=accept_loss)
             ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
             write_losses(losses, change.losses)
+            say_who_knows_limbo(bookie.spaces, change.losses)
             lock.recheck()
             kept = set_mark(filesystem, bookie, change, databases, SystemClock())
     write_rows(_set_rows(change, kept), SET_SCHEMA, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import struct
@@ -23,9 +24,11 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.storage_kinds import SORTED_LEDGER_STORAGE
 from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
 from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.rows import from_csv, from_ndjson
+from tests.support.truthful_bookie import DELETED, TruthfulBookie, started
 
 DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
 ZK = DEMO.parent / "zk.json"
@@ -738,3 +741,41 @@ def test_schema(run_cli: Run) -> None:
     keys = [row["key"] for row in from_csv(run_cli("doctor", "--schema", "-o", "csv").stdout)]
     assert keys[:5] == ["bookie", "check", "kind", "severity", "dir"]
     assert keys[-5:] == ["found", "expected", "next", "commands", "instead"]
+
+
+def index_files_subject(tmp_path: Path) -> tuple[TruthfulBookie, Path]:
+    """Return a bookie of two ledger directories, all index files in the first, and its configuration."""
+    bookie, conf = TruthfulBookie.make(tmp_path / "bookie", "idx", 2), tmp_path / "bk_server.conf"
+    keys = {
+        "journalDirectories": bookie.journal.parent,
+        "ledgerDirectories": f"{bookie.current().parent},{bookie.current(1).parent}",
+        "ledgerStorageClass": SORTED_LEDGER_STORAGE,
+        "metadataServiceUri": f"embedded://{tmp_path}/m.db",
+    }
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    return bookie, conf
+
+
+def lost_indexes(run_cli: Run, *words: object) -> list[list[list[str]]]:
+    found = json.loads(run_cli("doctor", *words, "-o", "json").stdout)
+    return [row["commands"] for row in found if row["kind"] == "lost_index"]
+
+
+def test_index_files_may_all_be_in_one_of_several_directories(run_cli: Run, tmp_path: Path) -> None:
+    """The other one has logs and no index, and no database is to be made there."""
+    bookie, conf = index_files_subject(tmp_path)
+    assert lost_indexes(run_cli, bookie.root) == []
+    assert lost_indexes(run_cli, "--conf", conf) == []
+
+
+def test_index_files_that_are_lost_are_told_with_their_kind(run_cli: Run, tmp_path: Path) -> None:
+    bookie, conf = index_files_subject(tmp_path)
+    for path in [each for each in bookie.current().iterdir() if re.fullmatch("[0-9a-f]{1,2}", each.name)]:
+        shutil.rmtree(path)
+    ((command,),) = lost_indexes(run_cli, "--conf", conf)
+    assert command[-3:] == ["--storage", "idx", "--yes"]
+    assert run_cli(*command[1:]).exit_code in (0, 1)
+    with started(bookie.root, 2) as running:
+        for each, body in bookie.truth.bodies.items():
+            if each[0] != DELETED:
+                assert running.reads.read(*each) == body

@@ -13,13 +13,17 @@ import pytest
 
 from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.codec.file_info import index_path
 from bkctl.codec.last_mark import LastMark
+from bkctl.errors import BookieIOError, LedgerLimboError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.vfs import PosixFileSystem
 from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
 from tests.support.java_cluster import free_port
+from tests.support.readable import readable
 from tests.support.rows import from_ndjson
+from tests.support.truthful_bookie import DELETED, TruthfulBookie, started
 
 Run = Callable[..., Any]
 
@@ -125,6 +129,42 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert not log.exists()
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
     assert log.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("lost_header", [False, True])
+def test_over_index_files_a_damaged_log_of_another_directory_is_salvaged_by_its_plan(
+    run_cli: Run, tmp_path: Path, lost_header: bool
+) -> None:
+    """Where the index is rebuilt first, that accepts the loss, and the next plan has the salvage."""
+    bookie, plan = TruthfulBookie.make(tmp_path / "bookie", "idx", 2), tmp_path / "plan.json"
+    (log,) = bookie.current(1).glob("*.log")
+    whole = readable(bookie.root)
+    with EntryLogScan(PosixFileSystem(), str(log)) as scan:
+        places = [
+            (batch.offset(index), (batch.ledgers[index], batch.entries[index]))
+            for batch in scan.batches()
+            for index in range(len(batch))
+        ]
+    offset, lost = next(place for place in places if place[1] in whole)
+    with log.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xee" * 40)
+    if lost_header:
+        (bookie.current() / index_path(6)).write_bytes(b"no header")
+    for _ in range(1 + lost_header):
+        made = run_cli("repair", "plan", bookie.root, "--deep", "--out", plan)
+        assert made.exit_code in (1, 3), made.stderr
+        done = run_cli("repair", "run", plan, "--yes")
+        assert done.exit_code in (0, 3), done.stderr
+        plan.unlink()
+        Path(f"{plan}.log").unlink()
+    assert not log.exists()
+    with started(bookie.root, 2) as running:
+        for each in sorted(whole.keys() - {lost}):
+            if each[0] != DELETED:
+                assert running.reads.read(*each) == whole[each]
+        with pytest.raises((BookieIOError, LedgerLimboError)):
+            running.reads.read(*lost)
 
 
 def test_an_entry_whose_id_is_damaged_is_no_reason_to_rebuild_the_index(run_cli: Run, tmp_path: Path) -> None:

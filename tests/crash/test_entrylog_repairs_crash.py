@@ -32,8 +32,8 @@ Do = Callable[[BookieInMemory], object]
 class Made:
     """A bookie with a damaged log; ``bodies`` are what was written, ``lost`` is the entry that is damaged."""
 
-    def __init__(self, root: Path) -> None:
-        made = TruthfulBookie.make(root, "db", 1)
+    def __init__(self, root: Path, storage: str) -> None:
+        made = TruthfulBookie.make(root, storage, 1)
         self.bodies = made.truth.bodies
         path = made.current() / log_name(LOG_ID)
         whole = BookieInMemory.copy_of(root)
@@ -52,11 +52,11 @@ class Made:
         self.bookie = BookieInMemory.copy_of(root)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+@pytest.fixture(scope="module", params=["db", "idx"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     root = tmp_path_factory.mktemp("made") / "bookie"
     root.mkdir()
-    return Made(root)
+    return Made(root, request.param)
 
 
 def salvage(bookie: BookieInMemory) -> object:

@@ -23,9 +23,9 @@ DIRECTORIES = [f"{ROOT}/{name}/current" for name in ("l0", "l1", "j")]
 STEPS_MAX = 300
 
 
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
-    made = TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", 2)
+@pytest.fixture(scope="module", params=["db", "idx"])
+def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
+    made = TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, 2)
     path = next(
         path for path in reversed(made.journals()) if any(JournalScan(PosixFileSystem(), str(path)).batches())
     )

@@ -20,9 +20,9 @@ STEPS_MAX = 300
 DIRECTORIES = [f"{ROOT}/{name}/current" for name in ("l0", "l1", "j")]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", "db", 2)
+@pytest.fixture(scope="module", params=["db", "idx"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
+    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, 2)
 
 
 @pytest.fixture(scope="module")

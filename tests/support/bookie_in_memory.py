@@ -7,9 +7,11 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from bkctl.admin.journals.limbo_rows import IndexDatabases
+from bkctl.admin.index.stopped_index import IndexDatabases
+from bkctl.codec.file_info import decode_header, index_path, slot_offset
 from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledger_key
 from bkctl.codec.location import Location, decode_value, encode_key
+from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.scan.index import open_store
@@ -63,13 +65,28 @@ class BookieInMemory:
 
     def row(self, ledger: int) -> LedgerData | None:
         """Return the row of a ledger."""
+        if self._is_of_files:
+            content = self._index_file(ledger)
+            return None if content is None else row_of(decode_header(content))
         value = self._of_ledger(ledger, "ledgers").get(encode_ledger_key(ledger))
         return None if value is None else decode_ledger_data(value)
 
     def location(self, ledger: int, entry: int) -> Location | None:
         """Return where the index has an entry."""
+        if self._is_of_files:
+            content = self._index_file(ledger) or b""
+            slot = content[slot_offset(entry) : slot_offset(entry + 1)]
+            return decode_value(slot) if any(slot) else None
         value = self._of_ledger(ledger, "locations").get(encode_key(ledger, entry))
         return None if value is None else decode_value(value)
+
+    @property
+    def _is_of_files(self) -> bool:
+        return not any(path.endswith(f"/locations/{_ROWS}") for path in self.disk.files)
+
+    def _index_file(self, ledger: int) -> bytes | None:
+        end = f"current/{index_path(ledger)}"
+        return next((data for path, data in self.disk.files.items() if path.endswith(end)), None)
 
     def _of_ledger(self, ledger: int, name: str) -> dict[bytes, bytes]:
         files = self.disk.files

@@ -16,6 +16,7 @@ from pathlib import Path
 from bkctl.clock import SystemClock
 from bkctl.codec import file_info, location
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
+from bkctl.codec.last_id import encode_last_id
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.journal import JournalSettings
@@ -29,6 +30,7 @@ from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.directory import find_directories
 from bkctl.scan.index import open_index
 from bkctl.scan.index_rows import IndexDamage
+from bkctl.storage_kinds import DB, IDX
 from bkctl.vfs import PosixFileSystem
 from tests.support.cluster_dump import write_dump
 from tests.support.engine_rig import KEY, Answers, Waiter, entry_body
@@ -56,13 +58,16 @@ class Truth:
 
 
 def settings_of(root: Path, directories: int) -> BookieSettings:
-    """Files of some kilobytes, and timers that never fire by themselves."""
+    """Files of some kilobytes, timers that never fire by themselves, and the storage of the files."""
+    kind = IDX if any(root.glob("l*/current/*/*/*.idx")) else DB
     return BookieSettings(
         journal_directories=(str(root / "j"),),
         ledger_directories=tuple(str(root / f"l{number}") for number in range(directories)),
         journal=JournalSettings(preallocation_bytes=4096, size_bytes_max=6_000, backups_max=2),
         entry_log=EntryLogSettings(size_bytes_max=6_000, flush_interval_ms=3_600_000),
-        storage=StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=1 << 20),
+        storage=StorageSettings(
+            storage_class=kind.classes[0], write_cache_bytes_max=1 << 20, read_cache_bytes_max=1 << 20
+        ),
         disks=DiskSettings(check_interval_ms=3_600_000, free_bytes_min=0),
     )
 
@@ -163,6 +168,9 @@ class TruthfulBookie:
         if self.directories > 1:
             log = self.logs()[1]
             log.rename(self.current(1) / log.name)
+            # A bookie writes its mark into all of them, and the id of a log into the log's own.
+            shutil.copy(self.current() / "lastMark", self.current(1))
+            (self.current(1) / "lastId").write_bytes(encode_last_id(int(log.stem, 16)))
         for ledger, row in rows.items():
             slots = sorted((entry, packed) for (owner, entry), packed in places.items() if owner == ledger)
             path = self.current() / file_info.index_path(ledger)

@@ -11,22 +11,25 @@ from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.errors import NotFoundError, RefusedError, UsageError
 from bkctl.scan.directory import QUARANTINE_NAME, LogFile, inspect_directory
 from bkctl.scan.files.paths import directories
-from bkctl.scan.index import LEDGERS, LOCATIONS
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A log, the ledger directory whose it is, and the directory of its index.
+    """A log, the ledger directory whose it is, and the space whose index speaks of it.
 
     ``in_quarantine`` says that the file is not where the index says.
     """
 
     log: LogFile
     current_dir: str
-    index_dir: str
-    bookie: str | None
+    space: IndexSpace
+
+    @property
+    def bookie(self) -> str | None:
+        """The id of the bookie."""
+        return self.space.bookie
 
     @property
     def in_quarantine(self) -> bool:
@@ -44,19 +47,19 @@ class LogPlace:
         return join(self.current_dir, log_name(self.log.log_id))
 
     @property
-    def locations(self) -> str:
-        """The database of locations."""
-        return join(self.index_dir, LOCATIONS)
-
-    @property
-    def ledgers(self) -> str:
-        """The database of ledgers."""
-        return join(self.index_dir, LEDGERS)
+    def log_dirs(self) -> tuple[str, ...]:
+        """The directories whose logs have ids in common with this one, its own first."""
+        others = self.space.log_dirs if self.space.kind.shares_log_ids else ()
+        return tuple(dict.fromkeys(map(normpath, (self.current_dir, *others))))
 
     @property
     def every_dir(self) -> tuple[str, ...]:
-        """Both directories of the place, that of the log first."""
-        return tuple(dict.fromkeys((self.current_dir, self.index_dir)))
+        """Every directory of the place, that of the log first.
+
+        A bookie that runs over an index without a database leaves a trace in its journals alone.
+        """
+        journals = () if self.space.kind.has_databases else (one.path for one in self.space.journal_dirs)
+        return tuple(dict.fromkeys(map(normpath, (*self.log_dirs, *self.space.index_dirs, *journals))))
 
 
 def find_log(
@@ -65,7 +68,7 @@ def find_log(
     """Return the log that paths, and perhaps an id, stand for.
 
     With ``in_quarantine`` it has to be there, or not to be there. Raises NotFoundError, UsageError when
-    several fit, RefusedError for ``.idx`` files, StorageError.
+    several fit, RefusedError for a directory without index, StorageError.
     """
     found: dict[str, LogFile] = {}
     for path in paths:
@@ -103,15 +106,9 @@ def _ledger_directory(path: str) -> str:
 
 def _placed(fs: FileSystem, log: LogFile, current_dir: str) -> LogPlace:
     space = _space_of(fs, current_dir)
-    if not space.kind.has_databases:
-        raise RefusedError(
-            f"{current_dir}: its index is .idx files (Sorted- or InterleavedLedgerStorage), which have no"
-            " place for limbo; nothing was changed. Copy the log away by hand, and let the other replicas"
-            " bring the ledgers back"
-        )
     if not space.index_dirs:
         raise RefusedError(f"{current_dir}: has no index; rebuild it first: bkctl index rebuild")
-    return LogPlace(log, current_dir, space.index_dirs[0], space.bookie)
+    return LogPlace(log, current_dir, space)
 
 
 def _space_of(fs: FileSystem, current_dir: str) -> IndexSpace:

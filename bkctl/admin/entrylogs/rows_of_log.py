@@ -1,4 +1,4 @@
-"""The rows of a ``locations`` database that name one log, by their offsets."""
+"""The rows of entries that name one log, by their offsets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from bkctl.kvstore.base import KeyValueReader
-from bkctl.scan.index import LocationIndex
+from bkctl.admin.index.stopped_index import EntryRows
 from bkctl.scan.index_rows import IndexDamage
 
 _SIZE_WORD_BYTES = 4
@@ -20,11 +19,11 @@ class RowsOfLog:
     log's.
     """
 
-    def __init__(self, store: KeyValueReader, log_id: int) -> None:
+    def __init__(self, rows: EntryRows, log_id: int) -> None:
         found: list[array[int]] = [array("q"), array("q"), array("q")]
         self.damaged = 0
         self.is_empty_index = True
-        for batch in LocationIndex(store).rows():
+        for batch in rows.columns():
             self.is_empty_index = False
             if isinstance(batch, IndexDamage):
                 self.damaged += 1

@@ -24,11 +24,11 @@ from posixpath import dirname, join
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.quarantine import Move, note_id, refuse_taken, set_aside
 from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
-from bkctl.admin.journals.limbo_rows import IndexDatabases, known_ledgers, limbo_operations
+from bkctl.admin.index.stopped_index import EntryRows, IndexDatabases, StoppedIndex, refuse_damaged
+from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows
 from bkctl.admin.journals.skipped_records import LedgerRecords
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
-    changes_database,
     changes_file,
     makes_directory,
     moves_file,
@@ -40,11 +40,9 @@ from bkctl.codec.last_id import LAST_ID_NAME
 from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.codec.quarantine_manifest import QuarantineManifest, manifest_name
-from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
-from bkctl.engine.entrylog.log_allocator import LogAllocator
+from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
 from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.digest_book import DigestBook
@@ -87,7 +85,8 @@ class Counts:
 class LogSalvage:
     """The effect of a salvage; ``target`` is the id of the fresh log, None where nothing is to be copied.
 
-    ``lost`` is the number of entries that the index names and no record proves.
+    ``lost`` is the number of entries that the index names and no record proves, ``moved`` are the ledgers
+    with a record that is copied.
     """
 
     place: LogPlace
@@ -96,6 +95,7 @@ class LogSalvage:
     damage: tuple[Damage, ...]
     lost: int
     losses: Losses
+    moved: frozenset[int] = frozenset()
 
     @property
     def is_needed(self) -> bool:
@@ -108,10 +108,11 @@ class _Reading:
     """One pass over the source, with what it is judged by."""
 
     rows: RowsOfLog
-    locations: KeyValueReader
+    locations: EntryRows
     ledgers: Set[int]
     book: DigestBook
     counts: Counts = field(default_factory=Counts)
+    moved: set[int] = field(default_factory=set)
 
 
 def plan_salvage(
@@ -126,7 +127,8 @@ def plan_salvage(
         _quarantine_move(fs, place)
     survey_logs(fs, [place.log], book)
     tracker = LossTracker(place.log.path)
-    store, ledgers = databases.read(place.locations), databases.read(place.ledgers)
+    index = StoppedIndex(fs, place.space, databases)
+    store, ledgers = index.entries(), index.ledgers()
     try:
         reading = _read(place, store, set(known_ledgers(ledgers, lambda _: True)), book)
         for item in _items(fs, place, reading):
@@ -149,7 +151,13 @@ def plan_salvage(
     )
     target = _next_id(fs, place) if reading.counts.copied else None
     return LogSalvage(
-        place, target, reading.counts, verdict.damage, lost, Losses(place.bookie, MADE_BY, losses)
+        place,
+        target,
+        reading.counts,
+        verdict.damage,
+        lost,
+        Losses(place.bookie, MADE_BY, losses),
+        frozenset(reading.moved),
     )
 
 
@@ -163,6 +171,8 @@ def salvage_log(
     """
     place = salvage.place
     move = _kept_aside(place) if place.in_quarantine else _quarantine_move(fs, place)
+    index = StoppedIndex(fs, place.space, databases)
+    lost = [loss.ledger for loss in salvage.losses.losses]
     last_id = join(place.current_dir, LAST_ID_NAME)
     fresh = [] if salvage.target is None else [join(place.current_dir, log_name(salvage.target))]
     repair = begin_repair(
@@ -174,8 +184,7 @@ def salvage_log(
         [
             changes_file(last_id),
             *map(changes_file, fresh),
-            changes_database(place.locations),
-            changes_database(place.ledgers),
+            *index.entry_changes(salvage.moved, also=lost),
             makes_directory(place.quarantine_dir),
             changes_file(move.manifest),
             *([] if place.in_quarantine else [moves_file(move.source, move.target)]),
@@ -185,7 +194,7 @@ def salvage_log(
     if salvage.target is not None:
         _copy(fs, salvage, salvage.target, book, databases)
         _move_rows(fs, place, salvage.target, databases)
-    _put_in_limbo(place, salvage, databases)
+    put_rows(fs, [place.space], {ledger: LedgerRecords() for ledger in lost}, lost, databases)
     reason = f"salvaged: {len(salvage.damage)} damaged ranges, {salvage.lost} entries lost"
     set_aside(
         fs,
@@ -229,20 +238,19 @@ def _kept_aside(place: LogPlace) -> Move:
     return Move(place, place.log.path, place.log.path, manifest)
 
 
-def _read(place: LogPlace, store: KeyValueReader, ledgers: Set[int], book: DigestBook) -> _Reading:
+def _read(place: LogPlace, store: EntryRows, ledgers: Set[int], book: DigestBook) -> _Reading:
     """Read the rows that the index has of a log.
 
     Raises CorruptionError where rows may be missing, RefusedError for an index that is lost.
     """
-    if store.damage is not None:
-        raise CorruptionError(store.damage, path=store.path)
+    refuse_damaged(store)
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
         raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
     return _Reading(rows, store, ledgers, book)
 
 
-def _places(store: KeyValueReader, keys: list[bytes]) -> list[Location | None]:
+def _places(store: EntryRows, keys: list[bytes]) -> list[Location | None]:
     """Return where the index has entries; a row that does not decode says nothing."""
     return [None if value is None else _place(value) for value in store.get_many(keys)]
 
@@ -284,6 +292,7 @@ def _kept(item: CheckedBatch, reading: _Reading) -> list[int]:
     unnamed = {index for index in nowhere if not _is_of_nobody(reading, batch.ledgers[index])}
     kept = [index for index in sound if index in named or index in unnamed]
     by_digest = sum(check.ok(index, batch.ledgers[index]) is True for index in kept)
+    reading.moved.update(batch.ledgers[index] for index in kept)
     counts.by_digest += by_digest
     counts.by_structure += len(kept) - by_digest
     counts.unnamed += len(unnamed)
@@ -336,9 +345,9 @@ def _named_by(reading: _Reading, damage: Iterable[Damage]) -> Iterator[MissingEn
 
 
 def _next_id(fs: WritableFileSystem, place: LogPlace) -> int:
-    allocator = LogAllocator(place.current_dir, fs)
-    allocator.open()
-    return allocator.new_id_of_many()
+    ids = LogIds(place.log_dirs, fs)
+    ids.open()
+    return ids.next()
 
 
 def _copy(
@@ -347,8 +356,8 @@ def _copy(
     """Write the fresh log, durably, and read it back."""
     place = salvage.place
     path = join(place.current_dir, log_name(target))
-    ledgers = _ledgers(place, databases)
-    store = databases.read(place.locations)
+    ledgers = _ledgers(fs, place, databases)
+    store = StoppedIndex(fs, place.space, databases).entries()
     written = hashlib.sha256()
     try:
         reading = _read(place, store, ledgers, book)
@@ -405,12 +414,11 @@ def _read_back(fs: FileSystem, path: str, records: int, digest: bytes) -> None:
         )
 
 
-def _move_rows(fs: FileSystem, place: LogPlace, target: int, databases: IndexDatabases) -> None:
+def _move_rows(fs: WritableFileSystem, place: LogPlace, target: int, databases: IndexDatabases) -> None:
     """Let every row that names the source name the copy, durably; records of known ledgers get one."""
-    known = _ledgers(place, databases)
-    store = databases.write(place.locations)
+    known = _ledgers(fs, place, databases)
+    store = StoppedIndex(fs, place.space, databases).entries_to_write(fs)
     try:
-        locations = EntryLocationIndex(store)
         with EntryLogScan(fs, join(place.current_dir, log_name(target))) as scan:
             for batch in scan.batches():
                 keys = [_key(batch, index) for index in range(len(batch))]
@@ -421,28 +429,16 @@ def _move_rows(fs: FileSystem, place: LogPlace, target: int, databases: IndexDat
                 ]
                 if chosen:
                     fresh = [(target << 32) + batch.offset(index) + _SIZE_BYTES for index in chosen]
-                    locations.put_many([keys[index] for index in chosen], fresh)
+                    store.put_many([keys[index] for index in chosen], fresh)
+        store.sync()
     finally:
         store.close()
 
 
-def _ledgers(place: LogPlace, databases: IndexDatabases) -> Set[int]:
+def _ledgers(fs: FileSystem, place: LogPlace, databases: IndexDatabases) -> Set[int]:
     """Return the ledgers that have a row."""
-    store = databases.read(place.ledgers)
+    store = StoppedIndex(fs, place.space, databases).ledgers()
     try:
         return set(known_ledgers(store, lambda _: True))
-    finally:
-        store.close()
-
-
-def _put_in_limbo(place: LogPlace, salvage: LogSalvage, databases: IndexDatabases) -> None:
-    lost = {loss.ledger: LedgerRecords() for loss in salvage.losses.losses}
-    if not lost:
-        return
-    store = databases.write(place.ledgers)
-    try:
-        operations = limbo_operations(store, lost, lost)
-        if operations:
-            store.write(operations, sync=True)
     finally:
         store.close()

@@ -8,12 +8,12 @@ accepted loss: fenced, in limbo, its key blank.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
-from posixpath import basename, join
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from bkctl.admin.index.repair import collapsed
+from bkctl.admin.index.stopped_index import IndexDatabases, LedgerRows, StoppedIndex, refuse_damaged
 from bkctl.admin.journals.skipped_records import LedgerRecords
+from bkctl.admin.repairs.repair_journal import Intent
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.ledger_data import (
     FLAGS_ID,
@@ -25,37 +25,14 @@ from bkctl.codec.ledger_data import (
     encode_ledger_key,
 )
 from bkctl.directories.index_spaces import IndexSpace
-from bkctl.errors import CorruptionError, RefusedError
-from bkctl.kvstore.base import Delete, KeyValueReader, KeyValueStore, Operation, Put
-from bkctl.scan.directory import is_key_value_store
-from bkctl.scan.index import LEDGERS, LOCATIONS
-from bkctl.vfs import FileSystem
+from bkctl.errors import CorruptionError
+from bkctl.kvstore.base import Delete, Operation, Put
+from bkctl.vfs import FileSystem, WritableFileSystem
 
 Serves = Callable[[int], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexDatabases:
-    """The way to open the databases ``ledgers`` and ``locations``: to look, and to write."""
-
-    read: Callable[[str], KeyValueReader]
-    write: Callable[[str], KeyValueStore]
-
-
-def rocks_databases() -> IndexDatabases:
-    """Return the databases on disk."""
-    from bkctl.kvstore import rocksdb_store
-    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
-    from bkctl.scan.index import open_store
-
-    def to_write(path: str) -> KeyValueStore:
-        profile = LOCATIONS_PROFILE if basename(path) == LOCATIONS else LEDGERS_PROFILE
-        return rocksdb_store.open_store(path, profile, create=False)
-
-    return IndexDatabases(open_store, to_write)
-
-
-def known_ledgers(store: KeyValueReader, serves: Serves) -> Iterator[int]:
+def known_ledgers(store: LedgerRows, serves: Serves) -> Iterator[int]:
     """Yield the ledgers that have a row and that ``serves`` chooses. Raises CorruptionError."""
     known = -1
     for key, _ in store.iterate():
@@ -65,33 +42,14 @@ def known_ledgers(store: KeyValueReader, serves: Serves) -> Iterator[int]:
             yield ledger
 
 
-def database_of(fs: FileSystem, space: IndexSpace) -> str:
-    """Return the path of a space's ``ledgers``.
-
-    Raises RefusedError where there is none, and for .idx files, which have no place for the flag.
-    """
-    if not space.kind.has_databases:
-        raise RefusedError(
-            f"{space.dir}: its ledgers are in .idx files, which have no place for the limbo flag: entries "
-            "that are lost would be answered with 'no such entry'"
-        )
-    path = join(space.index_dirs[0], LEDGERS) if space.index_dirs else ""
-    if not path or not is_key_value_store(fs, path):
-        raise RefusedError(
-            f"{space.dir}: has no ledgers/ database; bring it back first (bkctl index rebuild)"
-        )
-    return path
-
-
 def limbo_operations(
-    store: KeyValueReader, ledgers: Mapping[int, LedgerRecords], limbo: Container[int]
+    store: LedgerRows, ledgers: Mapping[int, LedgerRecords], limbo: Container[int]
 ) -> list[Operation]:
     """Return what brings the special records into the rows, and those ledgers that ``limbo`` has in limbo.
 
     Raises CorruptionError when a row cannot be read.
     """
-    if store.damage is not None:  # a row that is not found may be one that cannot be read
-        raise CorruptionError(store.damage, path=store.path)
+    refuse_damaged(store)
     operations: list[Operation] = []
     for ledger, records in sorted(ledgers.items()):
         key = encode_ledger_key(ledger)
@@ -104,6 +62,45 @@ def limbo_operations(
         if sixteen is not None:
             operations.append(Delete(old))
     return operations
+
+
+def row_changes(
+    fs: FileSystem,
+    spaces: Sequence[IndexSpace],
+    ledgers: Mapping[int, LedgerRecords],
+    databases: IndexDatabases,
+) -> list[Intent]:
+    """Return what :func:`put_rows` changes, for its undo; nothing without ledgers. Raises StorageError."""
+    return [
+        intent
+        for space in (spaces if ledgers else ())
+        for intent in StoppedIndex(fs, space, databases).ledger_changes(_here(space, ledgers))
+    ]
+
+
+def put_rows(
+    fs: WritableFileSystem,
+    spaces: Sequence[IndexSpace],
+    ledgers: Mapping[int, LedgerRecords],
+    limbo: Container[int],
+    databases: IndexDatabases,
+) -> None:
+    """Do :func:`limbo_operations` in each space: a synced batch for a database, else header by header.
+
+    Raises CorruptionError, StorageError.
+    """
+    for space in spaces if ledgers else ():
+        store = StoppedIndex(fs, space, databases).ledgers_to_write(fs)
+        try:
+            operations = limbo_operations(store, _here(space, ledgers), limbo)
+            if operations:
+                store.write(operations, sync=True)
+        finally:
+            store.close()
+
+
+def _here(space: IndexSpace, ledgers: Mapping[int, LedgerRecords]) -> dict[int, LedgerRecords]:
+    return {ledger: records for ledger, records in ledgers.items() if not space.is_elsewhere(ledger)}
 
 
 def _row_with(known: LedgerData | None, records: LedgerRecords, *, limbo: bool) -> LedgerData:
@@ -134,7 +131,7 @@ def _lac(blob: bytes | None) -> int:
         return -2
 
 
-def _row(store: KeyValueReader, key: bytes) -> LedgerData | None:
+def _row(store: LedgerRows, key: bytes) -> LedgerData | None:
     value = store.get(key)
     if value is None:
         return None

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from posixpath import join
 
-from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
+from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.skipped_records import (
     END,
     JournalRecords,
@@ -25,7 +26,7 @@ from bkctl.admin.journals.skipped_records import (
     records_between,
 )
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie, read_mark
-from bkctl.admin.repairs.repair_journal import begin_repair, changes_database, changes_file
+from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.clock import Clock
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark, encode_last_mark
@@ -110,19 +111,11 @@ def set_mark(
         MADE_BY,
         f"journal {change.after.journal_id}, offset {change.after.offset}",
         [
-            *(changes_database(database_of(fs, space)) for space in bookie.spaces if rows),
+            *row_changes(fs, bookie.spaces, rows, databases),
             *(changes_file(file.path) for file in change.files),
         ],
     )
-    for space in bookie.spaces if rows else ():
-        here = {ledger: records for ledger, records in rows.items() if not space.is_elsewhere(ledger)}
-        store = databases.write(database_of(fs, space))
-        try:
-            operations = limbo_operations(store, here, limbo)
-            if operations:
-                store.write(operations, sync=True)
-        finally:
-            store.close()
+    put_rows(fs, bookie.spaces, rows, limbo, databases)
     for file in change.files:
         fs.replace(file.path, encode_last_mark(change.after))
     repair.finish()
@@ -168,7 +161,7 @@ def _losses(
         return []
     ledgers = {ledger: records.entries for ledger, records in skipped.ledgers.items()}
     for space in bookie.spaces:
-        store = databases.read(database_of(fs, space))
+        store = StoppedIndex(fs, space, databases).ledgers()
         try:
             if not skipped.is_whole:
                 for ledger in known_ledgers(store, place.has):

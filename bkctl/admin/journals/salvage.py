@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from posixpath import dirname, join
 
-from bkctl.admin.journals.limbo_rows import IndexDatabases, database_of, known_ledgers, limbo_operations
+from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
+from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
     END,
@@ -42,7 +43,6 @@ from bkctl.admin.journals.skipped_records import (
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
-    changes_database,
     changes_file,
     makes_directory,
 )
@@ -212,14 +212,14 @@ def salvage_journals(
         MADE_BY,
         f"{salvage.place.directory.path} to {home}",
         [
-            *(changes_database(database_of(fs, space)) for space in bookie.spaces if salvage.rows),
+            *row_changes(fs, bookie.spaces, salvage.rows, databases),
             makes_directory(home),
             makes_directory(directory),
             *(changes_file(join(directory, name)) for name in (*names, COOKIE_NAME)),
             *(changes_file(path) for path in _empty_paths(salvage, directory)),
         ],
     )
-    put_in_limbo(fs, bookie, salvage, databases)
+    put_rows(fs, bookie.spaces, salvage.rows, salvage.rows, databases)
     copy_journals(fs, salvage, home)
     repair.finish()
     return directory
@@ -243,11 +243,11 @@ def salvage_in_place(
         MADE_BY,
         f"{salvage.place.directory.path}, in place",
         [
-            *(changes_database(database_of(fs, space)) for space in bookie.spaces if salvage.rows),
+            *row_changes(fs, bookie.spaces, salvage.rows, databases),
             *(changes_file(path) for path in (*paths, *empty, *salvage.wrong_marks)),
         ],
     )
-    put_in_limbo(fs, bookie, salvage, databases)
+    put_rows(fs, bookie.spaces, salvage.rows, salvage.rows, databases)
     for salvaged in salvage.journals:
         if salvaged.is_damaged:
             path = salvaged.journal.path
@@ -272,19 +272,6 @@ def _make_empty(fs: WritableFileSystem, salvage: Salvage, path: str) -> None:
     with JournalScan(fs, salvage.place.directory.journals[-1].path) as scan:
         version = scan.head.version
     fs.replace(path, encode_header(version))
-
-
-def put_in_limbo(fs: FileSystem, bookie: StoppedBookie, salvage: Salvage, databases: IndexDatabases) -> None:
-    """Put what lost something into limbo, a synced batch for each database. Raises StorageError."""
-    for space in bookie.spaces if salvage.rows else ():
-        here = {ledger: records for ledger, records in salvage.rows.items() if not space.is_elsewhere(ledger)}
-        store = databases.write(database_of(fs, space))
-        try:
-            operations = limbo_operations(store, here, here)
-            if operations:
-                store.write(operations, sync=True)
-        finally:
-            store.close()
 
 
 def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
@@ -322,7 +309,7 @@ def _add_known(
     is_certain: bool,
 ) -> None:
     for space in bookie.spaces:
-        store = databases.read(database_of(fs, space))
+        store = StoppedIndex(fs, space, databases).ledgers()
         try:
             for ledger in () if is_certain else known_ledgers(store, place.has):
                 rows.setdefault(ledger, LedgerRecords())

@@ -3,14 +3,20 @@
 Whoever works on a bookie's directory leaves a trace in it: a bookie that starts begins a journal, and an open
 database a new MANIFEST. So the names and lengths tell, and for small files, which may change without either,
 the digest. Times of change do not count: a copy of a directory is as good as the directory.
+
+``.idx`` files stand two folders deep, and there may be millions: of each folder with such files there is
+their number, and a digest of their names, lengths and headers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from posixpath import join
 
+from bkctl.codec.file_info import HEADER_BYTES
 from bkctl.codec.repair_record import State
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.directory import REPAIRS_NAME, first_bytes
@@ -23,11 +29,19 @@ _DIGEST_CHARACTERS = 16
 _BY_LENGTH = (".log", ".txn", ".idx", ".sst")
 
 
+_INDEX_FOLDER = re.compile(r"[0-9a-f]{1,2}/[0-9a-f]{1,2}")
+
+
+def is_index_folder(name: str) -> bool:
+    """Whether a name in a state is that of a folder of ``.idx`` files."""
+    return _INDEX_FOLDER.fullmatch(name) is not None
+
+
 def state_of(fs: FileSystem, directories: Sequence[str], names: Sequence[str]) -> State:
     """Return the files of each directory and of the folders in it; ``names`` are what they are called there.
 
-    The folder of records is left out, and so is what lies deeper. Raises StorageError, NotFoundError for a
-    directory that is not there.
+    The folder of records is left out, and so is what lies deeper, but for ``.idx`` files. Raises
+    StorageError, NotFoundError for a directory that is not there.
     """
     return {
         name: dict(_files(fs, directory, "", 1)) for directory, name in zip(directories, names, strict=True)
@@ -50,6 +64,21 @@ def _files(fs: FileSystem, directory: str, prefix: str, depth: int) -> Iterator[
             yield shown, _facts(fs, path, name, status.size_bytes)
         elif depth:
             yield from _files(fs, path, f"{name}/", depth - 1)
+        elif is_index_folder(shown):
+            yield shown, _index_folder(fs, path)
+
+
+def _index_folder(fs: FileSystem, path: str) -> str:
+    digest, names = hashlib.sha256(), fs.names(path)
+    for name in names:
+        status = fs.status(join(path, name))
+        header, size_bytes = b"", -1 if status is None else status.size_bytes
+        with suppress(NotFoundError, StorageError):
+            header = (
+                b"" if status is None or status.is_dir else first_bytes(fs, join(path, name), HEADER_BYTES)
+            )
+        digest.update(f"{name!a} {size_bytes} ".encode() + header)
+    return f"{len(names)} {digest.hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
 def _facts(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:

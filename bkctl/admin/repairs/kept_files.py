@@ -26,15 +26,36 @@ def keep_file(fs: WritableFileSystem, path: str, kept: str) -> None:
     try:
         copy = fs.create(kept)
         try:
-            position = 0
+            position, written = 0, 0
             while block := source.read_at(position, _COPY_BYTES):
-                copy.write_at(position, block)
                 position += len(block)
+                # Zeros are a hole: an index file may have terabytes of them.
+                if block.count(0) < len(block):
+                    copy.write_at(position - len(block), block)
+                    written = position
+            if written < position:
+                copy.write_at(position - 1, b"\0")
             copy.sync()
         finally:
             copy.close()
     finally:
         source.close()
+
+
+def keep_start(fs: WritableFileSystem, path: str, kept: str, start_bytes: int) -> None:
+    """Copy the first bytes of a file. The copy's name is not durable yet. Raises StorageError."""
+    refuse_link(fs, path)
+    source = fs.open(path)
+    try:
+        content = source.read_at(0, start_bytes)
+    finally:
+        source.close()
+    copy = fs.create(kept)
+    try:
+        copy.write_at(0, content)
+        copy.sync()
+    finally:
+        copy.close()
 
 
 def keep_database(fs: WritableFileSystem, path: str, kept: str) -> None:
@@ -63,6 +84,22 @@ def put_back_file(fs: WritableFileSystem, path: str, kept: str) -> None:
     # A rename to another name of the same file does nothing.
     remove_file(fs, half)
     fs.sync_directory(dirname(path))
+
+
+def put_back_start(fs: WritableFileSystem, path: str, kept: str) -> None:
+    """Give a file its old first bytes, in place; it may have them already. Raises StorageError."""
+    source = fs.open(kept)
+    try:
+        content = source.read_at(0, source.size_bytes)
+    finally:
+        source.close()
+    refuse_link(fs, path)
+    file = fs.open_to_write(path)
+    try:
+        file.write_at(0, content)
+        file.sync()
+    finally:
+        file.close()
 
 
 def put_back_database(fs: WritableFileSystem, path: str, kept: str) -> None:

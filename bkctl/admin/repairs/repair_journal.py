@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from posixpath import abspath, dirname, join, normpath, relpath
 
 from bkctl.admin.repairs.directory_state import state_of
-from bkctl.admin.repairs.kept_files import keep_database, keep_file, refuse_link
+from bkctl.admin.repairs.kept_files import keep_database, keep_file, keep_start, refuse_link
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import (
     ChangeKind,
@@ -67,16 +67,22 @@ _SAME_SECOND_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One thing that a verb is going to change."""
+    """One thing that a verb is going to change; ``start_bytes`` is how much of a ``START`` it is."""
 
     what: ChangeKind
     path: str
     to: str | None = None
+    start_bytes: int = 0
 
 
 def changes_file(path: str) -> Intent:
     """Return the intent to replace, make or remove a file; what is there is copied."""
     return Intent(ChangeKind.FILE, path)
+
+
+def changes_start(path: str, start_bytes: int) -> Intent:
+    """Return the intent to change the first bytes of a file that is there, in place; they are copied."""
+    return Intent(ChangeKind.START, path, start_bytes=start_bytes)
 
 
 def changes_database(path: str) -> Intent:
@@ -126,8 +132,7 @@ class Repair:
     def kept(self, path: str) -> str | None:
         """Return where the old content of a path is kept, None where there was none."""
         name = relpath(path, self.found.home)
-        changes = (change for change in self.found.record.changes if change.path == name)
-        kept = next(changes).kept
+        kept = next(change for change in self.found.record.changes if change.path == name).kept
         return None if kept is None else self.found.path(kept)
 
     def finish(self) -> None:
@@ -175,16 +180,23 @@ def begin_repair(
     fs.make_directories(found.folder)
     # From here on what is kept is known to be of no use, should it never be said to be whole.
     found = write_record(fs, found, record)
+    starts = {abspath(intent.path): intent.start_bytes for intent in intents}
+    folders: set[str] = set()
     for change in changes:
         if change.kept is None:
             continue
         path, kept = found.path(change.path), found.path(change.kept)
-        fs.make_directories(dirname(kept))
+        if dirname(kept) not in folders:
+            fs.make_directories(dirname(kept))
+            folders.add(dirname(kept))
         if change.what is ChangeKind.DATABASE:
             keep_database(fs, path, kept)
+        elif change.what is ChangeKind.START:
+            keep_start(fs, path, kept, starts[path])
         else:
             keep_file(fs, path, kept)
-        fs.sync_directory(dirname(kept))
+    for folder in sorted(folders):
+        fs.sync_directory(folder)
     return Repair(fs, write_record(fs, found, replace(record, state=RepairState.BEGUN)))
 
 

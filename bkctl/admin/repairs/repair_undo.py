@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import abspath, basename, dirname, join, normpath, relpath
 
-from bkctl.admin.repairs.directory_state import differences, state_of
+from bkctl.admin.repairs.directory_state import differences, is_index_folder, state_of
 from bkctl.admin.repairs.kept_files import (
     put_back_database,
     put_back_file,
+    put_back_start,
     refuse_link,
     remove_file,
     remove_folder,
@@ -185,6 +186,9 @@ def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:
     for change in found.record.changes:
         if path in (change.path, change.to) or path.startswith(f"{change.path}/"):
             return True
+        # Of a folder of index files there is one digest.
+        if is_index_folder(name) and change.path.startswith(f"{path}/"):
+            return True
         if path.startswith(f"{change.path}.") and path.endswith(TEMPORARY_SUFFIX):
             return True
     return False
@@ -280,6 +284,8 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
     path = found.path(change.path)
     if change.what is ChangeKind.DATABASE and change.kept is not None:
         put_back_database(fs, path, found.path(change.kept))
+    elif change.what is ChangeKind.START and change.kept is not None:
+        put_back_start(fs, path, found.path(change.kept))
     elif change.to is not None:
         _move_back(fs, path, found.path(change.to))
     elif change.kept is not None:

@@ -53,7 +53,7 @@ def quarantine_command(
     rebuild' is refused; do not let Java's shell rebuild the index either.
 
     --release brings the log back, also after a bookie has run in between; only ledgers that were deleted in
-    the meantime are gone from it. It is refused (4) when another log has the name. .idx files are refused.
+    the meantime are gone from it. It is refused (4) when another log has the name.
 
     Examples:
 

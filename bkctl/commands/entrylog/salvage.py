@@ -74,8 +74,7 @@ def salvage_command(
     is never written to or deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair
     undo' takes a salvage back.
 
-    A log without damage is left alone (exit code 3 when digests of its records are not known). .idx files
-    have no place for limbo: they are refused.
+    A log without damage is left alone (exit code 3 when digests of its records are not known).
 
     Exit code 1 when entries are lost, 4 while a bookie uses the directory.
 
@@ -87,7 +86,7 @@ def salvage_command(
     """
     from bkctl.admin.entrylogs.log_place import find_log
     from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
-    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.logs.digests import digest_book
     from bkctl.admin.repairs.repair_undo import settle_before
     from bkctl.clock import SystemClock

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bkctl.codec.losses import Losses, encode_losses
+
+if TYPE_CHECKING:
+    from bkctl.directories.index_spaces import IndexSpace
 
 LossesOption = Annotated[
     str | None,
@@ -26,3 +30,14 @@ def write_losses(path: str | None, losses: Losses) -> None:
     if path is not None:
         with new_file(path) as stream:
             stream.write(encode_losses(losses))
+
+
+def say_who_knows_limbo(spaces: Iterable[IndexSpace], losses: Losses) -> None:
+    """Say that Java's bookies do not know limbo, where ledgers of .idx files are put into it."""
+    if losses.losses and not all(space.kind.has_databases for space in spaces):
+        typer.echo(
+            "bkctl: the ledgers are in .idx files, in which Java's bookies do not know limbo: they answer "
+            "'no such entry' for what is lost. Let only a bookie of bkctl run here until they are back "
+            "(bkctl ledger repair)",
+            err=True,
+        )

@@ -11,7 +11,7 @@ from bkctl.codec.journal import journal_name
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.entry_options import Digest, DigestOption
-from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.losses_file import LossesOption, say_who_knows_limbo, write_losses
 from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
@@ -80,7 +80,7 @@ def salvage_command(
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
-    are put into limbo. .idx files have no place for limbo: with such a loss it is refused there. Of several
+    are put into limbo. In .idx files only bookies of bkctl know limbo; the command says so. Of several
     journal directories --journal chooses one, by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
@@ -122,7 +122,7 @@ def _plan(
     metadata: LedgerMetadataOptions,
     secret: bytes | None,
 ) -> Salvage:
-    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.journals.salvage import plan_salvage
     from bkctl.admin.logs.digests import digest_book
 
@@ -141,7 +141,7 @@ def _salvage(
     yes: bool,
 ) -> tuple[Salvage, list[str]]:
     """Make the plan and do it, with the directories locked; the damaged files that are kept as well."""
-    from bkctl.admin.journals.limbo_rows import rocks_databases
+    from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.journals.salvage import salvage_in_place, salvage_journals
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.clock import SystemClock
@@ -153,6 +153,7 @@ def _salvage(
         salvage = plan(bookie)
         ask(_question(salvage, out), yes=yes)
         write_losses(losses, salvage.losses)
+        say_who_knows_limbo(bookie.spaces, salvage.losses)
         lock.recheck()
         if out is None:
             return salvage, salvage_in_place(filesystem, bookie, salvage, rocks_databases(), SystemClock())

@@ -40,6 +40,8 @@ _JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_j
 _SWAPPED = "journal directories were swapped"
 #: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
 _SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
+#: In the row of a log: where its index is, for a storage over several directories.
+_INDEX = "index of the log"
 _EXCHANGED_KNOW = (
     "if the log was moved here from another ledger directory, move it back instead, and nothing is lost: "
     "else it goes into quarantine, and what should stand here has to come from other replicas"
@@ -143,13 +145,14 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     try:
         place = find_log(PosixFileSystem(), [row["path"]], None, in_quarantine=False)
     except BkctlError as error:
-        # Index files have no place for limbo, and without an index nobody knows what a log should have.
+        # Without an index nobody knows what a log should have.
         return {**row, "instead": f"{row['instead']} (not here: {error})"}
+    if place.space.kind.shares_log_ids:
+        row = {**row, _INDEX: place.space.dir}
     if row["kind"] != "damaged_log":
-        if len(place.every_dir) > 1:
-            return (
-                row  # The index has a place of its own, which may be configured or mounted in a wrong order.
-            )
+        if place.space.index_dirs != (place.current_dir,):
+            # The index has a place of its own, which may be configured or mounted in a wrong order.
+            return row
         row = {**row, "instead": _EXCHANGED_KNOW}
     metadata = configuration.metadata_uri
     words = ["--metadata", metadata] if metadata is not None else []
@@ -181,24 +184,28 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows.
     """
 
+    def index_of(row: dict[str, Any]) -> str:
+        """Return the directory of the index that speaks of a row's log, or that a row is about."""
+        return str(row.get(_INDEX, row["dir"]))
+
     def is_rebuilt(row: dict[str, Any]) -> bool:
         return any(words[1:3] == ["index", "rebuild"] for words in row["commands"])
 
     logs = [row for row in rows if row["kind"] in _SALVAGED_KINDS]
-    damaged = {row["dir"] for row in logs if row["kind"] == "damaged_log"}
+    damaged = {index_of(row) for row in logs if row["kind"] == "damaged_log"}
     salvages = {row["path"]: row["commands"] for row in logs if row["commands"]}
 
     def names_damage(row: dict[str, Any]) -> bool:
         return row["kind"] == "dangling_location" and row["path"] in salvages
 
-    rebuilt = {row["dir"] for row in rows if is_rebuilt(row) and not names_damage(row)}
+    rebuilt = {index_of(row) for row in rows if is_rebuilt(row) and not names_damage(row)}
     made = []
     for row in rows:
-        if row["dir"] in rebuilt and row["kind"] in _SALVAGED_KINDS:
+        if index_of(row) in rebuilt and row["kind"] in _SALVAGED_KINDS:
             continue
-        if row["dir"] in rebuilt & damaged and is_rebuilt(row):
+        if index_of(row) in rebuilt & damaged and is_rebuilt(row):
             row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
-        elif names_damage(row) and row["dir"] not in rebuilt:
+        elif names_damage(row) and index_of(row) not in rebuilt:
             row = {**row, "commands": salvages[row["path"]], "instead": ""}
         made.append(row)
     return made

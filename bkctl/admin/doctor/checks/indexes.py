@@ -225,7 +225,7 @@ class _Groups:
 def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
     kind = first.kind
     expected, found = _EXPECTED[kind], first.detail
-    path = join(first.dir, log_name(first.log_id)) if first.log_id is not None else None
+    path = _log_path(exam, first)
     if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
         rows = counted(count, "row")
         found = f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone, and the index has {rows} of it"
@@ -258,13 +258,26 @@ def _entry(first: IndexFinding) -> str:
     return f"ledger {first.ledger}{entry}: "
 
 
+def _log_path(exam: Examination, first: IndexFinding) -> str | None:
+    """Return the path of a finding's log: beside its index, else where the only log of this id is."""
+    if first.log_id is None:
+        return None
+    beside, there = join(first.dir, log_name(first.log_id)), _logs_of(exam, first)
+    return there[0] if len(there) == 1 and beside not in there else beside
+
+
 def _is_there(exam: Examination, first: IndexFinding) -> bool:
-    return any(
-        log.log_id == first.log_id
+    return bool(_logs_of(exam, first))
+
+
+def _logs_of(exam: Examination, first: IndexFinding) -> list[str]:
+    return [
+        log.path
         for place in exam.subject.places
         if place.found is not None and place in exam.subject.ledgers
         for log in place.found.logs
-    )
+        if log.log_id == first.log_id
+    ]
 
 
 def _severity(first: IndexFinding) -> Severity:

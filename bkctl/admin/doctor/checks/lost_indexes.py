@@ -1,42 +1,56 @@
-"""Databases that are gone or empty while entry logs hold records: no start (``engine.lost_index``)."""
+"""Indexes that are gone or empty while entry logs hold records: no start (``engine.lost_index``)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from bkctl.admin.doctor.checks.journals import journal_places
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.next_step import ended_by
+from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import find_lost_indexes
-from bkctl.storage_kinds import DEFAULT
+from bkctl.storage_kinds import StorageKind, kind_in
 
 
 def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Report ledger directories whose index is lost.
+    """Report ledger directories whose index is lost, for a storage over all of them all at once.
 
     ``empty`` are databases that nothing was ever written to.
     """
     journals = journal_places(exam)
     if not journals:
         return  # whether they have what the logs hold cannot be told
-    pairs = [pair for pair in _pairs(exam) if pair[1].path not in exam.unreadable]
+    kind = _kind(exam)
+    pairs = [pair for pair in _pairs(exam, kind) if pair[1].path not in exam.unreadable]
+    if not pairs:
+        return
 
     def lost_parts(number: int) -> dict[str, str]:
         place = pairs[number][1]
         assert place.found is not None, "only such are paired"
         states: dict[str, str] = {}
-        for name in DEFAULT.indexes:
+        for name in kind.indexes:
             if name not in place.found.indexes:
                 states[name] = "gone"
             elif name in empty.get(place.path, ()):
                 states[name] = "empty"
         return states
 
-    places = [IndexPlace((logs.path,), index.path) for logs, index in pairs]
-    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, lost_parts):
+    def lost_files(_: int) -> dict[str, str]:
+        indexes = [index.path for _, index in pairs]
+        return {} if was_written(exam.filesystem, indexes) else dict.fromkeys(kind.indexes, "gone")
+
+    parts: Callable[[int], Mapping[str, str]] = lost_parts
+    if kind.shares_log_ids:
+        # All directories are one storage, and a file may be in any of them.
+        places = [IndexPlace(tuple(logs.path for logs, _ in pairs), pairs[0][1].path, kind)]
+        parts = lost_files
+    else:
+        places = [IndexPlace((logs.path,), index.path, kind) for logs, index in pairs]
+    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, parts):
         exam.unreadable |= {*lost.place.logs, lost.place.databases}
         yield Finding(
             "databases",
@@ -51,7 +65,15 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
         )
 
 
-def _pairs(exam: Examination) -> list[tuple[Place, Place]]:
+def _kind(exam: Examination) -> StorageKind:
+    """Return the kind of the bookie's storage: by its configuration, else by what is there."""
+    if exam.config is not None:
+        return exam.kind
+    found = [name for place in exam.subject.indexes if place.found for name in place.found.indexes]
+    return kind_in(found) or exam.kind
+
+
+def _pairs(exam: Examination, kind: StorageKind) -> list[tuple[Place, Place]]:
     """Pair ledger directories and those of their indexes, as far as it is known which belong together."""
     ledgers, indexes = exam.subject.ledgers, exam.subject.indexes
     if len(ledgers) == len(indexes):
@@ -60,11 +82,9 @@ def _pairs(exam: Examination) -> list[tuple[Place, Place]]:
         pairs = [(place, place) for place in ledgers]
     else:
         return []
-    # A bookie of another storage has no databases.
+    # Of another storage's index it is said that it is one.
     return [
         (logs, index)
         for logs, index in pairs
-        if logs.found is not None
-        and index.found is not None
-        and not DEFAULT.has_others_in(index.found.indexes)
+        if logs.found is not None and index.found is not None and not kind.has_others_in(index.found.indexes)
     ]
