@@ -13,7 +13,7 @@ from bkctl.admin.logs.mark_doubts import doubt, journals_near
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
-from bkctl.commands.frame.losses_file import LossesOption, say_who_knows_limbo, write_losses
+from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, parse_journal_id
 from bkctl.commands.frame.output import Key, Schema, write_rows
@@ -157,8 +157,7 @@ def set_command(
             change = plan_mark(filesystem, bookie, mark, databases)
             _check_loss(change, accept_loss=accept_loss)
             ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
-            write_losses(losses, change.losses)
-            say_who_knows_limbo(bookie.spaces, change.losses)
+            write_losses(losses, change.losses, bookie.spaces)
             lock.recheck()
             kept = set_mark(filesystem, bookie, change, databases, SystemClock())
     write_rows(_set_rows(change, kept), SET_SCHEMA, output)

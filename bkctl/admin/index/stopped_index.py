@@ -29,7 +29,7 @@ class LedgerRows(Protocol):
 
     @property
     def path(self) -> str:
-        """Where they are, for messages."""
+        """The path that messages name them by."""
 
     @property
     def damage(self) -> str | None:
@@ -57,7 +57,7 @@ class EntryRows(Protocol):
 
     @property
     def path(self) -> str:
-        """Where they are, for messages."""
+        """The path that messages name them by."""
 
     @property
     def damage(self) -> str | None:

@@ -20,20 +20,17 @@ LossesOption = Annotated[
 ]
 
 
-def write_losses(path: str | None, losses: Losses) -> None:
+def write_losses(path: str | None, losses: Losses, spaces: Iterable[IndexSpace] = ()) -> None:
     """Write the list to a new file, durably, when there is a path.
 
-    Raises RefusedError when there is such a file, StorageError.
+    ``spaces`` are those whose ledgers are going to be in limbo: it is said where Java's bookies do not know
+    that. Raises RefusedError when there is such a file, StorageError.
     """
     from bkctl.admin.new_file import new_file
 
     if path is not None:
         with new_file(path) as stream:
             stream.write(encode_losses(losses))
-
-
-def say_who_knows_limbo(spaces: Iterable[IndexSpace], losses: Losses) -> None:
-    """Say that Java's bookies do not know limbo, where ledgers of .idx files are put into it."""
     if losses.losses and not all(space.kind.has_databases for space in spaces):
         typer.echo(
             "bkctl: the ledgers are in .idx files, in which Java's bookies do not know limbo: they answer "

@@ -11,7 +11,7 @@ from bkctl.codec.journal import journal_name
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.entry_options import Digest, DigestOption
-from bkctl.commands.frame.losses_file import LossesOption, say_who_knows_limbo, write_losses
+from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
@@ -152,8 +152,7 @@ def _salvage(
         bookie = find_stopped_bookie(filesystem, paths)
         salvage = plan(bookie)
         ask(_question(salvage, out), yes=yes)
-        write_losses(losses, salvage.losses)
-        say_who_knows_limbo(bookie.spaces, salvage.losses)
+        write_losses(losses, salvage.losses, bookie.spaces)
         lock.recheck()
         if out is None:
             return salvage, salvage_in_place(filesystem, bookie, salvage, rocks_databases(), SystemClock())
