@@ -126,8 +126,7 @@ def set_command(
     Backwards is possible as long as there is any journal: a start then only replays more. If none is left,
     --accept-loss puts all ledgers of the journal into limbo first. Forwards, with --accept-loss, records are
     skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
-    fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo; the
-    command says so.
+    fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo.
 
     Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
 
