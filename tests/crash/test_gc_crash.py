@@ -105,7 +105,7 @@ def test_a_cut_at_every_persistence_point_loses_nothing_that_lives(
 ) -> None:
     points = points_of(transactional, per_ledger)
     assert points > 100
-    chosen = range(points) if SOAK else sorted(random.Random(7).sample(range(points), min(points, 80)))
+    chosen = range(points) if SOAK else sorted(random.Random(7).sample(range(points), min(points, 40)))
     for point in chosen:
         for seed in range(9 if SOAK else 2):
             try:

@@ -59,11 +59,11 @@ def ledger_row(ledger: int) -> Row:
 
 
 def rows_for(name: str) -> list[Row]:
-    """30,000 rows, the largest ids among them."""
+    """6,000 rows, which are several blocks of a table, the largest ids among them."""
     if name == "locations":
         ledgers = [*range(1, 30), 2**31, 2**63 - 1]
-        return [location_row(ledger, entry) for ledger in ledgers for entry in range(1000)]
-    return [ledger_row(ledger) for ledger in [*range(30_000), 2**63 - 2]]
+        return [location_row(ledger, entry) for ledger in ledgers for entry in range(200)]
+    return [ledger_row(ledger) for ledger in [*range(6_000), 2**63 - 2]]
 
 
 def by_writes(directory: Path, profile: StoreProfile, rows: list[Row]) -> None:
@@ -98,36 +98,63 @@ def our_rows(directory: Path) -> list[Row]:
         reader.close()
 
 
-@pytest.mark.parametrize("name", PROFILES)
-@pytest.mark.parametrize("made", [by_writes, by_ingest], ids=["writes", "ingest"])
-def test_java_reads_writes_and_compacts_what_we_made(
-    java: Run, tmp_path: Path, name: str, made: Callable[[Path, StoreProfile, list[Row]], None]
-) -> None:
-    rows = rows_for(name)
-    directory = tmp_path / name
-    made(directory, PROFILES[name], rows)
-    assert our_rows(directory) == rows
-    kind = f"{tmp_path} {name} {KINDS[name]}"
-    extra = {bytes(8) + bytes([200, number]): bytes([number]) * 8 for number in range(50)}
-    puts = " ".join(f"put:{key.hex()}:{value.hex()}" for key, value in extra.items())
-    gone = rows[100:200]
-    deletes = f"delete-range:{gone[0][0].hex()}:{rows[200][0].hex()} delete:{rows[300][0].hex()}"
-    theirs = java(f"rows {kind}", f"batch {kind} {puts} {deletes}", f"batch {kind} compact")
-    assert [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in theirs] == rows
-    expected = dict(rows) | extra
-    for key, _ in [*gone, rows[300]]:
-        del expected[key]
-    assert our_rows(directory) == sorted(expected.items())
+class Turns:
+    """A database that we made, which Java and we read and change in turns."""
+
+    def __init__(self, root: Path, name: str, made: Callable[[Path, StoreProfile, list[Row]], None]) -> None:
+        self.profile = PROFILES[name]
+        self.directory = root / name
+        self.kind = f"{root} {name} {KINDS[name]}"
+        self.rows = rows_for(name)
+        root.mkdir()
+        made(self.directory, self.profile, self.rows)
+        assert our_rows(self.directory) == self.rows
+        extra = {bytes(8) + bytes([200, number]): bytes([number]) * 8 for number in range(50)}
+        self.puts = " ".join(f"put:{key.hex()}:{value.hex()}" for key, value in extra.items())
+        gone = self.rows[100:200]
+        self.deletes = f"delete-range:{gone[0][0].hex()}:{self.rows[200][0].hex()}"
+        self.deletes += f" delete:{self.rows[300][0].hex()}"
+        self.expected = dict(self.rows) | extra
+        for key, _ in [*gone, self.rows[300]]:
+            del self.expected[key]
+
+    def ours_after_java(self) -> list[Row]:
+        """Read what Java has compacted, and write to it."""
+        assert our_rows(self.directory) == sorted(self.expected.items())
+        first, end = self.rows[0][0], self.rows[50][0]
+        with open_store(str(self.directory), self.profile, create=False) as store:
+            store.write([DeleteRange(first, end), Put(b"\x00" * 8 + b"\xff", b"ours")], sync=True)
+            store.flush()
+            store.compact()
+            ours = list(store.iterate())
+        left = {key: value for key, value in self.expected.items() if not first <= key < end}
+        assert ours == sorted((left | {b"\x00" * 8 + b"\xff": b"ours"}).items())
+        return ours
+
+
+def as_rows(lines: list[list[str]]) -> list[Row]:
+    return [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in lines]
+
+
+def test_java_reads_writes_and_compacts_what_we_made(java: Run, tmp_path: Path) -> None:
+    """Both databases, written and ingested, in two JVMs: each start costs a second."""
+    makers = {"writes": by_writes, "ingest": by_ingest}
+    all_turns = [
+        Turns(tmp_path / f"{way}-{name}", name, made) for way, made in makers.items() for name in PROFILES
+    ]
+    commands = [
+        command
+        for turns in all_turns
+        for command in (
+            f"rows {turns.kind}",
+            f"batch {turns.kind} {turns.puts} {turns.deletes}",
+            f"batch {turns.kind} compact",
+        )
+    ]
+    assert as_rows(java(*commands)) == [row for turns in all_turns for row in turns.rows]
     # And once more in turn: we write to what Java compacted, Java reads it.
-    with open_store(str(directory), PROFILES[name], create=False) as store:
-        store.write([DeleteRange(rows[0][0], rows[50][0]), Put(b"\x00" * 8 + b"\xff", b"ours")], sync=True)
-        store.flush()
-        store.compact()
-        ours = list(store.iterate())
-    theirs = java(f"rows {kind}")
-    assert [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in theirs] == ours
-    left = {key: value for key, value in expected.items() if not rows[0][0] <= key < rows[50][0]}
-    assert ours == sorted((left | {b"\x00" * 8 + b"\xff": b"ours"}).items())
+    ours = [row for turns in all_turns for row in turns.ours_after_java()]
+    assert as_rows(java(*(f"rows {turns.kind}" for turns in all_turns))) == ours
 
 
 def test_the_classes_of_a_bookie_work_on_what_we_made(java: Run, tmp_path: Path) -> None:
