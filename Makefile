@@ -63,6 +63,7 @@ demo: $(STAMP) ## Tell a story: write, kill -9, replay; break a byte, find it, m
 # compiles what it imports (a bookie: 0.7 s in place of 0.3), and each worker rewrites every test (33 s in place of 12).
 # Empty is not set.
 test soak: export PYTHONDONTWRITEBYTECODE :=
+test: export PYTEST_DEBUG_TEMPROOT ?= $(shell .ci/test_directory)
 
 test: $(STAMP) ## Run the whole test suite
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
