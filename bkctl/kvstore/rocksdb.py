@@ -192,9 +192,8 @@ def _read(directory: str, path: str) -> bytes:
     Raises CorruptionError (there is none), StorageError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            facts = os.fstat(descriptor)
+        with open(path, "rb", opener=_open_no_link) as file:
+            facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > _SMALL_FILE_BYTES_MAX:
                 raise _not_a_small_file(path)
             return file.read(_SMALL_FILE_BYTES_MAX)
@@ -206,6 +205,10 @@ def _read(directory: str, path: str) -> bytes:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _not_a_small_file(path) from None
         raise StorageError(f"{path}: {error.strerror}", path=path) from error
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _not_a_small_file(path: str) -> StorageError:

@@ -148,10 +148,10 @@ def opened_log(path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
     Raises OSError.
     """
     # A pipe in its place would keep an open waiting for ever.
-    links = 0 if follow else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | links)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    added = os.O_NONBLOCK if follow else os.O_NONBLOCK | os.O_NOFOLLOW
+    # A folder fails within open, which names the path and closes only what its opener has opened.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | added)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no regular file", path)
         yield file
 

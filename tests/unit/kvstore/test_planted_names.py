@@ -13,6 +13,7 @@ from bkctl.kvstore.base import Put
 from bkctl.kvstore.lock_holder import lock_holder
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.kvstore.synced_log import opened_log
 
 
 @pytest.fixture
@@ -51,6 +52,16 @@ def test_a_log_of_a_database_is_a_file(database: Path, tmp_path: Path, kind: str
         log.symlink_to("/dev/zero" if kind == "link to a device" else tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=f"{log.name}.*not a regular file"):
         rocksdb.open_read_only(str(database))
+
+
+def test_a_folder_in_the_place_of_a_log_is_named_and_closed(tmp_path: Path) -> None:
+    """The error named the number of a descriptor, and that stayed open."""
+    log = tmp_path / "000013.log"
+    log.mkdir()
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(IsADirectoryError, match=log.name), opened_log(str(log)):
+        pass
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_lock_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
