@@ -49,6 +49,7 @@ answer_frames = _twin.answer_frames
 scan_reads = _twin.scan_reads
 read_answers = _twin.read_answers
 read_records = _twin.read_records
+leading_records = _twin.leading_records
 gather_entries = _twin.gather_entries
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
@@ -65,6 +66,7 @@ __all__ = [
     "failing_mac",
     "gather_entries",
     "join_rows",
+    "leading_records",
     "read_answers",
     "read_records",
     "scan_adds",

@@ -181,5 +181,15 @@ class Kernels(Protocol):
         for columns that do not fit each other and for bounds that a call is not made for.
         """
 
+    def leading_records(
+        self, data: bytes, size_min: int, size_max: int, others_max: int, bytes_max: int
+    ) -> tuple[bytes, bytes]:
+        """Return the keys, joined, of the records that ``data`` begins with, and a column of their ends.
+
+        They are whole, of the first one's ledger, and have bodies of ``size_min``, 16 or more, to
+        ``size_max`` bytes: the first one, and behind it at most ``others_max`` with bodies of at most
+        ``bytes_max`` together. They stop at a negative id. ValueError for other bounds.
+        """
+
     def join_rows(self, rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
         """Keys and values one behind the other. ValueError when a row has another length of either."""

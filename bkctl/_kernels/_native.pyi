@@ -38,6 +38,9 @@ def gather_entries(
 def read_records(
     descriptor: int, starts: bytes, keys: bytes, first_bytes: int, size_max: int
 ) -> tuple[bytes, bytes]: ...
+def leading_records(
+    data: bytes, size_min: int, size_max: int, others_max: int, bytes_max: int
+) -> tuple[bytes, bytes]: ...
 
 class EntryTable:
     def __len__(self) -> int: ...

@@ -54,6 +54,10 @@ cdef extern from "entries.h" nogil:
     uint32_t BKCTL_NO_ROW
     size_t bkctl_places(size_t count)
     int BKCTL_READ_LENGTH
+    size_t bkctl_leading_records(
+        const unsigned char *data, size_t size_bytes, size_t size_min, size_t size_max, size_t others_max,
+        size_t bytes_max, unsigned char *keys, int64_t *ends,
+    )
     size_t bkctl_count_reads(const unsigned char *data, size_t start, size_t end, int *negative)
     void bkctl_answer_reads(
         unsigned char *to, const unsigned char *head, size_t head_bytes, const unsigned char *records,
@@ -97,7 +101,7 @@ cdef extern from "entries.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 5
+API = 6
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -445,6 +449,25 @@ def read_records(
         return PyBytes_FromStringAndSize(<const char *>records, end), sizes
     finally:
         free(records)
+
+
+def leading_records(
+    bytes data not None, Py_ssize_t size_min, Py_ssize_t size_max, Py_ssize_t others_max, Py_ssize_t bytes_max
+):
+    if size_min < BKCTL_KEY_BYTES or size_max < size_min or others_max < 0 or bytes_max < 0:
+        raise ValueError("bounds of no records")
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
+    cdef size_t size_bytes = len(data)
+    cdef size_t count = bkctl_leading_records(
+        at, size_bytes, size_min, size_max, others_max, bytes_max, NULL, NULL
+    )
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef bytes ends = _column(count)
+    bkctl_leading_records(
+        at, size_bytes, size_min, size_max, others_max, bytes_max,
+        <unsigned char *><void *>PyBytes_AsString(keys), _numbers(ends),
+    )
+    return keys, ends
 
 
 cdef class EntryTable:

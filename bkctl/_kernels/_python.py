@@ -33,7 +33,7 @@ _RECORD_BYTES_MAX = 1 << 20
 _RECORDS_MAX = 1 << 14
 
 #: See ``_native.pyx``.
-API = 5
+API = 6
 IMPL = "python"
 
 #: The caches in Python are their twins.
@@ -316,6 +316,31 @@ def read_answers(head: bytes, records: bytes) -> bytes:
         frames += ((len(head) + _KEY_BYTES + size).to_bytes(4, "big"), head, body[:_KEY_BYTES], body)
         position += 4 + size
     return b"".join(frames)
+
+
+def leading_records(
+    data: bytes, size_min: int, size_max: int, others_max: int, bytes_max: int
+) -> tuple[bytes, bytes]:
+    """Return the keys, joined, of the records that ``data`` begins with, and a column of their ends."""
+    if size_min < _KEY_BYTES or size_max < size_min or others_max < 0 or bytes_max < 0:
+        raise ValueError("bounds of no records")
+    keys: list[bytes] = []
+    ends: list[int] = []
+    position = 0
+    while len(keys) <= others_max and len(data) - position >= _RECORD_HEAD.size:
+        size, ledger, entry = _RECORD_HEAD.unpack_from(data, position)
+        key = data[position + 4 : position + 4 + _KEY_BYTES]
+        stop = position + 4 + size
+        if not size_min <= size <= size_max or stop > len(data) or ledger < 0 or entry < 0:
+            break
+        if keys:
+            bytes_max -= size
+            if bytes_max < 0 or key[:8] != keys[0][:8]:
+                break
+        keys.append(key)
+        ends.append(stop)
+        position = stop
+    return b"".join(keys), _column(ends)
 
 
 def read_records(

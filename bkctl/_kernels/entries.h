@@ -551,6 +551,30 @@ static size_t bkctl_read_records(int descriptor, const int64_t *starts, const un
   return end;
 }
 
+/* The records that begin data[:size_bytes], are whole and of the first one's ledger, with ids that are not negative and
+   bodies of `size_min`, which is BKCTL_KEY_BYTES at least, to `size_max`: the first, and behind it at most `others_max`
+   with bodies of at most `bytes_max` together. Their keys and ends go where these are not NULL. Returns their number. */
+static size_t bkctl_leading_records(const unsigned char *data, size_t size_bytes, size_t size_min, size_t size_max,
+                                    size_t others_max, size_t bytes_max, unsigned char *keys, int64_t *ends) {
+  size_t at = 0, count = 0;
+  while (count <= others_max && size_bytes - at >= 4 + BKCTL_KEY_BYTES) {
+    const size_t size = bkctl_be32(data + at);
+    const unsigned char *key = data + at + 4;
+    if (size < size_min || size > size_max || size > size_bytes - at - 4 || ((key[0] | key[8]) & 0x80)) break;
+    if (count) {
+      if (size > bytes_max || memcmp(key, data + 4, 8) != 0) break;
+      bytes_max -= size;
+    }
+    at += 4 + size;
+    if (keys) {
+      memcpy(keys + count * BKCTL_KEY_BYTES, key, BKCTL_KEY_BYTES);
+      ends[count] = (int64_t)at;
+    }
+    count++;
+  }
+  return count;
+}
+
 /* --- entries in order ------------------------------------------------------------------------------------- */
 
 /* A body, and the place of its table among all: of two bodies with one key that of the later table counts. */

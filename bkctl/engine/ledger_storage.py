@@ -3,7 +3,7 @@
 ::
 
     write stage   has_room, put_many, put_records  under the engine lock, memory only; on_room: room again
-    read stage    cached, read, read_many, last_entry, entries
+    read stage    cached, claim_next, read_next, read, read_many, last_entry, entries
     ledger table  ledgers (rows: master key, fence, explicit LAC, limbo), delete_ledger
     checkpoint    flush, note_synced; on_checkpoint asks for one before its time
     replay        has_room, put_many, flush, ledgers, note_written, lost_parts
@@ -301,6 +301,12 @@ class LedgerStorage(Protocol):
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
         """Return the bodies of many entries, or the errors that :meth:`read` would raise."""
+
+    def claim_next(self, key: bytes) -> bool:
+        """Whether who was given this entry by a cache is to call :meth:`read_next`. Memory only."""
+
+    def read_next(self, ledger: int) -> None:
+        """Read entries of a ledger ahead of who reads it in order; nothing is said of failures."""
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
         """Count reads that began at ``started_s``; who asks :meth:`cached` has to say so."""

@@ -238,6 +238,12 @@ class MemoryLedgerStorage:
                 answers.append(error)
         return answers
 
+    def claim_next(self, key: bytes) -> bool:
+        return False
+
+    def read_next(self, ledger: int) -> None:
+        """Everything is in memory."""
+
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
         """Count reads that began at ``started_s``."""
         with self.meters.lock:

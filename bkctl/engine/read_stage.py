@@ -55,6 +55,16 @@ class ReadStage:
         (ledger,) = _LEDGER.unpack_from(key)
         self._table.storage_of(ledger).count_reads(count, started_s)
 
+    def claim_next(self, key: bytes) -> bool:
+        """Whether who was given this entry by a cache is to call :meth:`read_next`. Memory only."""
+        (ledger,) = _LEDGER.unpack_from(key)
+        return self._table.storage_of(ledger).claim_next(key)
+
+    def read_next(self, key: bytes) -> None:
+        """Read entries ahead of who got to this one. Never raises BkctlError."""
+        (ledger,) = _LEDGER.unpack_from(key)
+        self._table.storage_of(ledger).read_next(ledger)
+
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry, with ``LAST_ENTRY`` the newest one here.
 

@@ -138,6 +138,28 @@ def test_records_of_a_file(records: list[bytes], bounds: tuple[int, int], data: 
         )
 
 
+@settings(max_examples=200)
+@given(
+    buffer=buffers(),
+    sizes=st.tuples(st.integers(15, 60), st.integers(15, 200)),
+    others_max=st.integers(-1, 8),
+    bytes_max=st.integers(-1, 400),
+)
+def test_the_records_that_a_buffer_begins_with(
+    buffer: bytes, sizes: tuple[int, int], others_max: int, bytes_max: int
+) -> None:
+    arguments = (buffer, *sizes, others_max, bytes_max)
+    expected = answer(_python.leading_records, *arguments)
+    with twin("native") as native:
+        assert answer(native.leading_records, *arguments) == expected
+    if isinstance(expected, tuple):
+        keys, column = expected
+        starts = [0, *array("q", column)]
+        assert [buffer[start + 4 : start + 20] for start in starts[:-1]] == [
+            keys[at : at + 16] for at in range(0, len(keys), 16)
+        ]
+
+
 @st.composite
 def add_frames(draw: st.DrawFn) -> bytes:
     """Adds of protocol v2, most of them plain, with grants that repeat."""

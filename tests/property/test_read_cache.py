@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bkctl.engine.cache import compiled_read_cache
 from bkctl.engine.cache.compiled_read_cache import AnyReadCache, CompiledReadCache
 from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES
 from bkctl.engine.cache.read_cache import ReadCache
+from bkctl.engine.cache.record_batch import RecordBatch
 from tests.support.storage_rig import entry_of, key_of
 
 KINDS = [ReadCache] if _kernels.EntryTable is None else [ReadCache, CompiledReadCache]
@@ -29,9 +32,16 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
+def in_one_piece(rows: list[tuple[bytes, bytes]]) -> RecordBatch:
+    records = [len(body).to_bytes(4, "big") + body for _, body in rows]
+    ends = array("q", accumulate(map(len, records)))
+    return RecordBatch(b"".join([key for key, _ in rows]), b"".join(records), ends)
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.lists(IDS, max_size=12)),
+        st.tuples(st.just("put in one piece"), st.lists(IDS, max_size=12)),
         st.tuples(st.just("remove"), st.lists(IDS, max_size=5)),
         st.tuples(st.just("delete"), st.lists(st.sampled_from(LEDGERS), max_size=2)),
     ),
@@ -47,13 +57,16 @@ def test_a_read_cache_is_a_dict_that_forgets(
     cache = kind(size)
     now: dict[bytes, bytes] = {}
     for number, (what, chosen) in enumerate(steps):
-        if what == "put":
+        if what.startswith("put"):
             rows = [
                 # Of one size each time, so that a segment takes all bodies of a key or none.
                 (key_of(*ids), entry_of(*ids, f"{number}-{place}", size_bytes=60 + 33 * ids[1]))
                 for place, ids in enumerate(chosen)
             ]
-            cache.put_many(rows, cache.generation)
+            if what == "put":
+                cache.put_many(rows, cache.generation)
+            else:
+                cache.put_batch(in_one_piece(rows), cache.generation)
             now.update(rows)
         elif what == "remove":
             cache.next_generation()

@@ -15,6 +15,7 @@ from bkctl import _kernels
 from bkctl._kernels._api import EntryTable
 from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, PIECE_ENTRIES, ledger_of
 from bkctl.engine.cache.read_cache import ReadCache, Row, segments_of
+from bkctl.engine.cache.record_batch import RecordBatch
 
 #: Bodies that one call frees.
 _BODIES_FREED = 1024
@@ -80,9 +81,23 @@ class CompiledReadCache:
             first = 0
             while first < len(rows):
                 first = self._put(rows, first, dropped)
-        for table in dropped:
-            while table.clear(_BODIES_FREED):
-                pass
+        _free(dropped)
+
+    def put_batch(self, batch: RecordBatch, generation: int) -> None:
+        """Add entries that are in one piece, which is kept as it is, as :meth:`put_many` does."""
+        size_bytes = batch.body_bytes + batch.count * ENTRY_OVERHEAD_BYTES
+        if size_bytes > self.segment_bytes_max:
+            self.put_many(list(zip(batch.key_list(), batch.bodies(), strict=True)), generation)
+            return
+        dropped: list[EntryTable] = []
+        with self._lock:
+            if generation != self.generation:
+                return
+            if size_bytes > self.segment_bytes_max - self._segments[0].size_bytes:
+                self._begin_segment(dropped)
+            self._segments[0].table.put_records(batch.records)
+            self._segments[0].size_bytes += size_bytes
+        _free(dropped)
 
     def next_generation(self) -> None:
         """Refuse what was looked up until now: the index has changed."""
@@ -148,6 +163,13 @@ class CompiledReadCache:
             dropped.append(segment.table)
         del self._segments[self._segments_max :]
         self.tables = tuple([each.table for each in self._segments])
+
+
+def _free(tables: list[EntryTable]) -> None:
+    """Free the bodies of tables that nobody looks into any more."""
+    for table in tables:
+        while table.clear(_BODIES_FREED):
+            pass
 
 
 AnyReadCache = ReadCache | CompiledReadCache

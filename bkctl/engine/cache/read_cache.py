@@ -29,6 +29,7 @@ from bkctl.engine.cache.entry_table import (
     empty_in_pieces,
     ledger_of,
 )
+from bkctl.engine.cache.record_batch import RecordBatch
 
 SEGMENTS_MIN = 8
 SEGMENTS_MAX = 32
@@ -103,6 +104,10 @@ class ReadCache:
                 dropped += self._put(row)
         for segment in dropped:
             empty_in_pieces(segment.rows)
+
+    def put_batch(self, batch: RecordBatch, generation: int) -> None:
+        """Add entries that are in one piece, as :meth:`put_many` does."""
+        self.put_many(list(zip(batch.key_list(), batch.bodies(), strict=True)), generation)
 
     def next_generation(self) -> None:
         """Refuse what was looked up until now: the index has changed."""

@@ -14,7 +14,7 @@ _KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Entries in the order of their keys.
+    """Entries in the order of their keys, or as they stand in a log.
 
     ``keys`` are joined, ``records`` are length words and bodies, and ``ends`` has for each entry where in
     ``records`` the next one begins.
@@ -28,6 +28,11 @@ class RecordBatch:
     def count(self) -> int:
         """The number of entries."""
         return len(self.ends)
+
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of all bodies."""
+        return len(self.records) - _SIZE.size * self.count
 
     def key_list(self) -> list[bytes]:
         """Return the keys, each by itself."""

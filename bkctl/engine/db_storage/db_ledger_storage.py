@@ -31,7 +31,7 @@ from bkctl import _kernels
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.compiled_read_cache import CompiledReadCache, read_cache_of
-from bkctl.engine.cache.entry_table import ledger_of
+from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
 from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.db_storage.flush import Flush, ForceFailedError
@@ -294,6 +294,15 @@ class DbLedgerStorage:
         good = sum([isinstance(answer, bytes) for answer in answers])
         self.count_reads(good, started_s, failed=len(answers) - good)
         return answers
+
+    def claim_next(self, key: bytes) -> bool:
+        """Whether who was given this entry is to call :meth:`read_next`. Memory only."""
+        return self._reader.claim_next(key)
+
+    def read_next(self, ledger: int) -> None:
+        """Read entries ahead of who reads a ledger in order. Never raises BkctlError."""
+        if not self._is_deleted(ledger):
+            self._reader.read_next(ledger.to_bytes(LEDGER_BYTES, "big"))
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
         """Count ``count`` reads that began at ``started_s`` and have ended.

@@ -1,7 +1,9 @@
 """Reading entries from the entry logs, with read-ahead for who reads a ledger in order.
 
 Java reads ahead at every miss, which costs a random reader a hundred entries for one. Here the first read of
-a ledger brings one entry, and read-ahead begins when the next one asked for is the one behind it.
+a ledger brings one entry, and read-ahead begins when the next one asked for is the one behind it. What was
+read ahead has a trigger in its middle: who gets to that entry has the next part read
+(:meth:`EntryReader.claim_next`), so that nobody who reads in order waits for the disk again.
 
 Source: ``SingleDirectoryDbLedgerStorage.doGetEntry`` and ``fillReadAheadCache``.
 """
@@ -16,11 +18,12 @@ from itertools import accumulate
 
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
-from bkctl.codec.location import ABSENT
+from bkctl.codec.location import ABSENT, KEY_BYTES
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.compiled_read_cache import AnyReadCache
-from bkctl.engine.cache.entry_table import ledger_of
+from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
 from bkctl.engine.cache.read_cache import Row
+from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
@@ -35,6 +38,23 @@ SEQUENTIAL_GAP_MAX = 16
 
 #: How often an entry is looked for when it moves to another log while it is being read.
 _ATTEMPTS_MAX = 5
+
+
+class _Reading:
+    """How far a ledger was read.
+
+    ``last`` is the entry that was read last, or read ahead. ``next_location`` is that of the record behind
+    it, if more is to be read ahead from there, which is when somebody gets to ``trigger``, the id of an entry
+    as 8 bytes; None when nobody is to, or somebody did. ``is_ahead``: it is being read ahead.
+    """
+
+    __slots__ = ("is_ahead", "last", "next_location", "trigger")
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.next_location = 0
+        self.trigger: bytes | None = None
+        self.is_ahead = False
 
 
 class EntryReader:
@@ -58,10 +78,9 @@ class EntryReader:
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
         self._ledgers_max = settings.sequential_ledgers_max
         self._lock = threading.Lock()
-        # Last entry that was read, or read ahead, of the ledgers read most recently.
-        self._last: OrderedDict[bytes, int] = OrderedDict()
-        # Ledgers that somebody is reading ahead: others that ask for what comes next get just their entry.
-        self._ahead: set[bytes] = set()
+        # Of the ledgers read most recently. While one is being read ahead, others that ask for what comes
+        # next get just their entry.
+        self._readings: OrderedDict[bytes, _Reading] = OrderedDict()
 
     def read(self, key: bytes) -> bytes | None:
         """Return the entry's body, None when the index has no such entry.
@@ -70,7 +89,7 @@ class EntryReader:
         """
         generation = self._read_cache.generation
         location = self._locate([key])[0]
-        ahead = location is not None and self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])
+        ahead = None if location is None else self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])
         return self._read(key, location, generation, ahead=ahead)
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
@@ -90,8 +109,8 @@ class EntryReader:
                 self._meters.read_cache_hits += 1
             elif location is None:
                 self._meters.absent += 1
-            elif self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1]):
-                answer = self._tried(key, location, generation, ahead=True)
+            elif (ahead := self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])) is not None:
+                answer = self._tried(key, location, generation, ahead=ahead)
                 was_ahead = True
             else:
                 together.append(len(answers))
@@ -115,7 +134,7 @@ class EntryReader:
         rows: list[Row] = []
         for index, place, body in zip(indices, places, bodies, strict=True):
             if body is None:
-                answers[index] = self._tried(keys[index], place, generation, ahead=False)
+                answers[index] = self._tried(keys[index], place, generation, ahead=None)
             else:
                 answers[index] = body
                 rows.append((keys[index], body))
@@ -126,15 +145,48 @@ class EntryReader:
             self._read_cache.put_many(rows, generation)
 
     def _tried(
-        self, key: bytes, location: int, generation: int, *, ahead: bool
+        self, key: bytes, location: int, generation: int, *, ahead: _Reading | None
     ) -> bytes | BookieIOError | None:
         try:
             return self._read(key, location, generation, ahead=ahead)
         except BookieIOError as error:
             return error
 
+    def claim_next(self, key: bytes) -> bool:
+        """Whether who has got to this entry is to have more read ahead (:meth:`read_next`). Memory only."""
+        reading = self._readings.get(ledger_of(key))
+        if reading is None or reading.trigger is None or key[LEDGER_BYTES:] < reading.trigger:
+            return False
+        # Claimed. Of two threads that are here at once the second finds nothing more to do.
+        reading.trigger = None
+        return True
+
+    def read_next(self, ledger: bytes) -> None:
+        """Read what comes behind what was read ahead of a ledger (its id as 8 bytes) into the read cache.
+
+        Nothing is said of failures: who reads one of these entries is told.
+        """
+        generation = self._read_cache.generation
+        with self._lock:
+            reading = self._readings.get(ledger)
+            if reading is None or reading.is_ahead or not reading.next_location:
+                return
+            reading.is_ahead = True
+            location, reading.next_location = reading.next_location, 0
+        last = reading.last
+        try:
+            started_s = self._clock.monotonic()
+            batch = self._entry_logger.read_following(location, ledger, self._entries_max, self._bytes_max)
+            if batch is not None:
+                current = self._current(batch.key_list(), batch.ends, location, started_s, known=0)
+                self._cache(batch, current, generation)
+                if current:
+                    last = self._note_ahead(reading, batch, location)
+        finally:
+            self._end_ahead(reading, last)
+
     def _read(
-        self, key: bytes, location: int | None, generation: int, *, ahead: bool = False
+        self, key: bytes, location: int | None, generation: int, *, ahead: _Reading | None = None
     ) -> bytes | None:
         """Read one entry, and with ``ahead``, which was begun and is ended here, what follows it."""
         ledger, entry = _KEY.unpack(key)
@@ -146,7 +198,11 @@ class EntryReader:
                     return None
                 started_s = self._clock.monotonic()
                 try:
-                    rows = self._rows(key, location, ahead=ahead)
+                    if ahead is None:
+                        body = self._entry_logger.read(location, key)
+                        self._read_cache.put_many([(key, body)], generation)
+                    else:
+                        body, last = self._read_span(key, location, generation, ahead)
                 except BkctlError as error:
                     # Compaction moves entries, sets their new locations and removes the log.
                     moved = self._locate([key])[0]
@@ -157,25 +213,53 @@ class EntryReader:
                     with self._meters.lock:
                         self._meters.disk_reads += 1
                         self._meters.log_reads.add(self._clock.monotonic() - started_s)
-                    if ahead:
-                        rows = self._current(rows, location, started_s)
-                        last = _KEY.unpack(max(rows)[0])[1]
-                    self._read_cache.put_many(rows, generation)
-                    return rows[0][1]
+                    return body
         finally:
-            if ahead:
-                self._end_ahead(ledger_of(key), last)
+            if ahead is not None:
+                self._end_ahead(ahead, last)
         raise BookieIOError(f"ledger {ledger}, entry {entry}: it keeps moving", ledger=ledger, entry=entry)
 
-    def _rows(self, key: bytes, location: int, *, ahead: bool) -> list[Row]:
-        """Return the entry, and with ``ahead`` those behind it in its log. Raises BkctlError."""
-        if not ahead:
-            return [(key, self._entry_logger.read(location, key))]
-        rows = self._entry_logger.read_span(location, key, self._entries_max, self._bytes_max)
-        if rows:
-            return rows
+    def _read_span(self, key: bytes, location: int, generation: int, ahead: _Reading) -> tuple[bytes, int]:
+        """Read an entry and those behind it in its log into the cache; its body, and the last of them.
+
+        Raises BkctlError when the entry itself cannot be read.
+        """
+        started_s = self._clock.monotonic()
+        batch = self._entry_logger.read_span(location, key, self._entries_max, self._bytes_max)
+        if batch is None:
+            return self._read_large(key, location, generation)
+        current = self._current(batch.key_list(), batch.ends, location, started_s, known=1)
+        self._cache(batch, current, generation)
+        return batch.records[_SIZE_BYTES : batch.ends[0]], self._note_ahead(ahead, batch, location)
+
+    def _read_large(self, key: bytes, location: int, generation: int) -> tuple[bytes, int]:
+        """Do what :meth:`_read_span` does, with an object for each entry."""
+        started_s = self._clock.monotonic()
         rows = [(key, self._entry_logger.read(location, key))]
-        return rows + self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
+        rows += self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
+        ends = list(accumulate([len(body) + _SIZE_BYTES for _, body in rows]))
+        current = self._current([each for each, _ in rows], ends, location, started_s, known=1)
+        rows = [rows[index] for index in current]
+        self._read_cache.put_many(rows, generation)
+        return rows[0][1], _KEY.unpack(max(rows)[0])[1]
+
+    def _cache(self, batch: RecordBatch, current: Sequence[int], generation: int) -> None:
+        """Put those entries of a batch that count into the read cache."""
+        if len(current) == batch.count:
+            self._read_cache.put_batch(batch, generation)
+        elif current:
+            keys, bodies = batch.key_list(), batch.bodies()
+            self._read_cache.put_many([(keys[index], bodies[index]) for index in current], generation)
+
+    def _note_ahead(self, reading: _Reading, batch: RecordBatch, location: int) -> int:
+        """Note where to go on behind a batch; the last entry of it."""
+        with self._lock:
+            if 2 * batch.count > self._entries_max:
+                # It did not end at another ledger, most likely.
+                middle = batch.count // 2
+                reading.next_location = location + batch.ends[-1]
+                reading.trigger = batch.keys[KEY_BYTES * middle + LEDGER_BYTES : KEY_BYTES * (middle + 1)]
+        return int.from_bytes(batch.keys[-LEDGER_BYTES:], "big")
 
     def _locate(self, keys: Sequence[bytes]) -> list[int | None]:
         started_s = self._clock.monotonic()
@@ -195,55 +279,60 @@ class EntryReader:
             self._meters.lookups.add(elapsed_s / max(len(keys), 1), len(keys))
         return located
 
-    def _begin_ahead(self, ledger: bytes, entry: int) -> bool:
-        """Remember that the entry is read; whether to read ahead from it, which is to be ended then."""
+    def _begin_ahead(self, ledger: bytes, entry: int) -> _Reading | None:
+        """Remember that the entry is read; what is to be ended if it is read ahead from, else None."""
         if not self._entries_max or not self._bytes_max:
-            return False
+            return None
         with self._lock:
-            last = self._last.pop(ledger, None)
+            reading = self._readings.pop(ledger, None)
+            last = None if reading is None else reading.last
             # Of several readers of what was just read ahead, none sets the ledger back.
             straggler = last is not None and last - self._entries_max <= entry <= last
-            self._last[ledger] = last if straggler and last is not None else entry
-            if len(self._last) > self._ledgers_max:
-                self._last.popitem(last=False)
-            if last is None or not 0 < entry - last <= SEQUENTIAL_GAP_MAX or ledger in self._ahead:
-                return False
-            self._ahead.add(ledger)
-            return True
+            if reading is None or not (straggler or reading.is_ahead):
+                reading = _Reading(entry)
+            self._readings[ledger] = reading
+            if len(self._readings) > self._ledgers_max:
+                self._readings.popitem(last=False)
+            if last is None or not 0 < entry - last <= SEQUENTIAL_GAP_MAX or reading.is_ahead:
+                return None
+            reading.is_ahead = True
+            return reading
 
-    def _end_ahead(self, ledger: bytes, entry: int) -> None:
+    def _end_ahead(self, reading: _Reading, last: int) -> None:
         with self._lock:
-            self._ahead.discard(ledger)
-            if ledger in self._last:
-                self._last[ledger] = entry
+            reading.is_ahead = False
+            reading.last = last
 
-    def _current(self, rows: list[Row], location: int, started_s: float) -> list[Row]:
-        """Return rows read ahead, the first one as it is, without those that stand elsewhere now.
+    def _current(
+        self, keys: Sequence[bytes], ends: Sequence[int], location: int, started_s: float, *, known: int
+    ) -> Sequence[int]:
+        """Return the indices of those records that count: the first ``known``, and what the index has there.
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
+        ``ends`` are those of the records behind the first one's ``location``.
         """
-        if len(rows) < 2:
-            return rows
+        first = range(known)
+        if len(keys) <= known:
+            return first
         try:
-            indexed = self._locations.get_many([each for each, _ in rows[1:]])
+            indexed = self._locations.get_many(keys[known:])
         except BkctlError:
             # Whoever reads one of these entries is told.
-            return rows[:1]
-        sizes = [len(each) + _SIZE_BYTES for _, each in rows]
-        stand = list(accumulate(sizes[:-1], initial=location))
-        current = rows
-        if stand[1:] != indexed:
-            current = rows[:1] + [
-                row for row, at, there in zip(rows[1:], stand[1:], indexed, strict=True) if at == there
-            ]
+            return first
+        starts = [location + end for end in (0, *ends[:-1])]
+        current: Sequence[int] = range(len(keys))
+        if starts[known:] != indexed:
+            current = [*first, *(n for n in current[known:] if starts[n] == indexed[n - known])]
+        ahead = current[known:]
+        sizes = [ends[n] - (ends[n - 1] if n else 0) - _SIZE_BYTES for n in ahead]
         meters = self._meters
         with meters.lock:
             meters.read_ahead.add(self._clock.monotonic() - started_s)
-            meters.read_ahead_counts.add_size(len(current) - 1)
-            meters.read_ahead_sizes.add_size(sum([len(each) for _, each in current[1:]]))
+            meters.read_ahead_counts.add_size(len(ahead))
+            meters.read_ahead_sizes.add_size(sum(sizes))
             meters.read_ahead_calls += 1
-            meters.read_ahead_entries += len(current) - 1
-            meters.read_ahead_stale += len(rows) - len(current)
+            meters.read_ahead_entries += len(ahead)
+            meters.read_ahead_stale += len(keys) - len(current)
         return current
 
 

@@ -248,14 +248,22 @@ class EntryLogger:
         """
         return self._reader.read_many(locations, keys)
 
-    def read_span(
-        self, location: int, key: bytes, entries_max: int, bytes_max: int
-    ) -> list[tuple[bytes, bytes]]:
-        """Return (key, body) of the record at ``location``, then what :meth:`read_ahead` gives.
+    def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
+        """Return the record at ``location`` and what :meth:`read_ahead` gives, in one piece.
 
-        Nothing says to :meth:`read` the first one alone. Never raises BkctlError.
+        None says to :meth:`read` the first one alone. Never raises BkctlError.
         """
         return self._reader.read_span(location, key, entries_max, bytes_max)
+
+    def read_following(
+        self, location: int, ledger: bytes, entries_max: int, bytes_max: int
+    ) -> RecordBatch | None:
+        """Return records of a ledger (its id as 8 bytes) that stand at ``location`` and behind it.
+
+        None when there is not one, or the first is large. What :meth:`read_ahead` says of the records it
+        gives holds for the first one, too. Never raises BkctlError.
+        """
+        return self._reader.read_following(location, ledger, entries_max, bytes_max)
 
     def remove(self, log_id: int) -> None:
         """Delete a log, also while readers have it open: what they have begun they finish.

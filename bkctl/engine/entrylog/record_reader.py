@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate, takewhile
 
 from bkctl import _kernels
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX
-from bkctl.engine.cache.record_batch import bodies_of
+from bkctl.engine.cache.record_batch import RecordBatch, bodies_of
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.vfs.base import ReadableFile
@@ -105,48 +104,58 @@ class RecordReader:
                 next(bodies)  # no entry is so small
         self._largest_bytes = min(max(max(sizes), BODY_BYTES_MIN) + _SIZE_BYTES, FIRST_READ_BYTES)
 
-    def read_span(
-        self, location: int, key: bytes, entries_max: int, bytes_max: int
-    ) -> list[tuple[bytes, bytes]]:
-        """Return (key, body) of the record at ``location`` and of those that :meth:`read_ahead` gives.
+    def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
+        """Return the record at ``location`` and what :meth:`read_ahead` gives, in one piece.
 
-        Mostly by one read of the file. Nothing when the first one is not as it should be, or is large: then
-        :meth:`read` reads it, or says what is wrong.
+        None when the first one is not as it should be, or is large: then :meth:`read` reads it, or says what
+        is wrong.
         """
+        batch = self.read_following(location, key[:_LEDGER_BYTES], entries_max + 1, bytes_max)
+        return batch if batch is not None and batch.keys.startswith(key) else None
+
+    def read_following(
+        self, location: int, ledger: bytes, entries_max: int, bytes_max: int
+    ) -> RecordBatch | None:
+        """Return the records of a ledger (its id as 8 bytes) that stand at ``location`` and behind it.
+
+        At most ``entries_max``, with bodies of at most ``bytes_max`` together behind the first one; there may
+        always be fewer. None when there is not one, or it is large. The caller keeps only those
+        that the index has at the place where they stand; see :meth:`read_ahead`.
+        """
+        if entries_max <= 0 or bytes_max < 0:
+            return None
         try:
             log = self._logs.borrow(_log_id(location))
         except BkctlError:
-            return []
-        wanted = min((entries_max + 1) * self._average_bytes, bytes_max + FIRST_READ_BYTES)
-        wanted = max(wanted, FIRST_READ_BYTES)
+            return None
         try:
-            data = log.file.read_at((location & OFFSET_MAX) - _SIZE_BYTES, wanted)
+            return self._following(
+                log.file, (location & OFFSET_MAX) - _SIZE_BYTES, ledger, entries_max, bytes_max
+            )
         except BkctlError:
-            return []
+            return None
         finally:
             self._logs.give_back(log)
-        if data[_SIZE_BYTES:_KEY_END] != key:
-            return []
-        starts, sizes, ledgers, _, _ = _kernels.walk_entries(
-            data, 0, len(data), BODY_BYTES_MIN, BODY_BYTES_MAX
-        )
-        count = _leading(ledgers, sizes, entries_max, bytes_max)
-        if not count:
-            return []
-        end = starts[count - 1] + _SIZE_BYTES + sizes[count - 1]
-        self._average_bytes = min(-(-end // count), FIRST_READ_BYTES)
-        rows = [
-            (
-                data[start + _SIZE_BYTES : start + _KEY_END],
-                data[start + _SIZE_BYTES : start + _SIZE_BYTES + size],
-            )
-            for start, size in zip(starts[:count], sizes, strict=False)
-        ]
-        if count == len(starts) and count <= entries_max and len(data) == wanted:
-            # The next one was not read as a whole.
-            left = bytes_max - sum(sizes[1:count])
-            rows += self.read_ahead(location + starts[-1], rows[-1][0], entries_max + 1 - count, left)
-        return rows
+
+    def _following(
+        self, file: ReadableFile, start: int, ledger: bytes, entries_max: int, bytes_max: int
+    ) -> RecordBatch | None:
+        """Return what :meth:`read_following` gives, by one read, or two when the entries are large."""
+        wanted = min(entries_max * self._average_bytes, bytes_max + FIRST_READ_BYTES)
+        data = file.read_at(start, max(wanted, FIRST_READ_BYTES))
+        ends = array("q")
+        for is_last in (False, True):
+            bounds = (BODY_BYTES_MIN, BODY_BYTES_MAX, entries_max - 1, bytes_max)
+            keys, column = _kernels.leading_records(data, *bounds)
+            ends = array("q", column)
+            if not ends or not keys.startswith(ledger):
+                return None
+            more = min((entries_max - len(ends)) * (ends[-1] // len(ends) + 1), bytes_max - ends[-1])
+            if is_last or more <= 0 or len(data) < wanted or not _is_cut(data, ends[-1], ledger):
+                break
+            data += file.read_at(start + len(data), more)
+        self._average_bytes = min(-(-ends[-1] // len(ends)), FIRST_READ_BYTES)
+        return RecordBatch(keys, data[: ends[-1]], ends)
 
     def read_ahead(
         self, location: int, key: bytes, entries_max: int, bytes_max: int
@@ -223,14 +232,9 @@ class _Window:
         return found
 
 
-def _leading(ledgers: list[int], sizes: list[int], entries_max: int, bytes_max: int) -> int:
-    """Return how many records are of the first one's ledger, which counts, with the bounds for the others."""
-    if not ledgers:
-        return 0
-    wanted = ledgers[: entries_max + 1]
-    if wanted.count(wanted[0]) < len(wanted):
-        wanted = list(takewhile(wanted[0].__eq__, wanted))
-    return 1 + sum([total <= bytes_max for total in accumulate(sizes[1 : len(wanted)])])
+def _is_cut(data: bytes, start: int, ledger: bytes) -> bool:
+    """Whether what begins at ``start`` may be a record of the ledger whose end is not there."""
+    return len(data) - start < _KEY_END or data.startswith(ledger, start + _SIZE_BYTES)
 
 
 def _log_id(location: int) -> int:

@@ -148,11 +148,15 @@ class SpreadEntryLogger(EntryLogger):
                 answers[index] = body
         return answers
 
-    def read_span(
-        self, location: int, key: bytes, entries_max: int, bytes_max: int
-    ) -> list[tuple[bytes, bytes]]:
+    def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
         home = self._home(location >> _LOG_SHIFT)
-        return [] if home is None else home.read_span(location, key, entries_max, bytes_max)
+        return None if home is None else home.read_span(location, key, entries_max, bytes_max)
+
+    def read_following(
+        self, location: int, ledger: bytes, entries_max: int, bytes_max: int
+    ) -> RecordBatch | None:
+        home = self._home(location >> _LOG_SHIFT)
+        return None if home is None else home.read_following(location, ledger, entries_max, bytes_max)
 
     def remove(self, log_id: int) -> None:
         self._require_home(log_id << _LOG_SHIFT).remove(log_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -87,8 +88,17 @@ class ReadRunJob:
         self._position = stop
         reads.count_cached(self._joined(first, first + 1), count, started_s)
         self._connection.write(frames)
+        self._read_ahead(self._joined(stop - 1, stop))
         self._port.reads_ended(count, 0, size_bytes, self._since_s, self._port.now_s() - started_s)
         return True
+
+    def _read_ahead(self, key: bytes) -> None:
+        """Have more read ahead when the client, which got the entry with this key, is where that is due."""
+        reads = self._port.bookie.reads
+        if reads.claim_next(key):
+            # A stage that is full has better things to do.
+            with contextlib.suppress(TooManyRequestsError):
+                self._port.read_stage.submit(partial(reads.read_next, key))
 
     def _joined(self, first: int, stop: int) -> bytes:
         if isinstance(self._run, PackedReadRun):

@@ -1,0 +1,174 @@
+"""Read-ahead: for whom, how far, and what of it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.errors import StorageError
+from tests.support.storage_rig import StorageRig, entry_of, key_of
+
+
+@pytest.fixture
+def rig() -> StorageRig:
+    return StorageRig().open()
+
+
+def flushed_ledgers(rig: StorageRig, count: int, step: int = 1) -> None:
+    for ledger in (1, 2):
+        for entry in range(0, count * step, step):
+            rig.put(ledger, entry, size_bytes=100)
+    rig.storage.flush()
+
+
+def test_a_sequential_reader_is_read_ahead_for_up_to_the_next_ledger(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 250)
+    for entry in range(250):
+        assert rig.storage.read(1, entry) == entry_of(1, entry, size_bytes=100)
+    meters = rig.storage.meters
+    # 0; 1 and a hundred; 102 and a hundred; 203 and the rest.
+    assert meters.disk_reads == 4
+    assert meters.read_ahead_entries == 250 - 4
+    assert rig.storage.cached(key_of(2, 0)) is None
+
+
+def read_on(rig: StorageRig, entries: range) -> None:
+    """Read as a port does: what a cache gives may say that more is to be read ahead."""
+    for entry in entries:
+        key = key_of(1, entry)
+        body = rig.storage.cached(key)
+        if body is None:
+            body = rig.storage.read(1, entry)
+        elif rig.storage.claim_next(key):
+            rig.storage.read_next(1)
+        assert body == entry_of(1, entry, size_bytes=100)
+
+
+def test_the_next_part_is_read_before_the_reader_gets_there(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 1000)
+    read_on(rig, range(1000))
+    meters = rig.storage.meters
+    # Two entries by themselves; nobody waits for what is behind them.
+    assert meters.disk_reads == 2
+    assert meters.read_ahead_entries == 1000 - 2
+    assert meters.read_ahead_calls == 10
+    assert rig.storage.cached(key_of(2, 0)) is None
+
+
+def test_the_next_part_is_claimed_once_and_in_the_middle_of_the_last_one(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 500)
+    for entry in (0, 1):
+        rig.storage.read(1, entry)
+    claims = [entry for entry in range(102) if rig.storage.claim_next(key_of(1, entry))]
+    assert claims == [51]
+    rig.storage.read_next(1)
+    assert rig.storage.cached(key_of(1, 201)) is not None
+    assert rig.storage.cached(key_of(1, 202)) is None
+    # What nobody has claimed is not read either.
+    calls = rig.storage.meters.read_ahead_calls
+    rig.storage.read_next(2)
+    assert rig.storage.meters.read_ahead_calls == calls
+
+
+def test_the_next_part_has_no_older_records_and_nothing_of_a_deleted_ledger(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 500)
+    rig.put(1, 120, "new", size_bytes=100)
+    rig.storage.flush()
+    for entry in (0, 1):
+        rig.storage.read(1, entry)
+    rig.storage.read_next(1)
+    assert rig.storage.cached(key_of(1, 119)) == entry_of(1, 119, size_bytes=100)
+    assert rig.storage.cached(key_of(1, 120)) is None
+    assert rig.storage.meters.read_ahead_stale == 1
+    assert rig.storage.read(1, 120) == entry_of(1, 120, "new", size_bytes=100)
+    rig.delete(1)
+    calls = rig.storage.meters.read_ahead_calls
+    rig.storage.read_next(1)
+    assert rig.storage.meters.read_ahead_calls == calls
+    assert rig.storage.cached(key_of(1, 250)) is None
+
+
+def test_what_is_read_next_while_the_index_changes_is_not_kept(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed_ledgers(rig, 500)
+    for entry in (0, 1):
+        rig.storage.read(1, entry)
+
+    original = rig.locations.get_many
+
+    def overtaken(keys: Sequence[bytes]) -> list[int | None]:
+        answer = original(keys)
+        monkeypatch.undo()
+        rig.put(1, 150, "new", size_bytes=100)
+        rig.storage.flush()
+        return answer
+
+    monkeypatch.setattr(rig.locations, "get_many", overtaken)
+    rig.storage.read_next(1)
+    assert rig.storage.cached(key_of(1, 149)) is None
+    assert rig.storage.read(1, 150) == entry_of(1, 150, "new", size_bytes=100)
+
+
+def test_a_next_part_that_cannot_be_read_is_left_to_who_asks_for_it(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed_ledgers(rig, 500)
+    for entry in (0, 1):
+        rig.storage.read(1, entry)
+
+    def fail(_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.storage.locations, "get_many", fail)
+        rig.storage.read_next(1)
+    assert rig.storage.cached(key_of(1, 150)) is None
+    read_on(rig, range(500))
+    assert rig.storage.meters.disk_reads == 3
+
+
+def test_entries_of_a_striped_ledger_are_sequential_too(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 50, step=3)
+    for entry in range(0, 150, 3):
+        rig.storage.read(1, entry)
+    assert rig.storage.meters.disk_reads == 2
+
+
+def test_a_random_reader_gets_just_its_entry(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 250)
+    for entry in (200, 10, 100, 50, 0, 249):
+        rig.storage.read(1, entry)
+    assert rig.storage.meters.read_ahead_calls == 0
+    assert rig.storage.read_cache.count == 6
+
+
+def test_read_ahead_keeps_to_its_bounds() -> None:
+    settings = StorageSettings(read_ahead_entries_max=10, read_ahead_bytes_max=350)
+    rig = StorageRig(settings).open()
+    flushed_ledgers(rig, 50)
+    rig.storage.read(1, 0)
+    rig.storage.read(1, 1)
+    assert rig.storage.read_cache.count == 2 + 3
+    off = StorageRig(StorageSettings(read_ahead_entries_max=0)).open()
+    flushed_ledgers(off, 50)
+    for entry in range(50):
+        off.storage.read(1, entry)
+    assert off.storage.meters.disk_reads == 50
+
+
+def test_only_so_many_sequential_readers_are_remembered() -> None:
+    rig = StorageRig(StorageSettings(sequential_ledgers_max=1)).open()
+    flushed_ledgers(rig, 50)
+    for entry in range(5):
+        rig.storage.read(1, entry)
+        rig.storage.read(2, entry)
+    assert rig.storage.meters.read_ahead_calls == 0
+
+
+def test_a_read_without_read_cache_works() -> None:
+    rig = StorageRig(StorageSettings(read_cache_bytes_max=0)).open()
+    flushed_ledgers(rig, 5)
+    assert [len(rig.storage.read(1, entry)) for entry in range(5)] == [100] * 5
