@@ -59,7 +59,7 @@ CHECKS_SCHEMA: Schema = (
     Key("check", "string", "name of the check"),
     Key("needs", "string", "files (PATH or --conf), configuration (--conf), metadata, or url"),
     Key("long", "bool", "whether it reads whole files"),
-    Key("summary", "string", "what it looks at"),
+    Key("summary", "string", "the subject of the check"),
 )
 
 
@@ -142,7 +142,7 @@ def doctor_command(
     Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
     command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none; 3,
     also beside them, when the digests of some entries could not be checked. The digests of the entries in
-    journals are always looked at, those of the entries in logs with --deep; their types come from the
+    journals are always checked, those of the entries in logs with --deep; their types come from the
     metadata (--metadata), or else from the entries.
 
     Examples:

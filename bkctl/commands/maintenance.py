@@ -59,7 +59,7 @@ def begin_command(
             "--delay",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="How long to wait for lost bookies, should somebody enable autorecovery meanwhile.",
+            help="How long to wait for lost bookies, in case autorecovery is enabled during the maintenance.",
         ),
     ] = "1h",  # type: ignore[assignment]
     reason: Annotated[

@@ -79,7 +79,7 @@ def orphans_command(
     Ledgers for which this cannot be proved are 'unknown': all of them, as soon as one node of Pulsar's
     metadata does not decode (brokers may compress them); those of a namespace that is not here, which may
     belong to another Pulsar cluster on the same bookies; those that may be named elsewhere, as compacted
-    topics are; and young ones. Ledgers of other applications are not looked at.
+    topics are; and young ones. Ledgers of other applications are left alone.
 
     Exit code 0: no orphan; 1: there are orphans; 3: metadata that do not decode; 6: no managed ledgers there.
 

@@ -27,6 +27,8 @@ WITHOUT_BYTES = {"__init__", "ledger_metadata_values"}
 # Openings that cannot be understood without the neighbours, and the rooms that are free of them.
 RIDDLE = re.compile(r"(?:The same|It|All of (?:it|them)|What|Who(?:ever)?|Where|Every path|A text)\b")
 OPENED = re.compile(rf'"""{RIDDLE.pattern}')
+# Words of the house for report, check, quarantine and during, which a stranger does not take for these.
+HOUSE_WORDS = re.compile(r"\b(?:meanwhile|told|tells?|set aside|looked (?:at|for)|looks? at|anew)\b")
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 # A layout is a table (its ruler: two or more runs of =) or, for text formats, an indented sample after "::".
 LAYOUT = re.compile(r"^ *={2,}(?: +={2,})+$|::\n\n {4}\S", re.MULTILINE)
@@ -104,6 +106,12 @@ def test_a_docstring_begins_with_what_it_is_about() -> None:
     assert not breaches(PRODUCT, riddles)
 
 
+def test_manuals_are_in_the_words_of_everybody() -> None:
+    pages = [*sorted((REPOSITORY / "man").glob("*.[1-8]")), *(REPOSITORY / "docs").glob("cli.md")]
+    assert len(pages) > 20
+    assert not breaches(pages, HOUSE_WORDS.findall)
+
+
 def test_only_commands_print() -> None:
     assert not breaches([path for path in PRODUCT if PACKAGE / "commands" not in path.parents], prints)
 
@@ -120,6 +128,7 @@ def test_the_rules_notice_what_they_are_for() -> None:
     assert left_over_marks(f"x = 1  # {'TO'}DO: more")
     assert riddles('def f():\n    """The same for several."""\n') == ["The same for several."]
     assert not riddles('def f():\n    """Return the items."""\n')
+    assert HOUSE_WORDS.findall("It is set aside, and looked at meanwhile.")
     assert prints("if True:\n    print(1)") == [2]
     assert not prints("# print(1)\nx.print(1)")
     assert LAYOUT.search("Text.\n\n====== ====\noffset size\n====== ====\n0      i64")

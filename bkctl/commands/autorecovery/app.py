@@ -45,7 +45,7 @@ AUDITOR_SCHEMA: Schema = (Key("auditor", "string", "bookie or host that is elect
 
 TRIGGER_SCHEMA: Schema = (
     Key("auditor", "string", "who was asked to look"),
-    Key("checks", "array", "what it is to look at: bookies, ledgers, placement, replicas"),
+    Key("checks", "array", "what it is to check: bookies, ledgers, placement, replicas"),
 )
 
 
@@ -197,7 +197,7 @@ def trigger_command(
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Have the auditor look at all bookies now. Exit code 6 without an auditor.
+    """[online] [writes] Have the auditor check all bookies now. Exit code 6 without an auditor.
 
     A check of all ledgers begins within a minute where our auditor is elected, and at its next election
     where Java's is; a check that its configuration switches off is not made.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkctl.server.life.autorecovery_process import AutoRecoveryStart
 
 START_SCHEMA: Schema = (
-    Key("name", "string", "name that its vote in the election of the auditor tells others"),
+    Key("name", "string", "name on its vote in the election of the auditor"),
     Key("uri", "string", "metadata URI"),
     Key("http_port", "int or null", "port of the HTTP admin, null without one"),
 )

@@ -89,7 +89,7 @@ def convert_command(
 
     The new index is made of the old one, row by row, with fences, master keys, explicit LACs and limbo.
     Each row is compared with the record that it names, and all rows with those of the old index, before
-    anything that a bookie looks at is changed. With several ledger directories, db needs each entry in the
+    anything that a bookie reads is changed. With several ledger directories, db needs each entry in the
     directory of its ledger: what lies elsewhere is copied, for which there must be room. Towards
     interleaved, logs of equal ids get new ones. What only the journals have, after an unclean stop, is
     replayed into the new index.

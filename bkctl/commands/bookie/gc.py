@@ -79,7 +79,7 @@ def gc_command(
     """[online] [writes] Collect garbage on a running bookie now: deleted ledgers, and logs of only such
     ledgers.
 
-    Exit code 1 when damaged logs were set aside, 3 when ledgers could not be deleted or the time ran out, 4
+    Exit code 1 when damaged logs were quarantined, 3 when ledgers could not be deleted or the time ran out, 4
     when deletions wait to be confirmed. Works on Java bookies, which report less.
 
     Examples:

@@ -36,7 +36,7 @@ DRAIN_SCHEMA: Schema = (
     Key("open_ledgers", "int", "those of them that were not closed, whose size is not known"),
     Key("entries", "int", "entries to be copied"),
     Key("bytes", "int", "bytes of them, about"),
-    Key("targets", "array of objects", "bookies that may take them: bookie, free_bytes (null: did not tell)"),
+    Key("targets", "array of objects", "bookies that may take them: bookie, free_bytes (null: unknown)"),
     Key("obstacles", "array", "what the plan found in the way"),
     Key("moved", "int", "ledgers that were moved; with --dry-run, would be"),
     Key("entries_written", "int", "entries that were copied"),

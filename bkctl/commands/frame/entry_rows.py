@@ -31,7 +31,7 @@ ENTRY_KEYS: Schema = (
     Key("ledger_length", "int or null", "payload bytes of the ledger up to this entry, from its header"),
     Key("payload_bytes", "int or null", "length of the payload, null when the digest's type is not known"),
     Key("digest", "string or null", "crc32c, crc32, mac, dummy; null when not known"),
-    Key("digest_ok", "bool or null", "whether the digest checks; null when it cannot be told"),
+    Key("digest_ok", "bool or null", "whether the digest checks; null when that is unknown"),
     Key("payload", "string or null", "the payload in the form asked for with --payload"),
 )
 

@@ -48,7 +48,7 @@ NOUNS: dict[str, Noun] = {
             "entrylog",
             "bkctl.commands.entrylog.app",
             "[offline] [reads] [writes]",
-            "List, scan, verify, salvage and set aside entry logs.",
+            "List, scan, verify, salvage and quarantine entry logs.",
         ),
         Noun(
             "journal",

@@ -206,7 +206,7 @@ def plan_command(
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).
     Logs that 'bkctl gc explain' sets aside or holds back are in neither. Exit code 1 when one is damaged, 4
-    with --url of a Java bookie, which does not tell.
+    with --url of a Java bookie, which does not say.
 
     Examples:
 
@@ -271,7 +271,7 @@ def run_command(
     own thresholds; 'bkctl bookie gc' does the same without a question.
 
     Refuses (4) while a bookie uses the directory, and where the index may be incomplete, because every
-    entry that it does not know would look dead. Exit code 1 when a damaged log was set aside, 3 when
+    entry that it does not know would look dead. Exit code 1 when a damaged log was quarantined, 3 when
     something was left undone.
 
     Examples:

@@ -45,7 +45,7 @@ EXPLAIN_SCHEMA: Schema = (
     Key(
         "why", "string", "why it is eligible, or exactly why not; of a Java bookie how its compactions stand"
     ),
-    Key("damaged", "bool or null", "whether it cannot be read to its end; it is set aside"),
+    Key("damaged", "bool or null", "whether it cannot be read to its end; it is quarantined"),
 )
 
 CURVE_SCHEMA: Schema = (

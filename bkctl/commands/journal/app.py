@@ -249,8 +249,8 @@ def verify_command(
     """[offline] [reads] Check journals: framing, every digest, what lies behind the first zeros.
 
     Exit code 1 on damage. A torn last record is normal, and so is a hole in the newest journal behind the
-    last mark (an unsynced tail). The last mark is looked for in the ledger directories beside the journal
-    and in those that its cookie names. In that tail bit rot cannot be told from a power cut.
+    last mark (an unsynced tail). The last mark is read from the ledger directories beside the journal
+    and in those that its cookie names. In that tail bit rot cannot be distinguished from a power cut.
 
     When the digests of some entries could not be checked, the verdict is 'unchecked' and the exit code 3,
     also beside damage, and stderr says what would make them checkable.

@@ -23,7 +23,7 @@ DELETE_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
     Key("length", "int", "payload bytes, 0 unless it was closed"),
-    Key("deleted", "bool", "whether it is gone; false with --dry-run, or when it was changed meanwhile"),
+    Key("deleted", "bool", "whether it is gone; false with --dry-run, or when it was changed in between"),
     Key("undo_file", "string or null", "the file that 'bkctl ledger restore' reads"),
 )
 

@@ -61,7 +61,7 @@ def doctor_command(
 ) -> None:
     """[online] [reads] Say why a ledger does not open, and what to run next. Changes nothing.
 
-    A ledger that is not closed is looked at twice: if it grew in between, a writer is active, the verdict
+    A ledger that is not closed is examined twice: if it grew in between, a writer is active, the verdict
     is 'open' and there is nothing to run. To notice a writer that writes rarely, give a longer --look. The
     exit code is 0 for the verdicts healthy and open, else 1.
 

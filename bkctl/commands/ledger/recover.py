@@ -35,7 +35,7 @@ RECOVER_SCHEMA: Schema = (
     Key("length_exact", "bool", "false when the last entry's header could not be read: then it may be more"),
     Key("lac_found", "int or null", "last entry known to be confirmed before"),
     Key("entries_rewritten", "int", "entries behind that which were found and written again, or would be"),
-    Key("adopted", "bool", "whether another client had closed it, or did so meanwhile"),
+    Key("adopted", "bool", "whether another client had closed it, or did so during the recovery"),
     Key("why", "string", "why it ends there"),
     Key(
         "rewrites",
@@ -82,7 +82,7 @@ def recover_command(
     or needs --yes, and leaves ledgers that are being written alone, unless --stop-writers is given. A
     writer that has nothing to write looks like one that is gone. Closed ledgers are left as they are, so it
     can be run again after an interruption. --dry-run watches, fences and writes nothing; bookies do not
-    tell it whether they have fenced the ledger. The exit code is 3 when a ledger could not be recovered (it
+    say whether they have fenced the ledger. The exit code is 3 when a ledger could not be recovered (it
     stays IN_RECOVERY and loses nothing), when one was left to its writer, and when the metadata of one do
     not decode, so that it is not known whether it is open. With -o json one id gives one object; several,
     or --all-open, an array.

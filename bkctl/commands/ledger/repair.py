@@ -36,7 +36,7 @@ REPAIR_SCHEMA: Schema = (
     Key("entries", "int", "entries that it should have"),
     Key("present", "int", "of these, those that were there with a digest that checks"),
     Key("never_written", "int", "those of which it said that it has none"),
-    Key("unknown", "int", "those that it answered with an error, or could not tell because of limbo"),
+    Key("unknown", "int", "those that it answered with an error, or could not decide because of limbo"),
     Key("corrupt", "int", "those whose digest did not check"),
     Key("different", "int", "those that are proved and have another payload than elsewhere"),
     Key("no_answer", "int", "those that nothing was heard of"),

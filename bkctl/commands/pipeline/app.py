@@ -41,7 +41,7 @@ _ROWS_SHOWN = 20
 
 LIST_SCHEMA: Schema = (
     Key("name", "string", "the job"),
-    Key("summary", "string", "what it tells"),
+    Key("summary", "string", "the question that it answers"),
     Key("metadata", "string", "whether it needs --metadata: needed, optional"),
     Key("options", "array of strings", "options of 'pipeline run' that it heeds"),
     Key("reads", "array of strings", "tables that it reads"),

@@ -72,7 +72,7 @@ def trend_command(
     """[offline] [reads] Follow garbage, growth, damage and missing copies over past sets and runs.
 
     A point is what a run with --as-of that time would have read: the newest complete set of each bookie, the
-    newest finished run of each job, no older than --max-age. Sets tell of bytes and damage; the --out of past
+    newest finished run of each job, no older than --max-age. Sets show bytes and damage; the --out of past
     runs of garbage, stats, verify and replication-audit of the rest. Give runs folders of their own, such as
     s3://audits/runs/stats-2026-11-23, and name s3://audits/runs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bkctl.commands.frame.output import Key, Schema
 
 ROW_SCHEMA: Schema = (
-    Key("bookie", "string", "id of the bookie, host:port of its URL where it does not tell"),
+    Key("bookie", "string", "id of the bookie, host:port of its URL where its answer lacks it"),
     Key("mode", "string or null", "rw, ro, starting, stopping; down: it has a cookie and is not registered"),
     Key("adds_per_s", "number or null", "adds answered"),
     Key("reads_per_s", "number or null", "reads answered"),
@@ -46,7 +46,7 @@ _READ_CACHE = (
     Key("wasted_rate", "number or null", "of these, the share that nobody asked for, 0 to 1"),
 )
 _JOURNAL = (
-    Key("dir", "string", "journal directory; its number where it is not told (Java)"),
+    Key("dir", "string", "journal directory; its number where that is unknown (Java)"),
     Key("sync_p50_ms", "number or null", "median fsync"),
     Key("sync_p99_ms", "number or null", "99 % of the fsyncs were not slower"),
     Key("syncs_per_s", "number or null", "fsyncs"),
@@ -137,7 +137,7 @@ def _below(path: str, keys: Schema) -> Schema:
 
 
 _BOOKIE: Schema = (
-    Key("bookie", "string", "id of the bookie, host:port of its URL where it does not tell"),
+    Key("bookie", "string", "id of the bookie, host:port of its URL where its answer lacks it"),
     Key("source", "string or null", "bkctl (snapshot) or java (Prometheus)"),
     Key("url", "string or null", "where it was asked"),
     Key("error", "string or null", "why there is no answer; everything else is null or empty then"),

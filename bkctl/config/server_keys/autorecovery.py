@@ -206,7 +206,7 @@ class WorkerKeys:
 
 
 _AR.planned("zkReplicationTaskRateLimit", Kind.FLOAT, 0.0, "Tasks taken (4.18.0); 0: no bound.", unit="per s")
-_AR.ignored("digestType", Kind.STRING, "CRC32", "found by trying, where the metadata of a ledger tell none")
+_AR.ignored("digestType", Kind.STRING, "CRC32", "found by trying, where the metadata of a ledger name none")
 _AR.honoured(
     "passwd",
     Kind.STRING,

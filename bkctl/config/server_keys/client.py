@@ -144,7 +144,7 @@ class PlacementSettings:
         "getBookieInfoIntervalSeconds",
         Kind.INT,
         86400,
-        "Time between looks at that room.",
+        "Time between two questions for that room.",
         unit="s",
         factor=1,
     )

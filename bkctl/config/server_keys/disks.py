@@ -46,7 +46,7 @@ class DiskSettings:
         unset=USAGE_THRESHOLD,
     )
     check_interval_ms: int = _DISK.setting(
-        "diskCheckInterval", Kind.INT, 10000, "Time between two looks at the disks.", unit="ms", lower=1
+        "diskCheckInterval", Kind.INT, 10000, "Time between two checks of the disks.", unit="ms", lower=1
     )
     _DISK.planned(
         "minUsableSizeForIndexFileCreation",

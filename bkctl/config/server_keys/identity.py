@@ -48,7 +48,7 @@ class IdentitySettings:
         "allowLoopback",
         Kind.BOOL,
         False,
-        "Accept a loopback address as the bookie's id: bookies of other machines cannot be told apart then.",
+        "Accept a loopback address as the bookie's id, which bookies of other machines may have as well.",
         default_text="false; true without a configuration file",
     )
     use_host_name: bool = _ID.setting(

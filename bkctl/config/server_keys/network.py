@@ -80,7 +80,7 @@ class NetworkSettings:
         "waitTimeoutOnResponseBackpressureMs",
         Kind.LONG,
         -1,
-        "How long a connection may leave its answers untaken; -1: for ever, its requests wait meanwhile.",
+        "How long a connection may leave its answers untaken; -1: for ever, and so long its requests wait.",
         unit="ms",
         lower=-1,
         none_below=0,

@@ -134,6 +134,6 @@ _SEC.refused(
     Kind.LIST,
     (),
     "Roles of client certificates that may use the bookie.",
-    "roles are not looked at yet, so everybody with a certificate of tlsTrustStore would be let in; give "
+    "roles are not checked yet, so everybody with a certificate of tlsTrustStore would be let in; give "
     "clients a certificate authority of their own, and take the key out",
 )

@@ -308,7 +308,7 @@ def test_client_certificates_and_a_key_make_tls_mandatory(text: str, required: b
         (TLS + "tlsClientAuthentication=true\nbkctlTlsRequired=false\n", "leave TLS out"),
         ("tlsClientAuthentication=true\n", "tlsClientAuthentication needs TLS, which is off"),
         ("bkctlTlsRequired=true\n", "bkctlTlsRequired needs TLS, which is off"),
-        ("authorizedRoles=broker\n", "roles are not looked at yet"),
+        ("authorizedRoles=broker\n", "roles are not checked yet"),
         ("tlsEnabledCipherSuites=TLS_AES_128_GCM_SHA256\n", "cipher suites cannot be chosen yet"),
     ],
 )
