@@ -51,6 +51,9 @@ read_answers = _twin.read_answers
 read_records = _twin.read_records
 leading_records = _twin.leading_records
 gather_entries = _twin.gather_entries
+# A build that is older than these does not have them, and is right in everything else.
+records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
+gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
 
@@ -64,11 +67,13 @@ __all__ = [
     "failing_crc32",
     "failing_crc32c",
     "failing_mac",
+    "gather_at",
     "gather_entries",
     "join_rows",
     "leading_records",
     "read_answers",
     "read_records",
+    "records_but",
     "scan_adds",
     "scan_reads",
     "scan_v3_adds",

@@ -193,3 +193,23 @@ class Kernels(Protocol):
 
     def join_rows(self, rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
         """Keys and values one behind the other. ValueError when a row has another length of either."""
+
+    def records_but(
+        self, starts: bytes, sizes: bytes, ledgers: bytes, entries: bytes, dead: Container[int]
+    ) -> tuple[bytes, bytes, bytes]:
+        """Return of records whose ledgers are not among ``dead`` columns of starts and sizes, and their keys.
+
+        The keys are joined. Columns are those of :meth:`walk_columns`; ValueError when their lengths differ.
+        Each ledger is looked for once.
+        """
+
+    def gather_at(
+        self, buffer: bytes, starts: bytes, sizes: bytes, found: bytes, first: int
+    ) -> tuple[bytes, bytes, bytes, bytes]:
+        """Copy those records of a window that are where the index has their entries; other threads run.
+
+        ``found`` is the column of the locations that the index has, ``first`` what the buffer's first byte
+        would have. Returns joined keys, records, a column of their ends and one of their locations.
+        ValueError for columns of different lengths, for a record that does not lie in the buffer or is
+        shorter than its key, and for a ``first`` that no log has.
+        """

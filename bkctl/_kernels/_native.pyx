@@ -100,6 +100,17 @@ cdef extern from "entries.h" nogil:
         const bkctl_item *items, size_t count, unsigned char *keys, unsigned char *records, int64_t *ends
     )
 
+cdef extern from "compaction.h" nogil:
+    void bkctl_put_be64(unsigned char *at, uint64_t value)
+    int bkctl_measure_at(
+        size_t buffer_bytes, const int64_t *starts, const int64_t *sizes, const int64_t *found, size_t count,
+        int64_t first, size_t *chosen, size_t *bytes,
+    )
+    void bkctl_gather_at(
+        const unsigned char *buffer, const int64_t *starts, const int64_t *sizes, const int64_t *found,
+        size_t count, int64_t first, unsigned char *keys, unsigned char *records, int64_t *ends, int64_t *places,
+    )
+
 #: Of the functions' signatures; a build of another one is not used.
 API = 6
 IMPL = "native"
@@ -801,3 +812,86 @@ cdef class SortedEntries:
             while number < stop and self._items[number].ledger == ledger:
                 number += 1
         return number
+
+
+# --- compaction ---------------------------------------------------------------------------------------------
+
+cdef int64_t _LOCATION_MAX = (<uint64_t>1 << 63) - 1
+
+
+def records_but(
+    bytes starts not None, bytes sizes not None, bytes ledgers not None, bytes entries not None, dead not None
+):
+    cdef Py_ssize_t number, count = len(starts) // <Py_ssize_t>sizeof(int64_t), kept = 0
+    if len(starts) % <Py_ssize_t>sizeof(int64_t) or not len(starts) == len(sizes) == len(ledgers) == len(entries):
+        raise ValueError("columns of different lengths")
+    cdef const int64_t *from_starts = _numbers(starts)
+    cdef const int64_t *from_sizes = _numbers(sizes)
+    cdef const int64_t *from_ledgers = _numbers(ledgers)
+    cdef const int64_t *from_entries = _numbers(entries)
+    cdef int64_t *to = <int64_t *>malloc((count + 1) * 4 * sizeof(int64_t))
+    cdef int64_t *to_starts = to
+    cdef int64_t *to_sizes = to + count
+    cdef unsigned char *to_keys = <unsigned char *>(to + 2 * count)
+    cdef dict known = {}
+    cdef bint leaves = False
+    cdef int64_t before = -1
+    if to is NULL:
+        raise MemoryError
+    try:
+        for number in range(count):
+            if from_ledgers[number] != before or not number:
+                before = from_ledgers[number]
+                if before not in known:
+                    known[before] = before in dead
+                leaves = known[before]
+            if leaves:
+                continue
+            to_starts[kept] = from_starts[number]
+            to_sizes[kept] = from_sizes[number]
+            bkctl_put_be64(to_keys + kept * BKCTL_KEY_BYTES, <uint64_t>before)
+            bkctl_put_be64(to_keys + kept * BKCTL_KEY_BYTES + 8, <uint64_t>from_entries[number])
+            kept += 1
+        return (
+            PyBytes_FromStringAndSize(<const char *>to_starts, kept * sizeof(int64_t)),
+            PyBytes_FromStringAndSize(<const char *>to_sizes, kept * sizeof(int64_t)),
+            PyBytes_FromStringAndSize(<const char *>to_keys, kept * BKCTL_KEY_BYTES),
+        )
+    finally:
+        free(to)
+
+
+def gather_at(
+    bytes buffer not None, bytes starts not None, bytes sizes not None, bytes found not None, int64_t first
+):
+    cdef Py_ssize_t count = len(starts) // <Py_ssize_t>sizeof(int64_t)
+    cdef size_t chosen, record_bytes
+    cdef bint inside
+    if len(starts) % <Py_ssize_t>sizeof(int64_t) or not len(starts) == len(sizes) == len(found):
+        raise ValueError("columns of different lengths")
+    if first < 0 or first > _LOCATION_MAX - <int64_t>len(buffer):
+        raise ValueError("no location of a log")
+    cdef size_t buffer_bytes = len(buffer)
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(buffer)
+    cdef const int64_t *from_starts = _numbers(starts)
+    cdef const int64_t *from_sizes = _numbers(sizes)
+    cdef const int64_t *from_found = _numbers(found)
+    with nogil:
+        inside = bkctl_measure_at(
+            buffer_bytes, from_starts, from_sizes, from_found, count, first, &chosen, &record_bytes
+        )
+    if not inside:
+        raise ValueError("a record outside of the buffer, or shorter than its key")
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, chosen * BKCTL_KEY_BYTES)
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, record_bytes)
+    cdef bytes ends = _column(chosen)
+    cdef bytes places = _column(chosen)
+    cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
+    cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
+    cdef int64_t *to_ends = _numbers(ends)
+    cdef int64_t *to_places = _numbers(places)
+    with nogil:
+        bkctl_gather_at(
+            at, from_starts, from_sizes, from_found, count, first, to_keys, to_records, to_ends, to_places
+        )
+    return keys, records, ends, places

@@ -6,8 +6,9 @@ import os
 import struct
 import zlib
 from array import array
+from collections.abc import Container
 from hashlib import sha1
-from itertools import chain
+from itertools import accumulate, chain, compress
 
 _RECORD_HEAD = struct.Struct(">iqq")
 _I32 = struct.Struct(">i")
@@ -31,6 +32,7 @@ _V3_BODY_BYTES_MIN = 24
 _VARINT_BYTES_MAX = 9
 _RECORD_BYTES_MAX = 1 << 20
 _RECORDS_MAX = 1 << 14
+_LOCATION_MAX = (1 << 63) - 1
 
 #: See ``_native.pyx``.
 API = 6
@@ -374,3 +376,40 @@ def _read_record(descriptor: int, start: int, key: bytes, first_bytes: int, size
     except (OSError, OverflowError):
         return b""
     return data[:stop] if len(data) >= stop else b""
+
+
+def records_but(
+    starts: bytes, sizes: bytes, ledgers: bytes, entries: bytes, dead: Container[int]
+) -> tuple[bytes, bytes, bytes]:
+    """Return starts, sizes and joined keys of the records whose ledgers are not among ``dead``."""
+    if len(starts) % _I64.size or not len(starts) == len(sizes) == len(ledgers) == len(entries):
+        raise ValueError("columns of different lengths")
+    ids = _numbers(ledgers)
+    gone = {ledger for ledger in set(ids) if ledger in dead}
+    alive = [ledger not in gone for ledger in ids]
+    keys = chain.from_iterable(compress(zip(ids, _numbers(entries), strict=True), alive))
+    return (
+        _column(list(compress(_numbers(starts), alive))),
+        _column(list(compress(_numbers(sizes), alive))),
+        struct.pack(f">{2 * sum(alive)}q", *keys),
+    )
+
+
+def gather_at(
+    buffer: bytes, starts: bytes, sizes: bytes, found: bytes, first: int
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return keys, records, ends and places of the records that are where ``found`` says."""
+    if len(starts) % _I64.size or not len(starts) == len(sizes) == len(found):
+        raise ValueError("columns of different lengths")
+    if not 0 <= first <= _LOCATION_MAX - len(buffer):
+        raise ValueError("no location of a log")
+    records: list[bytes] = []
+    places: list[int] = []
+    for start, size, place in zip(_numbers(starts), _numbers(sizes), _numbers(found), strict=True):
+        if start < 0 or size < _KEY_BYTES or start + 4 + size > len(buffer):
+            raise ValueError("a record outside of the buffer, or shorter than its key")
+        if place == first + start:
+            records.append(buffer[start : start + 4 + size])
+            places.append(place)
+    keys = b"".join([record[4 : 4 + _KEY_BYTES] for record in records])
+    return keys, b"".join(records), _column(list(accumulate(map(len, records)))), _column(places)

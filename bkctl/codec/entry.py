@@ -175,12 +175,14 @@ def walk(
     return EntryBatch(buffer, base, starts, sizes, ledgers, entries), stop
 
 
-def walk_columns(buffer: bytes) -> tuple[tuple[bytes, bytes, bytes, bytes], int]:
+def walk_columns(
+    buffer: bytes, size_max: int = BODY_BYTES_MAX
+) -> tuple[tuple[bytes, bytes, bytes, bytes], int]:
     """Follow the records of the whole of ``buffer`` as :func:`walk` does, for millions of entries.
 
     Returns the lists of an :class:`EntryBatch` (starts, sizes, ledgers, entries) as columns of native i64,
     which ``array("q")`` and numpy take as they are, and the position where it stopped.
     """
-    *columns, stop = _kernels.walk_columns(buffer, 0, len(buffer), BODY_BYTES_MIN, BODY_BYTES_MAX)
+    *columns, stop = _kernels.walk_columns(buffer, 0, len(buffer), BODY_BYTES_MIN, size_max)
     starts, sizes, ledgers, entries = columns
     return (starts, sizes, ledgers, entries), stop

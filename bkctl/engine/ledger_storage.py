@@ -24,6 +24,7 @@ Implementations are :mod:`bkctl.engine.db_storage` and the twin, :mod:`bkctl.eng
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -103,8 +104,18 @@ class EntryLocations(Protocol):
     neither is ever answered as "absent".
     """
 
+    @property
+    def changes(self) -> int:
+        """A number that is another one whenever something was put or deleted, done or failed.
+
+        While nobody does, what was found behind a look at it is still so if it is the same.
+        """
+
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return the location of every entry, in the order of ``keys``."""
+
+    def places(self, keys: Sequence[bytes]) -> array[int]:
+        """Return what :meth:`get_many` does as a column, ``ABSENT`` for an entry without a location."""
 
     def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
         """Set the locations of ``keys``, durably when ``sync`` is true: their records were forced before."""

@@ -162,7 +162,7 @@ class EntryLogScan:
         self.file = SteadyFile(filesystem.open(path))
         self.head = read_head(self.file)
         self.evidence = evidence or Evidence()
-        self._size_max = size_max
+        self.size_max = size_max
         if self.head.ledgers_map is not None:
             self.evidence.ledgers.update(self.head.ledgers_map)
         self.records = RecordScan(

@@ -63,6 +63,10 @@ class RecordScan:
         self._held: list[EntryBatch] = []
         self._padding: MarkedRecord | None = None
 
+    def go_on_at(self, start: int) -> None:
+        """Begin the iteration at a record further on, whose predecessors were read and need no doubt."""
+        self._start = start
+
     def __iter__(self) -> Iterator[Item]:
         position = self._start
         while True:

@@ -181,7 +181,9 @@ class HastyCompactor(Compactor):
     def _move(self, piece: Piece) -> Piece:
         piece = still_there(piece, self._storage.locations)
         if len(piece):
-            self.owed.append((piece.keys, self._storage.entry_logger.append(piece.keys, piece.bodies)))
+            for batch in piece.batches():
+                places = self._storage.entry_logger.append_batch(batch)
+                self.owed.append((batch.key_list(), list(places)))
             self._storage.entry_logger.force()
         return piece
 

@@ -38,8 +38,9 @@ def _walks(data: bytes) -> None:
             with twin(name) as native:
                 assert _answer(native.walk_entries, buffer, *where) == walked
                 assert _answer(native.walk_columns, buffer, *where) == columns
-                if isinstance(walked, tuple):
+                if isinstance(walked, tuple) and isinstance(columns, tuple):
                     _digests(native, buffer, walked[0], walked[1])
+                    _live(native, buffer, columns[:4], start, data)
                 assert _answer(native.walk_columns, buffer, 0, outside[1], 16, size_max) is ValueError
                 if outside[0] < 0:
                     assert _answer(native.walk_entries, buffer, outside[0], 0, 16, size_max) is ValueError
@@ -53,6 +54,32 @@ def _digests(native: Any, buffer: bytes, starts: list[int], sizes: list[int]) ->
         failing = _answer(getattr(_python, name), buffer, starts, sizes)
         assert _answer(getattr(native, name), buffer, starts, sizes) == failing
         assert _answer(getattr(native, f"columns_{name}"), buffer, *columns) == failing
+
+
+def _live(native: Any, buffer: bytes, columns: Any, first: int, data: bytes) -> None:
+    """Records of a window that live: some ledgers are dead, and the index has some records elsewhere."""
+    dead = set(data[:3])
+    answer = _answer(_python.records_but, *columns, dead)
+    assert _answer(native.records_but, *columns, dead) == answer
+    assert _answer(native.records_but, columns[0][8:], *columns[1:], dead) == _answer(
+        _python.records_but, columns[0][8:], *columns[1:], dead
+    )
+    _gathered(native, buffer, columns[0], columns[1], first, data)
+
+
+def _gathered(native: Any, buffer: bytes, starts: bytes, sizes: bytes, first: int, data: bytes) -> None:
+    there = array("q", starts[: len(starts) // 8 * 8])
+    odd = data or b"\0"
+    found = array(
+        "q",
+        [
+            (at + first) & 0x7FFF_FFFF_FFFF_FFFF if odd[number % len(odd)] % 3 else number
+            for number, at in enumerate(there)
+        ],
+    ).tobytes()
+    for where in (first, 0, -1, (1 << 63) - 1 - len(buffer), (1 << 63) - 1):
+        arguments = (buffer, starts, sizes, found, where)
+        assert _answer(native.gather_at, *arguments) == _answer(_python.gather_at, *arguments)
 
 
 def _places(data: bytes) -> None:
@@ -72,6 +99,10 @@ def _places(data: bytes) -> None:
     for name in COMPILED_TWINS:
         with twin(name) as native:
             _digests(native, buffer, starts, sizes)
+            for places, lengths in ((starts, sizes), (outside, numbers[1::2])):
+                raw = array("q", places).tobytes(), array("q", lengths).tobytes()
+                _gathered(native, buffer, *raw, len(data), data)
+            _gathered(native, buffer, data, data, 0, data)
             for checksum in ("failing_crc32c", "failing_crc32"):
                 _answer(getattr(native, checksum), buffer, outside, list(numbers[1::2]))
                 raw = array("q", outside).tobytes(), array("q", numbers[1::2]).tobytes()

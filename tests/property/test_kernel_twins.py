@@ -344,3 +344,46 @@ def test_answer_frames(head: bytes, keys: bytes) -> None:
             assert answer(native.answer_frames, head, given_keys) == answer(
                 _python.answer_frames, head, given_keys
             )
+
+
+@pytest.mark.parametrize("which", ["native", "tables"])
+@given(buffer=buffers(), dead=st.sets(st.integers(0, 3)), data=st.data())
+def test_records_that_live(which: str, buffer: bytes, dead: set[int], data: st.DataObject) -> None:
+    *columns, _ = _python.walk_columns(buffer, 0, len(buffer), 16, 1 << 20)
+    starts, sizes, keys = _python.records_but(*columns, dead)
+    first = data.draw(st.integers(0, 2**62))
+    moved = data.draw(st.sets(st.integers(0, 12)))
+    there = array("q", [at + first + (number in moved) for number, at in enumerate(array("q", starts))])
+    with twin(which) as native:
+        assert native.records_but(*columns, dead) == (starts, sizes, keys)
+        live = _python.gather_at(buffer, starts, sizes, there.tobytes(), first)
+        assert native.gather_at(buffer, starts, sizes, there.tobytes(), first) == live
+        for broken in ((columns[0][:-1], *columns[1:]), (*columns[:3], columns[3] + bytes(8))):
+            assert answer(native.records_but, *broken, dead) == answer(_python.records_but, *broken, dead)
+    alive = [ledger not in dead for ledger in array("q", columns[2])]
+    assert len(keys) == 16 * sum(alive)
+    kept = [number for number in range(sum(alive)) if number not in moved]
+    assert live[0] == b"".join(keys[16 * number : 16 * number + 16] for number in kept)
+    records = [
+        buffer[at : at + 4 + size] for at, size in zip(array("q", starts), array("q", sizes), strict=True)
+    ]
+    assert live[1] == b"".join(records[number] for number in kept)
+    assert array("q", live[3]).tolist() == [there[number] for number in kept]
+
+
+@pytest.mark.parametrize("which", ["native", "tables"])
+@given(
+    buffer=st.binary(max_size=200),
+    places=st.lists(st.tuples(st.integers(-3, 220), st.integers(-3, 220), st.booleans()), max_size=6),
+    first=st.one_of(st.integers(-2, 100), st.integers(2**63 - 300, 2**63 - 1)),
+)
+def test_records_that_live_anywhere(
+    which: str, buffer: bytes, places: list[tuple[int, int, bool]], first: int
+) -> None:
+    starts = array("q", [start for start, _, _ in places]).tobytes()
+    sizes = array("q", [size for _, size, _ in places]).tobytes()
+    found = array("q", [min(start + max(first, 0), 2**63 - 1) if right else 5 for start, _, right in places])
+    arguments = (buffer, starts, sizes, found.tobytes(), first)
+    with twin(which) as native:
+        assert answer(native.gather_at, *arguments) == answer(_python.gather_at, *arguments)
+        assert answer(native.gather_at, buffer, starts[1:], *arguments[2:]) is ValueError or not starts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -41,6 +42,17 @@ class RecordBatch:
     def bodies(self) -> list[bytes]:
         """Return the bodies, each by itself."""
         return [self.records[start + _SIZE.size : end] for start, end in pairwise(chain((0,), self.ends))]
+
+
+def joined_batch(batches: Sequence[RecordBatch]) -> RecordBatch:
+    """Return the entries of one or more batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    ends = array("q")
+    for batch in batches:
+        ends.extend(map((ends[-1] if ends else 0).__add__, batch.ends))
+    keys = b"".join([batch.keys for batch in batches])
+    return RecordBatch(keys, b"".join([batch.records for batch in batches]), ends)
 
 
 def keys_of(keys: bytes) -> list[bytes]:

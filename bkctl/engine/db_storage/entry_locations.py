@@ -37,6 +37,8 @@ class EntryLocationIndex:
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
+        #: Grows behind every put and every deletion.
+        self.changes = 0
 
     def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
         """Set the locations of ``keys``, durably: the entry logs they point into were forced before.
@@ -46,11 +48,14 @@ class EntryLocationIndex:
         """
         if len(keys) != len(locations):
             raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
-        for first in range(0, len(keys), OPERATIONS_MAX):
-            stop = first + OPERATIONS_MAX
-            # The last one's sync makes the others durable too: they stand before it in the write-ahead log.
-            last = sync and stop >= len(keys)
-            self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
+        try:
+            for first in range(0, len(keys), OPERATIONS_MAX):
+                stop = first + OPERATIONS_MAX
+                # The last one's sync makes the others durable: they stand before it in the write-ahead log.
+                last = sync and stop >= len(keys)
+                self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
+        finally:
+            self.changes += 1
 
     def count_estimate(self) -> int:
         """Return about how many rows there are, as the store estimates it."""
@@ -63,8 +68,12 @@ class EntryLocationIndex:
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return the location of every entry, in the order of ``keys``; other threads run meanwhile."""
+        return [location or None for location in self.places(keys)]
+
+    def places(self, keys: Sequence[bytes]) -> array[int]:
+        """Return the locations of entries as a column, ``ABSENT`` where there is none."""
         values = [_NO_ROW if value is None else value for value in self._store.get_many(keys)]
-        return [location or None for location in self._column(keys, values)]
+        return self._column(keys, values)
 
     def last_entry(self, ledger: int) -> int | None:
         """Return the largest entry id of a ledger, None when it has no entries.
@@ -99,7 +108,10 @@ class EntryLocationIndex:
         """
         # Behind the last entry id of a ledger come its negative ones, up to the next ledger's first key.
         ranges = (DeleteRange(encode_ledger_key(each), (each + 1).to_bytes(8, "big")) for each in ledgers)
-        write_in_batches(self._store, ranges, OPERATIONS_MAX)
+        try:
+            write_in_batches(self._store, ranges, OPERATIONS_MAX)
+        finally:
+            self.changes += 1
 
     @property
     def never_written(self) -> bool:

@@ -107,7 +107,12 @@ class SpreadEntryLogger(EntryLogger):
         return locations
 
     def append_batch(self, batch: RecordBatch) -> array[int]:
-        return array("q", self.append(batch.key_list(), batch.bodies()))
+        if self._per_ledger:
+            return array("q", self.append(batch.key_list(), batch.bodies()))
+        self._check_writable()
+        locations = self._whose_turn().append_batch(batch)
+        self.entries_appended += len(locations)
+        return locations
 
     def force(self) -> None:
         self._check_writable()

@@ -32,7 +32,7 @@ from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.engine_thread import EngineThread, reported
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
-from bkctl.engine.gc.copying import Copied
+from bkctl.engine.gc.copying import Copied, GoneLedgers
 from bkctl.engine.gc.explanation import DirectoryState, Explainer, Known
 from bkctl.engine.gc.ledger_sweep import LedgerSweep
 from bkctl.engine.gc.log_reading import LogReading, corruption_of, pointed_at, read_log, records_bytes
@@ -445,6 +445,7 @@ class Collector:
             log_size_bytes=self._settings.log_size_bytes,
             scarce=self._disk_is_scarce(),
         )
+        gone = GoneLedgers(self._storage, dead)
         for done, usage in enumerate(ordered):
             self._progress = done / len(ordered)
             self._pace.check()
@@ -455,11 +456,11 @@ class Collector:
             if self._is_suspended(kind) and not (request is not None and request.overrides):
                 report.compaction_reason += "; suspended while it ran"
                 break
-            self._compact_log(report, usages, usage, dead)
+            self._compact_log(report, usages, usage, gone)
         self._compacted(kind)
 
     def _compact_log(
-        self, report: PassReport, usages: _Seen, usage: LogUsage | LogTotals, dead: Collection[int]
+        self, report: PassReport, usages: _Seen, usage: LogUsage | LogTotals, dead: Container[int]
     ) -> None:
         way, obstacle = self._way_of(usage)
         if way is None:

@@ -46,9 +46,11 @@ class Compactor(LogCompactor):
         logs, locations = self._storage.entry_logger, self._storage.locations
         piece = still_there(piece, locations)
         if len(piece):
-            fresh = logs.append(piece.keys, piece.bodies)
+            batches = piece.batches()
+            fresh = [logs.append_batch(batch) for batch in batches]
             # The copies are on disk when this returns; only then may the index name them.
             logs.force()
-            # Synced: nothing points at the old records from here on.
-            locations.put_many(piece.keys, fresh)
+            for number, (batch, places) in enumerate(zip(batches, fresh, strict=True), 1):
+                # Synced at the end: nothing points at the old records from there on.
+                locations.put_many(batch.key_list(), places, sync=number == len(batches))
         return piece

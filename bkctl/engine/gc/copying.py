@@ -1,52 +1,96 @@
-"""The loop that both compactors share: a log's records that still count, in pieces of a bounded size."""
+"""The loop that both compactors share: a log's records that still count, in pieces of a bounded size.
+
+A window of the log is columns, and what lives of it one block of records (``RecordBatch``): a key is an
+object for the index alone, and no body is one. Of ledgers that are gone the index is not asked.
+"""
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import compress
 
+from bkctl import _kernels
 from bkctl.codec.entry import EntryBatch
+from bkctl.codec.location import ABSENT, ID_MAX
 from bkctl.config.server_keys.garbage import GcSettings
+from bkctl.engine.cache.record_batch import RecordBatch, joined_batch, keys_of
 from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.record_windows import RecordWindow, record_windows
 from bkctl.vfs import FileSystem
 
+_KEY = struct.Struct(">qq")
 _KEY_BYTES = 16
 _SIZE_BYTES = 4
+_NOWHERE = -1
+
+#: Entries handled by one pass of C calls, of which some hold the GIL.
+PASS_ENTRIES = 4096
+
+#: Bytes of small parts that are joined, which holds the GIL.
+_JOINED_BYTES_MAX = 1 << 20
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """Live records of one window, with the locations at which the index had them.
+
+    ``changes`` is the index's count of changes before it was asked.
+    """
+
+    batch: RecordBatch
+    locations: array[int]
+    changes: int
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the bodies."""
+        return len(self.batch.records) - _SIZE_BYTES * self.batch.count
+
+
 class Piece:
-    """Live entries of one log: keys, bodies, and the locations at which the index has them."""
+    """Live entries of one log, as many as are copied in one go."""
 
-    keys: list[bytes] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    locations: list[int] = field(default_factory=list)
-    size_bytes: int = 0
+    __slots__ = ("_count", "parts", "size_bytes")
+
+    def __init__(self, parts: Sequence[LivePart] = ()) -> None:
+        self.parts: list[LivePart] = []
+        #: Bytes of all bodies.
+        self.size_bytes = 0
+        self._count = 0
+        for part in parts:
+            self.add(part)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return self._count
 
-    def select(self, chosen: Sequence[bool]) -> Piece:
-        """Return the entries that are True in ``chosen``."""
-        places = [place for place, each in enumerate(chosen) if each]
-        bodies = [self.bodies[place] for place in places]
-        return Piece(
-            [self.keys[place] for place in places],
-            bodies,
-            [self.locations[place] for place in places],
-            sum(map(len, bodies)),
-        )
+    def add(self, part: LivePart) -> None:
+        """Add what lives of one more window."""
+        if part.batch.count:
+            self.parts.append(part)
+            self._count += part.batch.count
+            self.size_bytes += part.body_bytes
 
-    def extend(self, other: Piece) -> None:
-        """Append the entries of another piece behind these."""
-        self.keys += other.keys
-        self.bodies += other.bodies
-        self.locations += other.locations
-        self.size_bytes += other.size_bytes
+    def batches(self) -> list[RecordBatch]:
+        """Return the records in few batches: small ones are joined, so that none is a write of its own."""
+        joined: list[RecordBatch] = []
+        small: list[RecordBatch] = []
+        size_bytes = 0
+        for part in self.parts:
+            if small and size_bytes + len(part.batch.records) > _JOINED_BYTES_MAX:
+                joined.append(joined_batch(small))
+                small, size_bytes = [], 0
+            small.append(part.batch)
+            size_bytes += len(part.batch.records)
+        if small:
+            joined.append(joined_batch(small))
+        return joined
 
 
 @dataclass(slots=True)
@@ -89,13 +133,13 @@ def live_pieces(
     path = storage.entry_logger.path(log_id)
     piece = Piece()
     with EntryLogScan(filesystem, path) as scan:
-        for item in scan:
+        for item in record_windows(scan):
             if isinstance(item, Damage) and not _within(item, holes):
                 raise corruption_of(item)
-            if not isinstance(item, EntryBatch):
+            if not isinstance(item, RecordWindow):
                 continue
-            for part in _parts(item, entries_max, bytes_max):
-                piece.extend(_live(part, path, log_id, storage, dead))
+            for window in item.parts(min(entries_max, PASS_ENTRIES), bytes_max):
+                piece.add(_live(window, path, log_id, storage, dead))
                 if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
                     yield piece
                     piece = Piece()
@@ -110,11 +154,27 @@ def _within(damage: Damage, holes: Sequence[tuple[int, int]]) -> bool:
 def still_there(piece: Piece, locations: EntryLocations) -> Piece:
     """Return the entries that the index still has where they were found.
 
-    Call it while no flush runs.
+    Call it while no flush runs. The index is asked again only if it has changed since.
     """
-    found = locations.get_many(piece.keys)
-    same = [at == there for at, there in zip(piece.locations, found, strict=True)]
-    return piece if all(same) else piece.select(same)
+    return Piece([_still_there(part, locations) for part in piece.parts])
+
+
+def _still_there(part: LivePart, locations: EntryLocations) -> LivePart:
+    if part.changes == locations.changes:
+        return part
+    batch = part.batch
+    found = locations.places(batch.key_list())
+    if found == part.locations:
+        return part
+    same = [there == at for there, at in zip(found, part.locations, strict=True)]
+    starts = array("q", [0, *batch.ends[:-1]])
+    sizes = array("q", [end - start - _SIZE_BYTES for start, end in zip(starts, batch.ends, strict=True)])
+    wanted = array("q", [start if each else _NOWHERE for start, each in zip(starts, same, strict=True)])
+    keys, records, ends, _ = _kernels.gather_at(
+        batch.records, starts.tobytes(), sizes.tobytes(), wanted.tobytes(), 0
+    )
+    left = RecordBatch(keys, records, array("q", ends))
+    return LivePart(left, array("q", compress(part.locations, same)), part.changes)
 
 
 def located(batch: EntryBatch, log_id: int) -> tuple[list[bytes], list[int]]:
@@ -125,41 +185,70 @@ def located(batch: EntryBatch, log_id: int) -> tuple[list[bytes], list[int]]:
     return keys, [first + at for at in batch.starts]
 
 
-def _parts(batch: EntryBatch, entries_max: int, bytes_max: int) -> Iterator[EntryBatch]:
-    """Split the batch into slices that do not exceed the bounds, except by one record."""
-    while len(batch):
-        count = size_bytes = 0
-        for size in batch.sizes:
-            count += 1
-            size_bytes += size
-            if count >= entries_max or size_bytes >= bytes_max:
-                break
-        part, batch = batch.split(count)
-        yield part
+def first_location(window: RecordWindow, log_id: int) -> int:
+    """Return the location that a record at the first byte of a window's buffer would have."""
+    return (log_id << 32) + window.base + _SIZE_BYTES
 
 
-def _live(batch: EntryBatch, path: str, log_id: int, storage: LogKeeper, dead: Container[int]) -> Piece:
-    keys, places = located(batch, log_id)
-    found = storage.locations.get_many(keys)
-    for number, there in enumerate(found):
-        ledger = batch.ledgers[number]
-        if there is None and ledger not in dead and storage.is_lost(keys[number]):
+class GoneLedgers(Container[int]):
+    """The ledgers of which nothing lives in the logs that are settled: the dead, and those of earlier passes.
+
+    The latter have no row, and the index has no entry of theirs; what it gets later is in other logs. So each
+    of them is asked for once, not entry by entry.
+    """
+
+    def __init__(self, storage: LogKeeper, dead: Container[int]) -> None:
+        self._storage = storage
+        self._dead = dead
+        self._known: dict[int, bool] = {}
+
+    def __contains__(self, ledger: object) -> bool:
+        assert isinstance(ledger, int)
+        gone = self._known.get(ledger)
+        if gone is None:
+            gone = self._known[ledger] = ledger in self._dead or self._is_nowhere(ledger)
+        return gone
+
+    def _is_nowhere(self, ledger: int) -> bool:
+        locations = self._storage.locations
+        if ledger in self._storage.ledgers or locations.last_entry(ledger) is not None:
+            return False
+        # The one id that is not seen as a last entry.
+        return locations.places([_KEY.pack(ledger, ID_MAX)])[0] == ABSENT
+
+
+def _live(window: RecordWindow, path: str, log_id: int, storage: LogKeeper, dead: Container[int]) -> LivePart:
+    locations = storage.locations
+    # Before the index is asked: what changes it meanwhile is a change since.
+    changes = locations.changes
+    starts, sizes, joined = _kernels.records_but(
+        window.starts, window.sizes, window.ledgers, window.entries, dead
+    )
+    keys = keys_of(joined)
+    found = locations.places(keys) if keys else array("q")
+    if ABSENT in found:
+        _refuse_lost(keys, found, array("q", starts), window.base, path, storage)
+    first = first_location(window, log_id)
+    joined, records, ends, places = _kernels.gather_at(window.buffer, starts, sizes, found.tobytes(), first)
+    return LivePart(RecordBatch(joined, records, array("q", ends)), array("q", places), changes)
+
+
+def _refuse_lost(
+    keys: Sequence[bytes],
+    found: Sequence[int],
+    starts: Sequence[int],
+    base: int,
+    path: str,
+    storage: LogKeeper,
+) -> None:
+    """Raise CorruptionError for the first entry that the index ought to have and has nowhere."""
+    for key, there, start in zip(keys, found, starts, strict=True):
+        if there == ABSENT and storage.is_lost(key):
+            ledger, entry = _KEY.unpack(key)
             raise CorruptionError(
                 "location index",
-                offset=batch.offset(number),
-                expected=f"a row for ledger {ledger}, entry {batch.entries[number]} (bkctl index rebuild)",
+                offset=base + start,
+                expected=f"a row for ledger {ledger}, entry {entry} (bkctl index rebuild)",
                 found="none",
                 path=path,
             )
-    chosen = [
-        number
-        for number, (at, there) in enumerate(zip(places, found, strict=True))
-        if at == there and batch.ledgers[number] not in dead
-    ]
-    bodies = [batch.body(number) for number in chosen]
-    return Piece(
-        [keys[number] for number in chosen],
-        bodies,
-        [places[number] for number in chosen],
-        sum(map(len, bodies)),
-    )

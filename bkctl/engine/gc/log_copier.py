@@ -7,21 +7,26 @@ hexadecimal. What becomes of it then is for the subclasses to say.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from posixpath import join
 
-from bkctl.codec.entry import EntryBatch
+from bkctl import _kernels
 from bkctl.codec.entrylog import compacted_name, compacting_name
+from bkctl.codec.location import ABSENT
+from bkctl.engine.cache.record_batch import keys_of
 from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
-from bkctl.engine.gc.copying import Copied, Piece, located
+from bkctl.engine.gc.copying import PASS_ENTRIES, Copied, Piece, first_location
 from bkctl.engine.gc.log_compactor import LogCompactor
 from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.record_windows import RecordWindow, record_windows
 
 
 @dataclass(slots=True)
@@ -86,25 +91,30 @@ class LogCopier(LogCompactor):
         Raises CorruptionError for a target that is not whole, StorageError.
         """
         with EntryLogScan(self._filesystem, self._path(target)) as scan:
-            for item in scan:
+            for item in record_windows(scan):
                 if isinstance(item, Damage):
                     raise corruption_of(item)
                 if isinstance(item, Tail) and item.kind == "torn":
                     raise CorruptionError(
                         "compacted log", offset=item.offset, expected="a record", found=item.found
                     ).located(scan.file.path)
-                if isinstance(item, EntryBatch):
-                    self._storage.while_quiet(partial(self._change_rows, item, target, source))
+                if isinstance(item, RecordWindow):
+                    for window in item.parts(PASS_ENTRIES, len(item.buffer)):
+                        self._storage.while_quiet(partial(self._change_rows, window, target, source))
 
-    def _change_rows(self, batch: EntryBatch, target: int, source: int) -> None:
+    def _change_rows(self, window: RecordWindow, target: int, source: int) -> None:
         """Change rows under the flush lock: one that a flush has changed meanwhile is newer and stays."""
-        keys, fresh = located(batch, target)
+        starts, _, joined = _kernels.records_but(
+            window.starts, window.sizes, window.ledgers, window.entries, ()
+        )
+        keys = keys_of(joined)
         locations = self._storage.locations
-        found = locations.get_many(keys)
-        chosen = [number for number, there in enumerate(found) if there is not None and there >> 32 == source]
-        if chosen:
-            # Synced: nothing points at the source any more when all batches are through.
-            locations.put_many([keys[number] for number in chosen], [fresh[number] for number in chosen])
+        in_source = [there != ABSENT and there >> 32 == source for there in locations.places(keys)]
+        if any(in_source):
+            first = first_location(window, target)
+            fresh = [first + start for start in compress(array("q", starts), in_source)]
+            # Synced: nothing points at the source any more when all windows are through.
+            locations.put_many(list(compress(keys, in_source)), fresh)
 
     def _remove_quietly(self, path: str) -> None:
         # What stays is removed by the next recovery.
@@ -114,9 +124,9 @@ class LogCopier(LogCompactor):
 
 def _append(target: LogWriter, piece: Piece) -> None:
     """Write a piece to a compaction's target. Raises CorruptionError when that gets too large for a log."""
-    sizes = list(map(len, piece.bodies))
-    places = target.fitting(sizes, OFFSET_MAX)
-    if len(places) <= len(sizes):
-        # Its live entries are a part of a log that was small enough.
-        raise CorruptionError("compacted log", expected="less than 2 GiB", found=f"{sum(sizes)} bytes more")
-    target.write(piece.keys, piece.bodies, sizes, places)
+    for batch in piece.batches():
+        written = len(target.write_batch(batch, 0, OFFSET_MAX)) - 1
+        if written < batch.count:
+            # Its live entries are a part of a log that was small enough.
+            left = len(batch.records) - (batch.ends[written - 1] if written else 0)
+            raise CorruptionError("compacted log", expected="less than 2 GiB", found=f"{left} bytes more")

@@ -29,6 +29,8 @@ class SlotIndex:
     def __init__(self, files: IndexFiles, ledgers: HeaderIndex) -> None:
         self._files = files
         self._ledgers = ledgers
+        #: Grows behind every put and every deletion.
+        self.changes = 0
 
     @property
     def never_written(self) -> bool:
@@ -37,9 +39,14 @@ class SlotIndex:
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return the location of every entry, in the order of ``keys``."""
-        found: list[int | None] = []
+        return [location or None for location in self.places(keys)]
+
+    def places(self, keys: Sequence[bytes]) -> array[int]:
+        """Return the locations of entries as a column, ``ABSENT`` where there is none."""
+        found = array("q")
         for ledger, entries in _by_ledger(keys):
-            for entry, location in zip(entries, self._files.get(ledger, entries), strict=True):
+            slots = self._files.get(ledger, entries)
+            for entry, location in zip(entries, slots, strict=True):
                 if location < ABSENT:
                     raise CorruptionError(
                         f"location of ledger {ledger}, entry {entry}",
@@ -47,7 +54,7 @@ class SlotIndex:
                         found=hex(location),
                         path=self._files.path(ledger),
                     )
-                found.append(location or None)
+            found.extend(slots)
         return found
 
     def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
@@ -57,7 +64,14 @@ class SlotIndex:
         """
         if len(keys) != len(locations):
             raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
-        runs = list(_by_ledger(keys))
+        try:
+            self._put_runs(list(_by_ledger(keys)), locations)
+            if sync:
+                self._files.sync()
+        finally:
+            self.changes += 1
+
+    def _put_runs(self, runs: Sequence[tuple[int, list[int]]], locations: Sequence[int]) -> None:
         self._make_files({ledger for ledger, _ in runs})
         at = 0
         for ledger, entries in runs:
@@ -69,8 +83,6 @@ class SlotIndex:
                 entries = sorted(newest)
                 places = [newest[entry] for entry in entries]
             self._files.put(ledger, entries, places)
-        if sync:
-            self._files.sync()
 
     def _make_files(self, ledgers: Iterable[int]) -> None:
         missing: dict[int, FileInfoHeader] = {}
@@ -104,6 +116,12 @@ class SlotIndex:
 
     def delete_ledgers(self, ledgers: Iterable[int]) -> None:
         """Remove every slot of the ledgers, durably; their rows are those of the rows' next flush."""
+        try:
+            self._delete_ledgers(ledgers)
+        finally:
+            self.changes += 1
+
+    def _delete_ledgers(self, ledgers: Iterable[int]) -> None:
         for ledger in ledgers:
             row = self._ledgers.get(ledger)
             if row is None:

@@ -383,8 +383,8 @@ def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
     def record(owner: type, name: str, label: str) -> None:
         original = getattr(owner, name)
 
-        def recorded(self: object, *args: object) -> object:
-            result = original(self, *args)
+        def recorded(self: object, *args: object, **options: object) -> object:
+            result = original(self, *args, **options)
             done.append(label)
             return result
 
