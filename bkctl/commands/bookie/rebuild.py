@@ -51,8 +51,9 @@ def rebuild_command(
     replicas while it serves: both can be run again after an interruption. For a Java bookie let one of ours
     run on its configuration until that is done: Java's cannot leave limbo while it runs.
     'bkctl repair undo' takes it back as long as nothing else has worked there.
-    Refused with exit code 4: for a bookie that runs or is not known, for a directory that is not empty, and
-    over .idx files, which have no place for limbo.
+    Over .idx files, which may be in any directory, it is a file for each ledger that has none any more. Only
+    bookies of bkctl know limbo there: no Java bookie may run before the entries are back.
+    Refused with exit code 4: for a bookie that runs or is not known, and for a directory that is not empty.
 
     Examples:
 
@@ -89,7 +90,7 @@ def rebuild_command(
         for one in (*lost.directories, *lost.survivors)
     )
     write_rows(written, REBUILD_SCHEMA, output)
-    _say(lost.bookie, rows.unreadable, dry_run=dry_run)
+    _say(lost, rows.unreadable, dry_run=dry_run)
 
 
 def _settle(filesystem: PosixFileSystem, config: BookieConfig) -> None:
@@ -121,7 +122,7 @@ def _run(
         lost = find_lost_disk(config, store, filesystem)
         places = list(map(current, every))
         repair = begin_repair(
-            filesystem, SystemClock(), places, "bookie rebuild", lost.bookie, _intents(lost)
+            filesystem, SystemClock(), places, "bookie rebuild", lost.bookie, _intents(lost, store)
         )
         with progress("listing", counts="ledgers") as advance:
             rows = _rebuild(store, lost, advance).run()
@@ -129,7 +130,7 @@ def _run(
     return lost, rows
 
 
-def _intents(lost: LostDisk) -> list[Intent]:
+def _intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     """Return what a rebuild may change, for its undo."""
     from bkctl.admin.repairs.repair_journal import changes_database, changes_file
     from bkctl.scan.directory import COOKIE_NAME, current
@@ -143,8 +144,31 @@ def _intents(lost: LostDisk) -> list[Intent]:
     files = [f"{folder}/{name}" for folder in folders for name in (MARKER_NAME, COOKIE_NAME)]
     return [
         *map(changes_database, databases),
+        *_file_intents(lost, store),
         *map(changes_file, (*files, *mark_files(PosixFileSystem(), lost))),
     ]
+
+
+def _file_intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
+    """Return what a rebuild may change of index files: whole folders where there was nothing."""
+    from bkctl.admin.index.stopped_idx_files import header_intents
+    from bkctl.admin.repairs.repair_journal import changes_database, changes_file
+    from bkctl.codec.last_id import LAST_ID_NAME
+    from bkctl.server.life.lost_index_files import LimboFiles
+    from bkctl.vfs import PosixFileSystem
+
+    files = lost.index_files
+    if files is None:
+        return []
+    made = [changes_database(f"{path}/{number:x}") for path in files.new for number in range(256)]
+    made += [changes_file(f"{path}/{LAST_ID_NAME}") for path in files.new_logs]
+    if not lost.lost_journals or not files.there:
+        return made
+    filesystem = PosixFileSystem()
+    ledgers = _rebuild(store, lost, lambda count: None).ledgers()
+    known = LimboFiles(filesystem, files)
+    there = [ledger for ledger in ledgers if not files.new or known.has(ledger)]
+    return made + header_intents(filesystem, files.there, there)
 
 
 def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None]) -> DiskRebuild:
@@ -162,16 +186,23 @@ def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None
     )
 
 
-def _say(bookie: str, unreadable: int, *, dry_run: bool) -> None:
+def _say(lost: LostDisk, unreadable: int, *, dry_run: bool) -> None:
     if unreadable:
         typer.echo(
             f"bkctl: the metadata of {unreadable} ledgers do not decode: they are in limbo here as well, "
             "wherever they belong",
             err=True,
         )
+    if lost.index_files is not None and not dry_run:
+        typer.echo(
+            "bkctl: in .idx files Java's bookies do not know limbo: let only a bookie of bkctl run here "
+            "until the entries are back",
+            err=True,
+        )
     if not dry_run:
         typer.echo(
-            f"bkctl: next: start the bookie, then 'bkctl ledger repair --bookie {bookie} --yes'", err=True
+            f"bkctl: next: start the bookie, then 'bkctl ledger repair --bookie {lost.bookie} --yes'",
+            err=True,
         )
 
 

@@ -8,6 +8,9 @@ store, and the bookie may start. Entries come while it runs, through the front d
 --bookie``): copies are proved and read back there, a ledger leaves limbo when it has all of them, the bookie
 serves and takes new ledgers meanwhile, and a kill at any time leaves limbo on.
 
+Over ``.idx`` files it is a file for each ledger that has none any more
+(:mod:`bkctl.server.life.lost_index_files`).
+
 Where a journal directory is lost and ledger directories are still there, what the journal alone had may be
 missing in any ledger that writes to it. So each of these ledgers is fenced and in limbo in the directories
 that are there, too, and the last marks of the journal begin at zero: the journal that they name is gone.
@@ -34,11 +37,12 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put
-from bkctl.metadata.api import MetadataStore
-from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current
+from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of
 from bkctl.scan.index import LEDGERS
 from bkctl.server.life import own_directories as directories
 from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
+from bkctl.server.life.lost_index_files import LimboFiles, LostIndexFiles
 from bkctl.vfs import WritableFileSystem
 
 #: In a new directory until it has its cookie.
@@ -77,6 +81,8 @@ class LostDisk:
     #: The places of the journal directories that are lost, of so many.
     lost_journals: tuple[int, ...] = ()
     journal_directories: int = 1
+    #: Of a storage over index files, which has no databases: where its files are and were.
+    index_files: LostIndexFiles | None = None
 
     def is_written_to_lost_journal(self, ledger: int) -> bool:
         """Return whether records of a ledger went into a journal directory that is lost."""
@@ -113,7 +119,7 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
     up = [one.bookie for one in stored if one.bookie in metadata.registration.bookies().everyone]
     if up:
         raise RefusedError(f"bookie {up[0]} is registered: it runs, or its session has not ended yet")
-    found = directories.examine(filesystem, config.directories)
+    found = directories.examine(filesystem, config.directories, config.storage_kind)
     # As if every directory had its cookie: what else is wrong is said here, in the words of a start.
     decide(wanted, [_with_cookie(one, stored[-1]) for one in found], stored, allow_expansion=False)
     new = [one.path for one in found if one.cookie is None]
@@ -121,25 +127,55 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
         _require_empty(filesystem, path)
     journals = config.directories.journals
     lost_journals = tuple(number for number, path in enumerate(journals) if path in new)
-    places = list(zip(config.directories.ledgers, config.directories.index_places, strict=True))
+    shape = _of_databases if config.storage_kind.has_databases else _of_index_files
+    return shape(
+        config,
+        new,
+        LostDisk(
+            wanted.bookie_host,
+            stored[-1],
+            (),
+            len(config.directories.ledgers),
+            (),
+            lost_journals,
+            len(journals),
+        ),
+    )
+
+
+def _of_databases(config: BookieConfig, new: Sequence[str], lost: LostDisk) -> LostDisk:
+    places = zip(config.directories.ledgers, config.directories.index_places, strict=True)
     survivors = [
         NewDirectory(path, number, index)
         for number, (path, index) in enumerate(places)
-        if lost_journals and path not in new
+        if lost.lost_journals and path not in new
     ]
-    if new and not config.storage_kind.has_databases:
+    return replace(lost, directories=_placed(config, new), survivors=tuple(survivors))
+
+
+def _of_index_files(config: BookieConfig, new: Sequence[str], lost: LostDisk) -> LostDisk:
+    """Return the lost directories of a storage that has its files in any of them.
+
+    Raises RefusedError where only indexes are lost, which the logs give back.
+    """
+    ledgers, indexes = config.directories.ledgers, config.directories.index_places
+    gone = [path for path in indexes if path in new]
+    if gone and not any(path in new for path in ledgers):
         raise RefusedError(
-            f"{new[0]}: the ledgers of {config.storage_kind.name} storage are in .idx files, which have no "
-            "place for limbo: what was lost would be answered with 'no such entry'"
+            f"{gone[0]} is new, and the entry logs are all there: a lost index is rebuilt from them (bkctl "
+            "cookie create, bkctl index rebuild)"
         )
-    return LostDisk(
-        wanted.bookie_host,
-        stored[-1],
-        _placed(config, new),
-        len(places),
-        tuple(survivors),
-        lost_journals,
-        len(journals),
+    files = LostIndexFiles(
+        tuple(current(path) for path in indexes if path not in new),
+        tuple(map(current, gone)),
+        tuple(current(path) for path in ledgers if path in new),
+    )
+    survivors = [NewDirectory(path) for path in ledgers if lost.lost_journals and path not in new]
+    return replace(
+        lost,
+        directories=tuple(NewDirectory(path) for path in new),
+        survivors=tuple(survivors),
+        index_files=files,
     )
 
 
@@ -203,13 +239,18 @@ class DiskRebuild:
         self._lost = lost
         self._open = open_ledgers
         self._advance = advance
+        self._files = None if lost.index_files is None else LimboFiles(filesystem, lost.index_files)
 
     def count(self) -> RebuiltRows:
         """Return what :meth:`run` would write."""
         rows = RebuiltRows()
-        for _ in self._rows(rows):
+        for _ in self._rows(rows) if self._files is None else self._file_rows(rows):
             pass
         return rows
+
+    def ledgers(self) -> list[int]:
+        """Return the ledgers whose index files :meth:`run` would make or change."""
+        return [ledger for ledger, _ in self._file_rows(RebuiltRows())]
 
     def run(self) -> RebuiltRows:
         """Write rows, then cookies. Raises StorageError, RefusedError, and what the metadata store raises."""
@@ -222,7 +263,12 @@ class DiskRebuild:
         """Yield what makes something durable, one after the other; a kill may come between any two."""
         for one in self._lost.directories:
             yield lambda one=one: self._mark(one)  # type: ignore[misc]
-        yield lambda: self._write_rows(rows)
+        if self._files is None:
+            yield lambda: self._write_rows(rows)
+        else:
+            files = self._files
+            yield lambda: files.write(self._file_rows(rows))
+            yield files.note_log_ids
         for path in mark_files(self._fs, self._lost):
             yield lambda path=path: self._fs.replace(path, encode_last_mark(ZERO_MARK))  # type: ignore[misc]
         for one in self._lost.directories:
@@ -269,14 +315,36 @@ class DiskRebuild:
                 path = survivors.get(number)
             if path is None or stored is None:
                 continue
-            key: bytes | None = b""
-            if isinstance(stored, CorruptionError):
-                rows.unreadable += 1
-            else:
-                key = key_on(stored.metadata, lost.bookie)
+            key = self._key(stored, rows)
             if key is not None:
                 rows.ledgers[path] += 1
                 yield number, ledger, key
+
+    def _file_rows(self, rows: RebuiltRows) -> Iterator[tuple[int, bytes]]:
+        """Yield id and key of each ledger whose index file is lost, or whose journal."""
+        lost = self._lost
+        assert self._files is not None, "it is a storage over index files"
+        assert lost.index_files is not None, "it is a storage over index files"
+        home = next(iter((*lost.survivors, *lost.directories))).path
+        if lost.index_files.new:
+            home = home_of(lost.index_files.new[0])
+        ledgers = self._metadata.ledgers
+        for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
+            self._advance(1)
+            file_is_lost = bool(lost.index_files.new) and not self._files.has(ledger)
+            if stored is None or not (file_is_lost or lost.is_written_to_lost_journal(ledger)):
+                continue
+            key = self._key(stored, rows)
+            if key is not None:
+                rows.ledgers[home] += 1
+                yield ledger, key
+
+    def _key(self, stored: StoredLedger | CorruptionError, rows: RebuiltRows) -> bytes | None:
+        """Return the key of a ledger on this bookie, empty where nobody knows it; None for no such ledger."""
+        if isinstance(stored, CorruptionError):
+            rows.unreadable += 1
+            return b""
+        return key_on(stored.metadata, self._lost.bookie)
 
     def _stamp(self, directory: NewDirectory) -> None:
         content = encode_cookie(self._lost.cookie.cookie)

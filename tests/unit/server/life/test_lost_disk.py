@@ -9,6 +9,16 @@ import pytest
 
 from bkctl.codec.cookie import Cookie, decode_cookie, encode_cookie
 from bkctl.codec.digest import master_key
+from bkctl.codec.file_info import (
+    HEADER_BYTES,
+    FileInfoHeader,
+    decode_header,
+    encode_header,
+    encode_slots,
+    index_path,
+    parse_index_path,
+)
+from bkctl.codec.last_id import decode_last_id
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.ledger_data import (
     FLAGS_ID,
@@ -188,9 +198,85 @@ def test_a_kill_while_a_lost_journal_is_made_again() -> None:
         assert not machine.find().directories
 
 
-def test_index_files_have_no_place_for_limbo(machine: Machine) -> None:
+def over_index_files(machine: Machine) -> Machine:
+    """Ledger 0 has a file in the directory that is there, with an entry in log 7, which is lost."""
     machine.config = configuration(ledgerStorageClass="org.apache.bookkeeper.bookie.SortedLedgerStorage")
-    with pytest.raises(RefusedError, match="no place for limbo"):
+    path = f"/l0/current/{index_path(0)}"
+    machine.fs.make_directories("/l0/current/0/0")
+    ((_, page),) = encode_slots([(3, (7 << 32) + 1028)])
+    machine.fs.replace(path, encode_header(FileInfoHeader(1, b"k" * 20)) + page)
+    return machine
+
+
+def headers(machine: Machine) -> dict[tuple[str, int], FileInfoHeader]:
+    """The headers of all files, by directory and ledger."""
+    return {
+        (path.split("/")[1], parse_index_path(path).ledger): decode_header(content)
+        for path, content in machine.fs.files.items()
+        if path.endswith(".idx")
+    }
+
+
+def test_over_index_files_ledgers_without_a_file_have_one_in_limbo(machine: Machine) -> None:
+    over_index_files(machine)
+    before = machine.fs.files[f"/l0/current/{index_path(0)}"]
+    assert machine.rebuild().count().ledgers == {"/l1": 5}
+    assert machine.rebuild().run().ledgers == {"/l1": 5}
+    found = headers(machine)
+    assert sorted(found) == [("l0", 0), *(("l1", ledger) for ledger in (1, 2, 4, 5, 7))]
+    # Slots name the log that is lost, so that nothing of it is "no such entry".
+    assert machine.fs.files[f"/l0/current/{index_path(0)}"] == before
+    for (directory, _), header in found.items():
+        if directory == "l1":
+            assert (header.fenced, header.limbo, header.master_key) == (True, True, master_key(PASSWORD))
+    # A log of that id would be read at the places of the lost one's records.
+    assert decode_last_id(machine.fs.files["/l1/current/lastId"]) == 7
+    assert decode_cookie(machine.fs.files["/l1/current/VERSION"]) == machine.cookie
+    assert not machine.find().directories, "nothing is left to do"
+
+
+def test_over_index_files_a_kill_at_any_step_leaves_no_bookie_that_starts_without_its_files() -> None:
+    steps = len(list(over_index_files(Machine()).rebuild().steps(RebuiltRows())))
+    assert steps == 5
+    for killed_after in range(steps):
+        machine = over_index_files(Machine())
+        for number, step in enumerate(machine.rebuild().steps(RebuiltRows())):
+            if number == killed_after:
+                break
+            step()
+        machine.fs = machine.fs.crash()
+        if "/l1/current/VERSION" not in machine.fs.files:
+            machine.rebuild().run()
+        assert sorted(headers(machine)) == [("l0", 0), *(("l1", ledger) for ledger in (1, 2, 4, 5, 7))]
+        assert decode_last_id(machine.fs.files["/l1/current/lastId"]) == 7
+
+
+def test_over_index_files_a_lost_journal_puts_its_ledgers_into_limbo_in_their_files() -> None:
+    machine = over_index_files(journal_lost())
+    slots = machine.fs.files[f"/l0/current/{index_path(0)}"][HEADER_BYTES:]
+    assert machine.rebuild().run().ledgers == {"/l0": 6}
+    found = headers(machine)
+    assert sorted(found) == [("l0", ledger) for ledger in (0, 1, 2, 4, 5, 7)]
+    assert all((header.fenced, header.limbo) == (True, True) for header in found.values())
+    assert found["l0", 0].master_key == b"k" * 20
+    assert machine.fs.files[f"/l0/current/{index_path(0)}"][HEADER_BYTES:] == slots
+    for path in ("/l0", "/l1"):
+        assert machine.fs.files[f"{path}/current/lastMark"] == encode_last_mark(ZERO_MARK)
+
+
+def test_over_index_files_a_lost_index_alone_is_rebuilt_from_the_logs(machine: Machine) -> None:
+    machine.config = configuration(
+        ledgerStorageClass="org.apache.bookkeeper.bookie.SortedLedgerStorage",
+        ledgerDirectories="/l0",
+        indexDirectories="/l1",
+    )
+    cookie = Cookie(5, ME, "/j", "1\t/l0", machine.store.layout.instance_id(), "1\t/l1")
+    stored = machine.store.cookies.read_cookie(ME)
+    assert stored is not None
+    machine.store.cookies.update_cookie(ME, encode_cookie(cookie), stored.version)
+    for path in ("/j", "/l0"):
+        machine.fs.replace(f"{path}/current/VERSION", encode_cookie(cookie))
+    with pytest.raises(RefusedError, match="index rebuild"):
         machine.find()
 
 

@@ -1,0 +1,115 @@
+"""The ``.idx`` files of a bookie that lost a disk: files in limbo for what was there, and ids that are new.
+
+A storage over index files has a ledger's file in any of its index directories, and the ledger's entries in
+the logs of any ledger directory. So a disk that is lost takes the files of some ledgers, and entries of many.
+A ledger whose file is still there needs no limbo: its slots name logs that are gone, so that what is lost of
+it is an error and never "no such entry". A ledger that has no file any more gets one, without slots and in
+limbo.
+
+The ids of logs are one space. A new log with the id of a lost one would be read at the places of the lost
+one's records, so each new ledger directory gets a ``lastId`` above every id that a slot names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from posixpath import join
+
+from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader
+from bkctl.codec.last_id import LAST_ID_NAME, encode_last_id
+from bkctl.engine.interleaved_storage.index_files import IndexFiles, IndexFileSettings
+from bkctl.errors import CorruptionError
+from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.index_rows import IndexDamage
+from bkctl.vfs import WritableFileSystem
+
+_BATCH_FILES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LostIndexFiles:
+    """Directories of files (``current``) of a bookie over index files that lost some.
+
+    ``there`` are the index directories that still are, ``new`` those that were lost, ``new_logs`` the ledger
+    directories that were.
+    """
+
+    there: tuple[str, ...]
+    new: tuple[str, ...]
+    new_logs: tuple[str, ...]
+
+    @property
+    def made_in(self) -> tuple[str, ...]:
+        """The directories in which files are made."""
+        return self.new or self.there[:1]
+
+
+class LimboFiles:
+    """Makes and changes the files. Its methods raise CorruptionError, RefusedError and StorageError."""
+
+    def __init__(self, filesystem: WritableFileSystem, directories: LostIndexFiles) -> None:
+        self._fs = filesystem
+        self._directories = directories
+        self._known: set[int] | None = None
+
+    def has(self, ledger: int) -> bool:
+        """Tell whether the file of a ledger is in a directory that was not lost; nothing is written."""
+        if self._known is None:
+            trees = [IdxTree(self._fs, directory) for directory in self._directories.there]
+            self._known = {ledger for tree in trees for ledger in tree.files()[1]}
+        return ledger in self._known
+
+    def write(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Put ledgers, each with its key, into limbo, durably: in their file, or in one without slots."""
+        with ExitStack() as stack:
+            there = self._opened(stack, self._directories.there)
+            made = self._opened(stack, self._directories.made_in)
+            assert made is not None, "there is a directory, one that is new or another"
+            batch: list[tuple[int, bytes]] = []
+            for row in rows:
+                batch.append(row)
+                if len(batch) >= _BATCH_FILES:
+                    _write(batch, there, made)
+                    batch = []
+            _write(batch, there, made)
+            # Also without any ledger they are directories that were written to.
+            made.note_written()
+
+    def _opened(self, stack: ExitStack, directories: Sequence[str]) -> IndexFiles | None:
+        if not directories:
+            return None
+        files = IndexFiles(self._fs, directories, IndexFileSettings())
+        stack.callback(files.close)
+        return files
+
+    def note_log_ids(self) -> None:
+        """Let no log in a new directory have an id that a slot names."""
+        if not self._directories.new_logs:
+            return
+        last = max(map(self._last_log_id, self._directories.there), default=-1)
+        for directory in self._directories.new_logs if last >= 0 else ():
+            self._fs.replace(join(directory, LAST_ID_NAME), encode_last_id(last))
+
+    def _last_log_id(self, directory: str) -> int:
+        last = -1
+        for columns in IdxTree(self._fs, directory).locations():
+            if isinstance(columns, IndexDamage):
+                raise CorruptionError(columns.reason, path=columns.path, offset=columns.offset or 0)
+            last = max(last, *columns.log_ids)
+        return last
+
+
+def _write(batch: Sequence[tuple[int, bytes]], there: IndexFiles | None, made: IndexFiles) -> None:
+    changed: dict[int, FileInfoHeader] = {}
+    new: dict[int, FileInfoHeader] = {}
+    for ledger, key in batch:
+        before = None if there is None else there.header(ledger)
+        if before is None:
+            new[ledger] = FileInfoHeader(1, key, FENCED | LIMBO)
+        else:
+            changed[ledger] = replace(before, state=before.state | FENCED | LIMBO)
+    if there is not None:
+        there.write_headers(changed)
+    made.write_headers(new)
