@@ -17,11 +17,13 @@ import pytest
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess
+from bkctl.codec.file_info import index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.losses import Loss, Losses, decode_losses, encode_losses
 from bkctl.errors import RefusedError, StorageError
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.life.lost_disk import DiskRebuild
+from bkctl.storage_kinds import DB, KINDS, StorageKind
 from tests.support.admin_requests import ask, ask_json
 from tests.support.java_cluster import free_port
 from tests.support.rows import from_ndjson
@@ -219,7 +221,10 @@ def broken_off(*_: object) -> None:
     raise StorageError("as after a kill")
 
 
-def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_lost_disk_is_filled_again(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: StorageKind
+) -> None:
     """One of two ledger directories is lost, then all of them with the journal, then the journal alone."""
     with LocalCluster(2, tmp_path / "others") as others:
         mine = tmp_path / "mine"
@@ -233,12 +238,21 @@ def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path, monkeypatch: 
             "httpServerHost": "127.0.0.1",
             "httpServerPort": str(free_port()),
             "allowLoopback": "true",
+            "ledgerStorageClass": kind.classes[0],
         }
         conf = tmp_path / "bk_server.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
 
         def bookie() -> EmbeddedBookie:
             return EmbeddedBookie(mine, metadata_uri=others.metadata_uri, overrides=keys)
+
+        def home_of(ledger: int) -> str:
+            """The directory of a ledger's index: by its id, or where its file is."""
+            if kind is DB:
+                return f"l{ledger % 2}"
+            return next(
+                name for name in ("l0", "l1") if (mine / name / "current" / index_path(ledger)).exists()
+            )
 
         uri = {"BKCTL_METADATA_URI": others.metadata_uri}
         rebuild = ("bookie", "rebuild", "--conf", conf)
@@ -249,6 +263,7 @@ def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path, monkeypatch: 
         nothing = run_cli(*rebuild, "--yes")
         assert (nothing.exit_code, from_ndjson(nothing.stdout)) == (0, [])
         for gone in (["l1"], ["l0", "l1", "journal"], ["journal"]):
+            homes = {each: home_of(each) for each in (*ledgers, left_open)}
             for name in gone:
                 shutil.rmtree(mine / name)
                 (mine / name).mkdir()
@@ -271,7 +286,7 @@ def test_a_lost_disk_is_filled_again(run_cli: Run, tmp_path: Path, monkeypatch: 
             assert "ledger repair --bookie mine" in done.stderr
             rows = {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(done.stdout)}
             assert rows == {Path(row["dir"]).name: row["ledgers"] for row in from_ndjson(planned.stdout)}
-            lost = [each for each in (*ledgers, left_open) if f"l{each % 2}" in gone or gone == ["journal"]]
+            lost = [each for each, home in homes.items() if home in gone or gone == ["journal"]]
             assert sum(rows.values()) == len(lost)
             with bookie() as running:
                 assert all(ask_json(running, "GET", f"{PAGE}{each}")["limbo"] for each in lost)

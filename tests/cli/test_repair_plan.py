@@ -18,7 +18,6 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.errors import BookieIOError, LedgerLimboError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
-from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
 from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
 from tests.support.java_cluster import free_port
@@ -41,11 +40,9 @@ def written(uri: str) -> int:
     return asyncio.run(write())
 
 
-@pytest.mark.parametrize(
-    ("disk", "kind"), [(False, DB), (True, DB), (True, IDX)], ids=["index lost", "disk lost", "idx disk lost"]
-)
+@pytest.mark.parametrize("disk", [False, True], ids=["index lost", "disk lost"])
 def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
-    run_cli: Run, tmp_path: Path, disk: bool, kind: StorageKind
+    run_cli: Run, tmp_path: Path, disk: bool
 ) -> None:
     with LocalCluster(2, tmp_path / "others") as others:
         mine, conf, plan = tmp_path / "mine", tmp_path / "bk_server.conf", tmp_path / "plan.json"
@@ -59,7 +56,6 @@ def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
             "httpServerHost": "127.0.0.1",
             "httpServerPort": str(free_port()),
             "allowLoopback": "true",
-            "ledgerStorageClass": kind.classes[0],
         }
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
 

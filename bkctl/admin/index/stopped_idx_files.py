@@ -30,6 +30,7 @@ from bkctl.codec.file_info import (
 )
 from bkctl.codec.ledger_data import KEY_BYTES, decode_ledger_data, encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import ID_MAX, LocationColumns
+from bkctl.engine.interleaved_storage.index_files import ENTRIES_MAX
 from bkctl.engine.interleaved_storage.index_headers import header_of, row_of
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
@@ -266,7 +267,7 @@ class _SlotReader:
         self._page = b""
 
     def slot(self, entry: int) -> bytes | None:
-        if entry < 0:
+        if not 0 <= entry < ENTRIES_MAX:
             return None
         number, place = divmod(entry, _PAGE_SLOTS)
         if number != self._number:

@@ -41,6 +41,8 @@ from bkctl.vfs import WritableFileSystem
 
 _COPY_BYTES = 1 << 20
 
+#: No file is so long that it has a slot of this entry: 2^62 bytes.
+ENTRIES_MAX = 1 << 59
 #: Files that are open at a time, unless something else is said.
 FILES_OPEN_MAX = 1000
 
@@ -213,7 +215,7 @@ class IndexFiles:
             per_page, found = self._per_page, []
             number, slots = -1, array("q")
             for entry in entries:
-                if entry < 0:
+                if not 0 <= entry < ENTRIES_MAX:
                     found.append(0)
                     continue
                 if entry // per_page != number:

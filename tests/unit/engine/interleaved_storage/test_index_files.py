@@ -6,6 +6,7 @@ import random
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import BadRequestError, CorruptionError, NoEntryError, RefusedError, StorageError, SyncError
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem, PosixFileSystem
 from tests.support.interleaved_storage_rig import FILES, InterleavedStorageRig
 from tests.support.storage_rig import entry_of, key_of
 
@@ -38,6 +39,16 @@ def disk_with(*paths: str) -> MemoryFileSystem:
 
 def opened(files: MemoryFileSystem | FaultyFileSystem, settings: IndexFileSettings = FILES) -> IndexFiles:
     return IndexFiles(files, PLACES, settings)
+
+
+@pytest.mark.parametrize("entry", [ENTRY_ID_MAX, 1 << 59, (1 << 63) - 1, -1])
+def test_an_entry_that_no_file_has_a_slot_for_is_absent(tmp_path: Path, entry: int) -> None:
+    """A client may ask for any; no offset in a file is that large."""
+    (tmp_path / "current").mkdir()
+    files = IndexFiles(PosixFileSystem(), [str(tmp_path / "current")], FILES)
+    files.write_headers({7: HEADER})
+    assert files.get(7, [0, entry]) == [0, 0]
+    files.close()
 
 
 def test_open_files_and_pages_stay_within_their_bounds() -> None:
