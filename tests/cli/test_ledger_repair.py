@@ -221,38 +221,42 @@ def broken_off(*_: object) -> None:
     raise StorageError("as after a kill")
 
 
+def keys_of_two_disks(others: LocalCluster, mine: Path, kind: StorageKind) -> dict[str, str]:
+    """The configuration of a bookie with two ledger directories and a journal."""
+    return {
+        "metadataServiceUri": others.metadata_uri,
+        "bookieId": "mine",
+        "bookiePort": str(free_port()),
+        "journalDirectories": str(mine / "journal"),
+        "ledgerDirectories": f"{mine / 'l0'},{mine / 'l1'}",
+        "httpServerEnabled": "true",
+        "httpServerHost": "127.0.0.1",
+        "httpServerPort": str(free_port()),
+        "allowLoopback": "true",
+        "ledgerStorageClass": kind.classes[0],
+    }
+
+
+def home_of(mine: Path, ledger: int, kind: StorageKind) -> str:
+    """The directory of a ledger's index: by its id, or where its file is."""
+    if kind is DB:
+        return f"l{ledger % 2}"
+    below = f"current/{index_path(ledger)}"
+    return next(name for name in ("l0", "l1") if (mine / name / below).exists())
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_lost_disk_is_filled_again(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: StorageKind
 ) -> None:
     """One of two ledger directories is lost, then all of them with the journal, then the journal alone."""
     with LocalCluster(2, tmp_path / "others") as others:
-        mine = tmp_path / "mine"
-        keys = {
-            "metadataServiceUri": others.metadata_uri,
-            "bookieId": "mine",
-            "bookiePort": str(free_port()),
-            "journalDirectories": str(mine / "journal"),
-            "ledgerDirectories": f"{mine / 'l0'},{mine / 'l1'}",
-            "httpServerEnabled": "true",
-            "httpServerHost": "127.0.0.1",
-            "httpServerPort": str(free_port()),
-            "allowLoopback": "true",
-            "ledgerStorageClass": kind.classes[0],
-        }
-        conf = tmp_path / "bk_server.conf"
+        mine, conf = tmp_path / "mine", tmp_path / "bk_server.conf"
+        keys = keys_of_two_disks(others, mine, kind)
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
 
         def bookie() -> EmbeddedBookie:
             return EmbeddedBookie(mine, metadata_uri=others.metadata_uri, overrides=keys)
-
-        def home_of(ledger: int) -> str:
-            """The directory of a ledger's index: by its id, or where its file is."""
-            if kind is DB:
-                return f"l{ledger % 2}"
-            return next(
-                name for name in ("l0", "l1") if (mine / name / "current" / index_path(ledger)).exists()
-            )
 
         uri = {"BKCTL_METADATA_URI": others.metadata_uri}
         rebuild = ("bookie", "rebuild", "--conf", conf)
@@ -263,7 +267,7 @@ def test_a_lost_disk_is_filled_again(
         nothing = run_cli(*rebuild, "--yes")
         assert (nothing.exit_code, from_ndjson(nothing.stdout)) == (0, [])
         for gone in (["l1"], ["l0", "l1", "journal"], ["journal"]):
-            homes = {each: home_of(each) for each in (*ledgers, left_open)}
+            homes = {each: home_of(mine, each, kind) for each in (*ledgers, left_open)}
             for name in gone:
                 shutil.rmtree(mine / name)
                 (mine / name).mkdir()
