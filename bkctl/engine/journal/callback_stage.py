@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -32,7 +33,7 @@ class Outcome:
 
 
 class CallbackStage:
-    """Reports the outcome of groups to their sinks, on a thread of its own.
+    """Reports the outcome of groups to their sinks, on a thread of its own, or on that of a lone small group.
 
     Every outcome that was put is reported, unless the journal is aborted. There are ``callback_groups_max``
     groups at most: when so many wait, the journal thread writes no more, and only the groups already in the
@@ -52,6 +53,9 @@ class CallbackStage:
         self._on_failure = on_failure
         self._failure_told = False
         self._queue: SimpleQueue[Outcome | None] = SimpleQueue()
+        # Outcomes that were put and not told yet, counted and not.
+        self._untold = 0
+        self._lock = threading.Lock()
         self.thread: EngineThread | None = None
 
     def start(self, name: str) -> None:
@@ -61,7 +65,21 @@ class CallbackStage:
 
     def put(self, outcome: Outcome) -> None:
         """Hand over; never blocks."""
+        with self._lock:
+            self._untold += 1
         self._queue.put(outcome)
+
+    def tell_now(self, outcome: Outcome) -> None:
+        """Report a durable outcome on the caller's thread, or hand it over while others wait before it.
+
+        The caller is the only thread that puts outcomes meanwhile.
+        """
+        with self._lock:
+            waits = self._untold > 0
+        if waits or outcome.error is not None:
+            self.put(outcome)
+        elif not self._state.aborted:
+            self._report([outcome])
 
     def close(self) -> None:
         """Let the thread end behind what was put so far."""
@@ -74,14 +92,19 @@ class CallbackStage:
             closed = _take_all(self._queue, outcomes)
             if self._state.aborted:
                 continue
-            started_s = self._clock.monotonic()
-            self._tell(outcomes)
-            counted = [outcome for outcome in outcomes if outcome.counted]
-            if counted:
-                meter = self._meters.callback
-                meter.waited.add(started_s - counted[0].ready_s, len(counted))
-                meter.worked.add((self._clock.monotonic() - started_s) / len(counted), len(counted))
-                self._state.answered(len(counted))
+            self._report(outcomes)
+            with self._lock:
+                self._untold -= len(outcomes)
+
+    def _report(self, outcomes: list[Outcome]) -> None:
+        started_s = self._clock.monotonic()
+        self._tell(outcomes)
+        counted = [outcome for outcome in outcomes if outcome.counted]
+        if counted:
+            meter = self._meters.callback
+            meter.waited.add(started_s - counted[0].ready_s, len(counted))
+            meter.worked.add((self._clock.monotonic() - started_s) / len(counted), len(counted))
+            self._state.answered(len(counted))
 
     def _tell(self, outcomes: list[Outcome]) -> None:
         journaled: dict[int, list[JournalBatch]] = {}

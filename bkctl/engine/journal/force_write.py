@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -68,6 +69,13 @@ class ForceWriteStage:
         """Hand over; never blocks."""
         self._queue.put(group)
 
+    def force_now(self, group: Group) -> None:
+        """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one.
+
+        A group that came alone is spared two wake-ups of other threads, which take longer than its write.
+        """
+        self._force([group], self._callbacks.tell_now)
+
     def close(self) -> None:
         """End the thread behind what was put so far, and the callback stage behind its own groups."""
         self._queue.put(None)
@@ -97,7 +105,7 @@ class ForceWriteStage:
             group = self._queue.get()
         return True
 
-    def _force(self, groups: list[Group]) -> None:
+    def _force(self, groups: list[Group], pass_on: Callable[[Outcome], None] | None = None) -> None:
         """Sync and pass on the groups of one file."""
         started_s = self._clock.monotonic()
         newest = groups[-1]
@@ -118,7 +126,7 @@ class ForceWriteStage:
             self._meters.sync_entries.add_size(entries)
         self._state.forced(len(groups), failed=error is not None)
         for group in groups:
-            self._callbacks.put(Outcome(group.batches, ended_s, error))
+            (pass_on or self._callbacks.put)(Outcome(group.batches, ended_s, error))
         if self._forgetful and error is None and not newest.last:
             newest.file.forget_cached(newest.position)
 

@@ -2,9 +2,10 @@
 
 Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it and
 writes it; the force-write thread makes all written groups durable with one fdatasync; the callback thread
-answers. A helper writes zeros ahead of the records. An error of a write or a sync ends the journal for
-good: everything that waits is told so, nothing is tried again, no success is told for that group or a
-later one.
+answers. A small group that is alone in all three is synced and answered by the journal thread: waking the
+others takes longer. A helper writes zeros ahead of the records. An error of a write or a sync ends the
+journal for good: everything that waits is told so, nothing is tried again, no success is told for that group
+or a later one.
 
 A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
 that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
@@ -38,6 +39,10 @@ _log = logging.getLogger(__name__)
 
 #: Bytes joined and written at once; joining more would hold the interpreter's lock for too long.
 WRITE_BYTES_MAX = 4 * 1024 * 1024
+
+#: A group of so many batches and entries at most is synced by the thread that wrote it, if it is alone.
+ALONE_BATCHES_MAX = 8
+ALONE_ENTRIES_MAX = 32
 
 #: In front of every record.
 LENGTH_WORD_BYTES = 4
@@ -83,6 +88,8 @@ class Journal:
         self._zeros = ZerosAhead(
             filesystem, settings.preallocation_bytes, settings.size_bytes_max, self.meters, self._queue.fail
         )
+        # Only there a group that is being synced holds up the next one anyway.
+        self._adaptive = settings.wait_max_ms is None and not settings.flush_when_queue_empty
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
         # While suspended: the range that a failed write may have touched, or that a new file is due.
@@ -250,8 +257,10 @@ class Journal:
             if self._queue.aborted:
                 return
             self.meters.flushes[reason] += 1
-            self._hand_on(file, batches, full=full)
+            alone = self._hand_on(file, batches, full=full)
             handed_on = True
+            if alone is not None:
+                self._force_write.force_now(alone)
             if full:
                 self._roll(file)
         except NoSpaceError as error:
@@ -366,8 +375,12 @@ class Journal:
         record = padding_record(position, self.settings.alignment_bytes) if self.settings.padded else None
         return b"" if record is None else encode_record(record)
 
-    def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> None:
-        """Hand answers after the write to the callback stage; everything else waits for its sync."""
+    def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> Group | None:
+        """Hand answers after the write to the callback stage; everything else waits for its sync.
+
+        Returns the group that is to be synced and answered at once, by this thread: a small one beside which
+        there is nothing to do.
+        """
         written_s = self._clock.monotonic()
         sync_data = self.settings.sync_data
         early: list[JournalBatch] = []
@@ -379,14 +392,19 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
+        alone = bool(late) and not (full or early) and self._adaptive and _is_small(late)
+        alone = alone and self._queue.is_alone()
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))
+        group = Group(file, file.position, late, written_s, last=full)
         if force:
             self._last_sync_s = written_s
-            self._force_write.put(Group(file, file.position, late, written_s, last=full))
+            if not alone:
+                self._force_write.put(group)
         if room_wanted:
             self._tell_room()
+        return group if alone else None
 
     def _fail(self, batches: list[JournalBatch], error: BkctlError) -> None:
         self._queue.fail(error)
@@ -445,6 +463,13 @@ def _cut(batches: list[JournalBatch], size_bytes: int, bytes_max: int) -> Iterat
     yield pieces[:per_part]
     for at in range(per_part, len(pieces), per_part):
         yield pieces[at : at + per_part]
+
+
+def _is_small(batches: list[JournalBatch]) -> bool:
+    """Whether a group is so small that handing it from thread to thread takes longer than its sync."""
+    return (
+        len(batches) <= ALONE_BATCHES_MAX and sum([batch.entries for batch in batches]) <= ALONE_ENTRIES_MAX
+    )
 
 
 def _wrong_size(file: JournalFile) -> StorageError:

@@ -174,6 +174,14 @@ class JournalQueue:
             self._meters.callback.length += answering
             return self._room_wanted()
 
+    def is_alone(self) -> bool:
+        """Whether nothing arrived behind the group that was taken, and no stage behind has one."""
+        with self._changed:
+            return (
+                not (self._arrived or self._meters.force_write.length or self._meters.callback.length)
+                and not self._is_closed()
+            )
+
     def drain(self) -> tuple[list[JournalBatch], bool]:
         """Return all that will not be written, and whether somebody waits for room."""
         with self._changed:

@@ -10,6 +10,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
+from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX
 from bkctl.errors import BkctlError, StorageError
 from bkctl.vfs import FaultyFileSystem
 from bkctl.vfs.faulty import FaultRule, FileOperation
@@ -166,7 +167,7 @@ def test_a_written_batch_whose_sync_fails_before_its_answer_is_no_success() -> N
     system = FaultyFileSystem(memory())
     told = threading.Event()
     with running(system, NO_ZEROS, on_failure=lambda _error: told.set()) as journal:
-        journal.append(batch_of([body(1, 0)], slow, "slow"))
+        journal.append(batch_of([body(1, 0)] * (ALONE_ENTRIES_MAX + 1), slow, "slow"))
         slow.gate.await_reached()
         system.inject(FaultRule("sync", ".txn"))
         journal.append(batch_of([body(1, 1)], sink, "written", after_write=True))

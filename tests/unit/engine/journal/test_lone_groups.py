@@ -1,0 +1,144 @@
+"""A small group that is alone in the journal is synced and answered by the thread that wrote it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import JournalBatch
+from bkctl.engine.journal.journal import ALONE_BATCHES_MAX, ALONE_ENTRIES_MAX
+from bkctl.errors import BkctlError
+from bkctl.vfs import FaultyFileSystem
+from bkctl.vfs.faulty import FaultRule
+from tests.support.journal_rig import (
+    Gate,
+    RecordingSink,
+    TracedFileSystem,
+    batch_of,
+    body,
+    gated,
+    memory,
+    running,
+)
+
+NO_ZEROS = JournalSettings(preallocation_bytes=0)
+
+
+class ThreadsSink(RecordingSink):
+    """Keeps what the disk was asked for before each answer, and the threads that answered."""
+
+    def __init__(self, system: TracedFileSystem | None = None) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+        self.last_calls: list[str] = []
+        self._system = system
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        self.threads.append(threading.current_thread().name)
+        if self._system is not None:
+            self.last_calls.append(self._system.trace[-1][0])
+        super().journaled(batches)
+
+
+def test_it_is_durable_before_its_answer_and_the_mark_has_moved() -> None:
+    system = TracedFileSystem(memory())
+    sink = ThreadsSink(system)
+    with running(system, NO_ZEROS) as journal:
+        marks = [journal.mark]
+        for entry in range(5):
+            journal.append(batch_of([body(1, entry)], sink, entry))
+            sink.wait_for(entry + 1)
+            marks.append(journal.mark)
+        assert sink.threads == ["journal-0"] * 5
+        assert sink.last_calls == ["sync"] * 5
+        assert sink.journaled_contexts == list(range(5))
+        assert marks == sorted(set(marks))
+        meters = journal.meters
+        assert (meters.groups, meters.syncs, meters.force_write.done, meters.force_write.length) == (
+            5,
+            5,
+            5,
+            0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "records"),
+    [
+        (NO_ZEROS, ALONE_ENTRIES_MAX + 1),
+        (JournalSettings(preallocation_bytes=0, group_wait_max_ms=0), 1),
+        (JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True), 1),
+    ],
+)
+def test_others_are_not(settings: JournalSettings, records: int) -> None:
+    sink = ThreadsSink()
+    with running(memory(), settings) as journal:
+        journal.append(batch_of([body(1, 0)] * records, sink, 0))
+        sink.wait_for(1)
+        assert sink.threads == ["journal-0-callback"]
+
+
+def test_what_comes_meanwhile_makes_a_group_of_its_own() -> None:
+    system, gate = gated("sync", memory(), first=2)
+    sink = ThreadsSink()
+    with running(system, NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        gate.await_reached()
+        for entry in range(1, ALONE_BATCHES_MAX + 2):
+            journal.append(batch_of([body(1, entry)], sink, entry))
+        assert sink.answered == []
+        gate.opened.set()
+        sink.wait_for(ALONE_BATCHES_MAX + 2)
+        assert journal.meters.groups == 2
+        assert sink.threads == ["journal-0", "journal-0-callback"]
+    assert sink.journaled_contexts == list(range(ALONE_BATCHES_MAX + 2))
+
+
+def test_a_sync_that_fails_is_no_success_and_ends_the_journal() -> None:
+    system = FaultyFileSystem(memory(), [FaultRule("sync", ".txn", first=2)])
+    sink = ThreadsSink()
+    failures: list[BkctlError] = []
+    with running(system, NO_ZEROS, on_failure=failures.append) as journal:
+        before = journal.mark
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        sink.wait_for(1)
+        assert (sink.journaled_contexts, sink.failed_contexts) == ([], [0])
+        assert journal.mark == before
+        journal.stop()
+    assert len(failures) == 1
+
+
+def test_an_answer_that_is_still_being_told_is_not_overtaken() -> None:
+    class Slow(RecordingSink):
+        gate = Gate()
+
+        def journaled(self, batches: list[JournalBatch]) -> None:
+            if not self.gate.reached.is_set():
+                self.gate(1)
+            super().journaled(batches)
+
+    sink = Slow()
+    with running(memory(), NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
+        sink.gate.await_reached()
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        threading.Event().wait(0.05)
+        assert sink.answered == []
+        sink.gate.opened.set()
+        sink.wait_for(2)
+    assert sink.journaled_contexts == [0, 1]
+
+
+def test_a_sink_that_raises_does_not_end_the_journal() -> None:
+    class Broken(RecordingSink):
+        def journaled(self, batches: list[JournalBatch]) -> None:
+            raise ValueError("a bug")
+
+    sink = RecordingSink()
+    with running(memory(), NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], Broken(), 0))
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        sink.wait_for(1)
+        assert journal.failure is None
