@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,6 @@ KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
 SLOW_BYTES_PER_S = 12_000
 QUORUMS = ((3, 2, 2), (3, 3, 2), (2, 2, 2))
 DIGESTS = ("CRC32", "CRC32C", "MAC", "DUMMY")
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 def kill_while_it_copies(cluster: Cluster, folder: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 OUR_NAME, THEIR_NAME = "our-auditor:3181", "their-auditor:3181"
 CONF = {"lostBookieRecoveryDelay": "0", "openLedgerRereplicationGracePeriod": "1000"}
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 def named(cluster: Cluster, bookie: str) -> set[int]:

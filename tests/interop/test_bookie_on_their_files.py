@@ -64,12 +64,6 @@ def adopt(client: KazooClient, root: str, bookie: str, folder: Path, metadata_ur
     return EmbeddedBookie(folder, metadata_uri=metadata_uri, overrides=overrides)
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
-
-
 @pytest.fixture(scope="module", params=["crash", "clean"])
 def served(
     request: pytest.FixtureRequest,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,6 @@ def check_image(image: Image, client: JavaClient, bookie: str, state: str) -> No
         digest = image.manifest.digests[ledger].upper()
         hashes = client.replicas(bookie, ledger, 0, max(entries), digest=digest)
         assert {entry: hashes[entry] for entry in entries} == entries, f"ledger {ledger}"
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 @pytest.mark.parametrize(("corpus", "state", "ends"), ALL if os.environ.get("BKCTL_SOAK") else MOST_TELLING)

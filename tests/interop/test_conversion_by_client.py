@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bkctl.storage_kinds import DB_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE
-from tests.interop.test_bookies_over_index_files import CONF, Written, check_image, java  # noqa: F401
+from tests.interop.test_bookies_over_index_files import CONF, Written, check_image
 from tests.support.adopted_images import adopt_cookies, load_metadata
 from tests.support.java_bookkeeper import copy_directory
 from tests.support.java_client import JavaLedgerClient
@@ -29,7 +29,7 @@ TIMERS = {"flushInterval": "3600000", "gcWaitTime": "900000"}
 @pytest.mark.parametrize("corpus", ["perledger"])
 def test_the_client_gets_everything_after_each_conversion_of_a_killed_bookie(
     corpora: Corpora,
-    java: JavaLedgerClient,  # noqa: F811
+    java: JavaLedgerClient,
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     run_cli: Callable[..., Any],
     tmp_path: Path,

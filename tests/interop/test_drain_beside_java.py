@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,12 +55,6 @@ class Pump:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 def drain(cluster: Cluster, leaving: str, *more: str) -> subprocess.Popen[str]:

@@ -6,7 +6,6 @@ digests, sizes, fences of idle ledgers, and all of it again after a restart, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +38,6 @@ class Written:
     ledger: int
     digest: str
     size: int
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 def write_all(client: JavaClient) -> list[Written]:

@@ -43,12 +43,6 @@ class Ours:
 
 
 @pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def ours(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     java: JavaLedgerClient,

@@ -74,12 +74,6 @@ class Written:
             assert recovered.read(0, count - 1) == entries_of(ledger.id, range(count), SIZE)
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
-
-
 @pytest.fixture
 def bookie(
     request: pytest.FixtureRequest,

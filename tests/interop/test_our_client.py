@@ -64,12 +64,6 @@ class Both:
     java: dict[str, JavaClient]
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
-
-
 @contextlib.contextmanager
 def running_cluster(
     server: ZooKeeperServer, java: JavaLedgerClient, folder: Path, kinds: tuple[str, ...]

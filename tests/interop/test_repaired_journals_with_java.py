@@ -22,12 +22,6 @@ SIZE = 700
 COUNT = 60
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
-
-
 @pytest.fixture
 def bookie(
     request: pytest.FixtureRequest,

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,12 +74,6 @@ class WorkerThread:
             asyncio.run_coroutine_threadsafe(self.worker.stop(), self._loop).result(30)
         self._thread.join(30)
         assert self.error is None, self.error
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaLedgerClient]:
-    with JavaLedgerClient() as running:
-        yield running
 
 
 KINDS = {"theirs": (THEIRS,) * 4, "ours": (OURS,) * 4, "mixed": (THEIRS, OURS, THEIRS, OURS)}
