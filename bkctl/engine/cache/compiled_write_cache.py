@@ -15,7 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bkctl import _kernels
 from bkctl._kernels._api import EntryTable
-from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES, LEDGER_BYTES, TABLE_ENTRIES_MAX
+from bkctl.engine.cache.entry_table import (
+    ENTRY_OVERHEAD_BYTES,
+    LEDGER_BYTES,
+    TABLE_ENTRIES_MAX,
+    BoundedEntries,
+)
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.cache.sorting import Batch
 
@@ -31,7 +36,7 @@ BLOCK_OVERHEAD_BYTES = 96
 _BLOCKS_FREED = 16
 
 
-class CompiledWriteCache:
+class CompiledWriteCache(BoundedEntries):
     """Entries by key, the last one of a key wins; bounded by ``size_bytes_max``.
 
     Threads as in :class:`~bkctl.engine.cache.write_cache.WriteCache`: one at a time changes it, any may
@@ -51,12 +56,6 @@ class CompiledWriteCache:
         self._lookups: tuple[EntryTable, ...] = ()
         # Ledgers with entries here that are not there for anybody.
         self._deleted: set[int] = set()
-
-    def room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch with bodies of ``size_bytes`` together fits; an empty cache takes any batch."""
-        if not self.count:
-            return True
-        return self.size_bytes + size_bytes + entries * ENTRY_OVERHEAD_BYTES <= self.size_bytes_max
 
     def put_many(
         self,

@@ -40,3 +40,21 @@ def empty_in_pieces(entries: dict[_Key, _Value]) -> None:
     while entries:
         popped = islice(iter(entries.popitem, None), min(PIECE_ENTRIES, len(entries)))
         deque(popped, maxlen=0)
+
+
+class BoundedEntries:
+    """The bound of a write cache, which both kinds keep in the same way."""
+
+    size_bytes_max: int
+    size_bytes: int
+    count: int
+
+    def room(self, size_bytes: int, entries: int) -> bool:
+        """Whether a batch with bodies of ``size_bytes`` together fits.
+
+        An empty cache takes any batch: one that is larger than a whole cache would otherwise never be taken.
+        What it holds is then bounded by what a frame, and with it a batch, may hold.
+        """
+        if not self.count:
+            return True
+        return self.size_bytes + size_bytes + entries * ENTRY_OVERHEAD_BYTES <= self.size_bytes_max

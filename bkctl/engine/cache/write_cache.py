@@ -17,6 +17,7 @@ from bkctl.engine.cache.entry_table import (
     ENTRY_OVERHEAD_BYTES,
     PIECE_ENTRIES,
     TABLE_ENTRIES_MAX,
+    BoundedEntries,
     empty_in_pieces,
     ledger_of,
 )
@@ -80,7 +81,7 @@ class _Table:
         between()
 
 
-class WriteCache:
+class WriteCache(BoundedEntries):
     """Entries by key, the last one of a key wins; bounded by ``size_bytes_max``.
 
     One thread at a time changes it: puts, deletions and the decision about room happen under the engine lock,
@@ -107,16 +108,6 @@ class WriteCache:
     def body_bytes(self) -> int:
         """Bytes of the bodies alone."""
         return self.size_bytes - self.count * ENTRY_OVERHEAD_BYTES
-
-    def room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch with bodies of ``size_bytes`` together fits.
-
-        An empty cache takes any batch: one that is larger than a whole cache would otherwise never be taken.
-        What it holds is then bounded by what a frame, and with it a batch, may hold.
-        """
-        if not self.count:
-            return True
-        return self.size_bytes + size_bytes + entries * ENTRY_OVERHEAD_BYTES <= self.size_bytes_max
 
     def put_many(
         self,
