@@ -1,7 +1,7 @@
 """Make the archive that Spark's executors unpack.
 
-It has an interpreter, ``bkctl`` with its compiled kernels, and the packages of the extra ``pipeline``, copied
-from the environment that runs this.
+It has an interpreter, ``bkctl`` with its compiled kernels, and the packages of the extras ``pipeline``,
+``hdfs`` and ``zookeeper``, copied from the environment that runs this.
 
     python .ci/spark_archive.py build/bkctl-spark.tar.gz
 """
@@ -28,7 +28,7 @@ LEFT_OUT = {
     "__pycache__",
 }
 NAME = re.compile(r"^[A-Za-z0-9_.-]+")
-EXTRAS = ("pipeline", "zookeeper")
+EXTRAS = ("pipeline", "hdfs", "zookeeper")
 
 
 def needed() -> dict[str, Distribution]:

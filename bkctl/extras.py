@@ -15,6 +15,7 @@ _HOMES = {
     "pyarrow": ("pyarrow", "pipeline"),
     "duckdb": ("duckdb", "pipeline"),
     "pyspark": ("pyspark", "spark"),
+    "hdfs_native": ("hdfs-native", "hdfs"),
 }
 
 

@@ -1,9 +1,9 @@
 """Directories by path or URL: of this machine, or of an object store or a cluster's file system.
 
-``s3://``, ``gs://``, ``abfs://`` and ``hdfs://`` go through ``pyarrow.fs``, with the credentials that the
-ecosystem has in its environment variables, files and instance roles; parameters of a URL
-(``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. A name in a directory
-has slashes as everywhere. Of these ``hdfs://`` alone needs more than pyarrow: a Java and Hadoop's libraries.
+``s3://``, ``gs://`` and ``abfs://`` go through ``pyarrow.fs``, with the credentials that the ecosystem has in
+its environment variables, files and instance roles; parameters of a URL
+(``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. ``hdfs://`` is
+:mod:`~bkctl.pipeline.hdfs`. A name in a directory has slashes as everywhere.
 
 Nothing is ever renamed: what is written under a name is there as a whole, or what reads it can tell that it
 is not.
@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from bkctl.errors import NotFoundError, StorageError, UsageError
 
@@ -119,6 +118,15 @@ class Location:
             raise StorageError(f"{text}: is larger than {bytes_max} bytes", path=text)
         return found
 
+    @contextmanager
+    def opened_to_read(self, name: str) -> Iterator[IO[bytes]]:
+        """Give a stream out of a file."""
+        with (
+            _failures(self.text_of(name)),
+            self.filesystem.open_input_stream(f"{self.path}/{name}") as stream,
+        ):
+            yield stream
+
     def write(self, name: str, content: bytes) -> None:
         """Write a file."""
         with self.opened(name) as stream:
@@ -126,10 +134,10 @@ class Location:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes]]:
-        """Give a stream into a new file; its directory is made."""
+        """Give a stream into a new file; its directory is made (object stores have none, HDFS makes it)."""
         path = f"{self.path}/{name}"
         with _failures(self.text_of(name)):
-            if self.is_local or urlsplit(self.text).scheme == "hdfs":
+            if self.is_local:
                 self.filesystem.create_dir(os.path.dirname(path), recursive=True)
             with self.filesystem.open_output_stream(path) as stream:
                 yield stream
@@ -143,7 +151,8 @@ class Location:
         """Remove it with all that is in it; one that is not there is fine."""
         with _failures(self.text):
             self.filesystem.delete_dir_contents(self.path, missing_dir_ok=True)
-            if self.is_local and os.path.isdir(self.path):
+            # Elsewhere a directory is nothing but the names in it.
+            if (self.is_local or _is_hdfs(self.text)) and self.is_directory():
                 self.filesystem.delete_dir(self.path)
 
 
@@ -162,7 +171,7 @@ def _failures(text: str) -> Iterator[None]:
 def located(text: str) -> Location:
     """Return the directory that a path or a URL names; nothing is looked at.
 
-    Raises UsageError for a URL that has no meaning.
+    Raises UsageError for a URL that has no meaning, ConnectionFailedError where no HDFS answers.
     """
     refuse_foreign_schemes("directory", text)
     filesystem, path = _filesystem(text)
@@ -176,22 +185,20 @@ def _filesystem(text: str) -> tuple[Any, str]:
 
     if not is_url(text):
         return fs.LocalFileSystem(), os.path.abspath(local_path(text))
+    if _is_hdfs(text):
+        from bkctl.pipeline.hdfs import hdfs_filesystem
+
+        filesystem, path = hdfs_filesystem(text)
+        return filesystem, path.rstrip("/")
     try:
         filesystem, path = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{text}: {_without_hadoop(error) or error}") from None
+        raise UsageError(f"{text}: {error}") from None
     return filesystem, path.rstrip("/")
 
 
-def _without_hadoop(error: Exception) -> str | None:
-    """Return what an hdfs:// URL lacks here; pyarrow tells it by a list of every place that it has tried."""
-    for library in ("libjvm", "libhdfs"):
-        if f"Unable to load {library}" in str(error):
-            return (
-                f"hdfs:// URLs need Java and Hadoop on this machine, and {library} was not found: set "
-                "JAVA_HOME, HADOOP_HOME and CLASSPATH (the output of 'hadoop classpath --glob')"
-            )
-    return None
+def _is_hdfs(text: str) -> bool:
+    return text.lower().startswith("hdfs:")
 
 
 def written_file(text: str, content: bytes) -> None:

@@ -16,7 +16,8 @@ from bkctl.pipeline.locations import Location, located
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
 from bkctl.pipeline.results import Outcome, encoded_summary
 
-_WORK_NAME = ".work"
+#: In the directory of a run: what goes with the run.
+WORK_NAME = ".work"
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def claimed_url(url: str) -> Iterator[Location]:
     try:
         yield place
     finally:
-        place.child(_WORK_NAME).remove()
+        place.child(WORK_NAME).remove()
 
 
 def upload(outcome: Outcome, place: Location) -> Outcome:

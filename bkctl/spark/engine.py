@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,14 @@ from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Extraction, Queries, Row
 from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.local_engine import MEMORY_BYTES_DEFAULT, LocalEngine
+from bkctl.pipeline.locations import is_url, located
 from bkctl.pipeline.results import WrittenTable
+from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.uploaded_run import WORK_NAME
 from bkctl.reporting import Advance
-from bkctl.spark.queries import SparkQueries, write_parquet
+from bkctl.spark.exchange import Exchange
+from bkctl.spark.queries import SparkQueries, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +44,10 @@ class SparkEngine:
     tables that have been loaded. With the table that exceeds it everything that was named is named in Spark
     as well, steps are computed once more there, and all further queries are Spark's.
 
-    ``work_dir`` is where Spark's steps are kept until the end. A quarter of ``memory_bytes`` bounds DuckDB,
-    which spills to the directory for temporary files; what Spark takes is the session's.
+    ``work_dir`` is where Spark's steps are kept until the end. With an ``exchange`` executors neither read
+    nor write files of the driver's machine, and dumps of metadata are read here, as the one task that they
+    are. A quarter of ``memory_bytes`` bounds DuckDB, which spills to the directory for temporary files; what
+    Spark takes is the session's.
     """
 
     name = "spark"
@@ -52,8 +59,10 @@ class SparkEngine:
         *,
         here_rows_max: int = HERE_ROWS_MAX,
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
+        exchange: Exchange | None = None,
     ) -> None:
         self._spark = spark
+        self._exchange = exchange
         self._steps_dir = os.path.join(work_dir, _STEPS)
         self._here_rows_max = here_rows_max
         self._here_memory_bytes = memory_bytes // _HERE_MEMORY_SHARE
@@ -63,7 +72,7 @@ class SparkEngine:
         if here_rows_max > 0:
             self._queries = self._here = LocalEngine(jobs=1, memory_bytes=self._here_memory_bytes)
         else:
-            self._queries = SparkQueries(spark, self._steps_dir)
+            self._queries = SparkQueries(spark, self._steps_dir, exchange)
         self._named: list[Callable[[Queries], None]] = []
 
     @property
@@ -73,14 +82,14 @@ class SparkEngine:
 
     def extract(self, work: Extraction, advance: Advance) -> None:
         """Read a table into Parquet files. Progress is told when it is done."""
-        if work.is_empty:
+        if work.is_empty or (self._exchange is not None and _is_dump(work)):
             extract(work, 1, self._here_memory_bytes, advance)
             return
         source = self._source(work)
         if work.input.reduce is not None:
             source.createOrReplaceTempView(work.input.source)
             source = self._spark.sql(work.input.reduce)
-        write_parquet(source, work.folder)
+        write_table(source, work.folder, self._exchange)
         if work.input.reduce is not None:
             self._spark.catalog.dropTempView(work.input.source)
 
@@ -113,7 +122,7 @@ class SparkEngine:
             self._named.append(name_it)
 
     def _go_to_spark(self, here: LocalEngine) -> None:
-        self._queries = SparkQueries(self._spark, self._steps_dir)
+        self._queries = SparkQueries(self._spark, self._steps_dir, self._exchange)
         self._here = None
         here.close()
         for name_it in self._named:
@@ -129,6 +138,8 @@ class SparkEngine:
     def close(self) -> None:
         """Take away what was named."""
         self._queries.close()
+        if self._exchange is not None:
+            self._exchange.close()
 
     def __enter__(self) -> SparkEngine:
         return self
@@ -137,6 +148,10 @@ class SparkEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_dump(work: Extraction) -> bool:
+    return not work.paths and work.options.metadata is not None and not is_uri(work.options.metadata)
 
 
 def option_texts(options: TableOptions) -> dict[str, str]:
@@ -171,14 +186,23 @@ def open_spark_engine(
 ) -> Iterator[SparkEngine]:
     """Open an engine in a session that ends with it, unless it was there before. Raises as ``session`` does.
 
-    An error of Spark's is raised as one of ours (:func:`~bkctl.spark.failures.failures`).
+    A ``work_dir`` that is a URL is what executors on other machines share with this one. An error of Spark's
+    is raised as one of ours (:func:`~bkctl.spark.failures.failures`).
     """
     from bkctl.spark.failures import failures
-    from bkctl.spark.local_session import session_for_work
+    from bkctl.spark.local_session import on_this_machine, session_for_work
 
+    exchange = None
+    if is_url(work_dir) and not on_this_machine(master):
+        exchange = Exchange(located(work_dir).child(WORK_NAME).child("exchange"))
     with (
+        tempfile.TemporaryDirectory(prefix="bkctl-steps-")
+        if is_url(work_dir)
+        else nullcontext(work_dir) as steps_dir,
         session_for_work(master, memory_bytes, settings) as spark,
         failures(),
-        SparkEngine(spark, work_dir, here_rows_max=HERE_ROWS_MAX, memory_bytes=memory_bytes) as engine,
+        SparkEngine(
+            spark, steps_dir, here_rows_max=HERE_ROWS_MAX, memory_bytes=memory_bytes, exchange=exchange
+        ) as engine,
     ):
         yield engine

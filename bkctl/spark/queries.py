@@ -1,5 +1,5 @@
 """A job's queries as Spark SQL, over Parquet files on a file system that driver and executors share (or on
-this machine, in local mode)."""
+this machine, in local mode), or that go through an exchange."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from bkctl.pipeline.engine import Row
 from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.portable_sql import FUNCTIONS, for_spark
 from bkctl.pipeline.results import parquet_schema
+from bkctl.spark.exchange import Exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkQueries:
-    """Queries in a session, which stays when they are closed. Steps are kept in ``steps_dir`` until then;
-    names that were given in the session are taken away."""
+    """Queries in a session, which stays when they are closed. Steps are kept in ``steps_dir`` until then, or
+    in the exchange; names that were given in the session are taken away."""
 
-    def __init__(self, spark: SparkSession, steps_dir: str) -> None:
+    def __init__(self, spark: SparkSession, steps_dir: str, exchange: Exchange | None = None) -> None:
         self._spark = spark
         self._steps_dir = steps_dir
+        self._exchange = exchange
         self._names: set[str] = set()
         for function in FUNCTIONS:
             spark.sql(function.for_spark())
@@ -32,6 +34,8 @@ class SparkQueries:
         """Give Parquet files a name. Their columns are read here: Spark would start a job to learn them."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        if self._exchange is not None:
+            folders = self._exchange.given(folders)
         schema = from_arrow_schema(parquet_schema(folders))
         self._name(name, self._spark.read.schema(schema).parquet(*map(spark_path, folders)))
 
@@ -41,11 +45,13 @@ class SparkQueries:
     def step(self, name: str, query: str) -> None:
         """Run a query into Parquet files: over Connect, too, that is what ends its being computed again."""
         folder = os.path.join(self._steps_dir, name)
-        self.write(query, folder)
+        if self._exchange is not None:
+            folder = self._exchange.fresh().text
+        write_parquet(self._spark.sql(for_spark(query)), folder)
         self.load(name, [folder])
 
     def write(self, query: str, folder: str) -> None:
-        write_parquet(self._spark.sql(for_spark(query)), folder)
+        write_table(self._spark.sql(for_spark(query)), folder, self._exchange)
 
     def rows(self, query: str) -> list[Row]:
         return [row.asDict(recursive=True) for row in self._spark.sql(for_spark(query)).collect()]
@@ -60,6 +66,16 @@ class SparkQueries:
     def _name(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._names.add(name)
+
+
+def write_table(frame: DataFrame, folder: str, exchange: Exchange | None) -> None:
+    """Write into a folder of this machine, by way of the exchange where there is one."""
+    if exchange is None:
+        write_parquet(frame, folder)
+        return
+    place = exchange.fresh()
+    write_parquet(frame, place.text)
+    exchange.fetch(place, folder)
 
 
 def write_parquet(frame: DataFrame, folder: str) -> None:

@@ -190,3 +190,28 @@ def test_a_job_over_sets_says_in_spark_what_it_says_here(
     with SparkEngine(shared, str(tmp_path / "there"), here_rows_max=0) as engine:
         there = ran(job, [tmp_path / "sets"], tmp_path / "there", engine=engine)
     same_results(here, there)
+
+
+def test_with_an_exchange_spark_reads_and_writes_no_table_elsewhere(
+    shared: SparkSession, bookie: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What executors on other machines could not see: tables of the run and steps; a dump is read here."""
+    from bkctl.pipeline.locations import located
+    from bkctl.spark import queries
+    from bkctl.spark.engine import SparkEngine
+    from bkctl.spark.exchange import Exchange
+    from tests.support.pipeline_tables import same_results
+    from tests.support.sets import ran
+
+    seen = []
+    plain = queries.spark_path
+    monkeypatch.setattr(queries, "spark_path", lambda path: seen.append(plain(path)) or seen[-1])
+    here = ran("orphans", [bookie], tmp_path / "here")
+    place = located(str(tmp_path / "exchange"))
+    with SparkEngine(shared, str(tmp_path / "w"), here_rows_max=0, exchange=Exchange(place)) as engine:
+        there = ran("orphans", [bookie], tmp_path / "there", engine=engine)
+    same_results(here, there)
+    assert len(seen) > 5
+    assert {path for path in seen if not path.startswith(f"file:{place.path}/")} == set()
+    assert not (tmp_path / "exchange").exists()
+    assert not (tmp_path / "w").exists()

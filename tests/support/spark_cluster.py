@@ -15,17 +15,17 @@ from tests.support.java_cluster import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S_MAX = 120
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 #: Settings of a session on it whose executors are small and start soon.
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _QUICK_JAVA,
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": _QUICK_JAVA,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.pyspark.python": sys.executable,
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -77,7 +77,7 @@ class SparkCluster:
             **os.environ,
             "JAVA_HOME": java_home(),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder),
         }

@@ -47,8 +47,7 @@ _To = Annotated[
         "--to",
         metavar="URL",
         show_default=False,
-        help="Where sets are published: a directory, or s3://, gs://, abfs://, file://; hdfs:// needs Java "
-        "and Hadoop's libraries here.",
+        help="Where sets are published: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
     ),
 ]
 _Full = Annotated[bool, typer.Option("--full", help="Read every log, also those that did not change.")]

@@ -6,11 +6,10 @@ import os
 import shutil
 from http.client import HTTPConnection
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from bkctl.errors import NotFoundError, StorageError, UsageError
+from bkctl.errors import MissingPackageError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.locations import is_url, local_path, located, refuse_foreign_schemes
 from bkctl.pipeline.report import write_report
@@ -121,13 +120,37 @@ def test_sets_results_and_reports_are_in_an_object_store(
     assert not (tmp_path / "s3:").exists()
 
 
-@pytest.mark.parametrize("library", ["libjvm", "libhdfs"])
-def test_what_an_hdfs_url_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    def without(_: str) -> None:
-        raise OSError(f"Unable to load {library}: dlopen(/usr/lib/a/{library}.so) failed\n" * 30)
+def test_what_an_hdfs_url_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkctl.extras.find_spec", lambda _: None)
+    with pytest.raises(MissingPackageError, match=r"hdfs:// URLs needs? .*bkctl\[hdfs\]"):
+        located("hdfs://name-node:8020/sets")
 
-    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=without))
-    with pytest.raises(UsageError) as refused:
-        located(f"hdfs://name-node:8020/{library}")
-    assert f"{library} was not found: set JAVA_HOME" in str(refused.value)
-    assert "dlopen" not in str(refused.value)
+
+def test_an_hdfs_url_has_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkctl.extras.find_spec", lambda name: name)
+    with pytest.raises(UsageError, match="has no parameters; Hadoop's files in HADOOP_CONF_DIR"):
+        located("hdfs://name-node:8020/sets?user=a")
+
+
+def test_errors_of_hadoop_are_errors_of_files() -> None:
+    from bkctl.pipeline.hdfs import _translated
+
+    java = "\\n\\tat org.apache.hadoop.hdfs.A.b(A.java:1)"
+    denied = "org.apache.hadoop.security.AccessControlException"
+    cases = {
+        f'RPCError("{denied}", "Permission denied: \\"/a\\"{java}")': (
+            PermissionError,
+            'Permission denied: "/a"',
+        ),
+        f'RPCError("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Safe mode{java}")': (
+            OSError,
+            "SafeModeException: Safe mode",
+        ),
+        "something else": (OSError, "something else"),
+    }
+    for text, (kind, said) in cases.items():
+        with pytest.raises(kind) as raised, _translated():
+            raise RuntimeError(text)
+        assert (type(raised.value), str(raised.value)) == (kind, said)
+    with pytest.raises(FileExistsError, match=r"^/a is a directory$"), _translated():
+        raise FileExistsError("/a is a directory\n\tat org.apache.hadoop.A")

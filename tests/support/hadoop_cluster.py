@@ -1,0 +1,125 @@
+"""HDFS and YARN of a released Hadoop on this machine, as one process of their own.
+
+Its jars come from ``tests/interop/hadoop/pom.xml``, into the cache of the other interop tests. What is
+missing skips the test with the reason, and fails it where ``BKCTL_REQUIRE_INTEROP=1``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tests.support import java_bookkeeper
+from tests.support.java_bookkeeper import JarsUnavailableError
+from tests.support.java_start import LIGHT
+
+_FOLDER = Path(__file__).resolve().parent.parent / "interop" / "hadoop"
+_RESOLVE_SECONDS = 240
+_START_SECONDS = 180
+_STOP_SECONDS = 60
+
+
+def need_hdfs_client() -> None:
+    """Skip where the package that reads HDFS is not installed."""
+    if importlib.util.find_spec("hdfs_native") is None:
+        java_bookkeeper._skip("no package hdfs-native")
+
+
+def hadoop_jars() -> Path:
+    """The directory of the jars, made when it is not there yet; skips when they cannot be had."""
+    pom = _FOLDER / "pom.xml"
+    root = java_bookkeeper.cache_root()
+    jars = root / f"hadoop-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
+    try:
+        with java_bookkeeper._locked(root, "hadoop.lock"):
+            if not jars.is_dir():
+                _resolve(pom, jars)
+    except JarsUnavailableError as error:
+        java_bookkeeper._skip(f"no Hadoop to run on: {error}")
+    return jars
+
+
+def _resolve(pom: Path, jars: Path) -> None:
+    maven = java_bookkeeper._tool("mvn")
+    with tempfile.TemporaryDirectory(dir=jars.parent, prefix=".resolving-") as scratch:
+        fresh = Path(scratch) / "jars"
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        options = [f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
+        java_bookkeeper._run("mvn", [*command, *options], _RESOLVE_SECONDS, cwd=Path(scratch))
+        fresh.rename(jars)
+
+
+class HadoopCluster:
+    """Two data nodes and two node managers. ``url`` is that of HDFS, ``conf`` a value of HADOOP_CONF_DIR."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.url = ""
+        self.conf = folder / "conf"
+
+    def __enter__(self) -> HadoopCluster:
+        jars = hadoop_jars()
+        (self._folder / "temporary").mkdir()
+        command = [
+            java_bookkeeper._tool("java"),
+            *LIGHT,
+            "-Xmx768m",
+            f"-Djava.io.tmpdir={self._folder / 'temporary'}",
+            f"-Dtest.build.data={self._folder / 'yarn'}",
+            f"-Dlog4j.configuration=file:{_FOLDER / 'log4j.properties'}",
+            *("-cp", f"{jars}/*", str(_FOLDER / "MiniHadoop.java"), str(self._folder)),
+        ]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        try:
+            self.url = self._await_url()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def log(self) -> str:
+        """Return what it has said."""
+        return (self._folder / "log").read_text(errors="replace")
+
+    def words_of_containers(self) -> str:
+        """Return what YARN's containers have said, each behind its name."""
+        found = sorted((self._folder / "yarn").rglob("std*"))
+        return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-4000:]}" for path in found)
+
+    def _await_url(self) -> str:
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            for line in self.log().splitlines():
+                if line.startswith("ready "):
+                    return line.removeprefix("ready ")
+            assert self._process.poll() is None, self.log()[-3000:]
+            assert time.monotonic() < until, self.log()[-3000:]
+            time.sleep(0.1)
+
+    def _end(self) -> None:
+        """It ends with its stdin, and takes its containers along; killed if it does not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_STOP_SECONDS)
