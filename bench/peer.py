@@ -38,6 +38,7 @@ from bench.peer_rows import (
     COMPACTION_GOAL,
     HALF,
     IN_ORDER,
+    IN_ORDER_V3,
     MEMORY_GOALS,
     ONE_ADD,
     ONE_ADD_AT_ONCE,
@@ -268,7 +269,7 @@ def run_default(
         if wanted(HALF.name):
             rates = [java_round.rate_per_s for _, java_round in results[0].pairs]
             results.append(bench.measure(HALF, rate_per_s=statistics.median(rates) / 2))
-        reads = [scenario for scenario in (RANDOM, IN_ORDER) if wanted(scenario.name)]
+        reads = [scenario for scenario in (RANDOM, IN_ORDER, IN_ORDER_V3) if wanted(scenario.name)]
         if reads:
             entries = bench.write_data()
             results += [bench.measure(scenario, entries=entries, first_ledger=FIRST_ID) for scenario in reads]

@@ -109,6 +109,7 @@ RANDOM = Scenario(
     "read 1 KB, random, 8 x 32", {"window": 32, "random": True}, (at_least("rate_per_s", 20),), reads=True
 )
 IN_ORDER = Scenario("read 1 KB, in order, 8 x 32", {"window": 32}, (at_least("rate_per_s", 3),), reads=True)
+IN_ORDER_V3 = Scenario("read 1 KB, v3, in order, 8 x 32", {"window": 32, "wire": 3}, (), reads=True)
 #: In these rows "Java" is our own code of another work tree. The allowance is for the spread of the pairs.
 PURE = Scenario(
     "add 1 KB, v2, 8 x 128, pure Python / before",

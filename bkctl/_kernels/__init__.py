@@ -50,6 +50,8 @@ scan_reads = _twin.scan_reads
 read_answers = _twin.read_answers
 read_records = _twin.read_records
 leading_records = _twin.leading_records
+scan_v3_reads = _twin.scan_v3_reads
+v3_read_answers = _twin.v3_read_answers
 gather_entries = _twin.gather_entries
 # A build that is older than these does not have them, and is right in everything else.
 records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
@@ -77,6 +79,8 @@ __all__ = [
     "scan_adds",
     "scan_reads",
     "scan_v3_adds",
+    "scan_v3_reads",
+    "v3_read_answers",
     "walk_columns",
     "walk_entries",
 ]

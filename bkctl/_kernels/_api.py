@@ -181,6 +181,22 @@ class Kernels(Protocol):
         for columns that do not fit each other and for bounds that a call is not made for.
         """
 
+    def scan_v3_reads(self, data: bytes, start: int, end: int) -> tuple[bytes, bytes, int]:
+        """Return the keys of the plain reads of protocol v3 from ``start`` on, joined, a column of their
+        transaction ids, and where they stop.
+
+        They stop at the first frame that is not whole in ``data[:end]`` or not written as Java's client
+        writes a plain read (``protocol.scan_v3``). ValueError for places outside of the buffer.
+        """
+
+    def v3_read_answers(self, txns: bytes, lacs: bytes, records: bytes) -> bytes:
+        """Return the frames of protocol v3 that answer reads with these entries.
+
+        ``txns`` and ``lacs`` are columns: the transaction ids, and the last adds confirmed that go with the
+        entries. ValueError when they do not fit the records, or these are no chain of records, with ids that
+        are not negative.
+        """
+
     def leading_records(
         self, data: bytes, size_min: int, size_max: int, others_max: int, bytes_max: int
     ) -> tuple[bytes, bytes]:

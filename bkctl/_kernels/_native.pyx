@@ -54,6 +54,13 @@ cdef extern from "entries.h" nogil:
     uint32_t BKCTL_NO_ROW
     size_t bkctl_places(size_t count)
     int BKCTL_READ_LENGTH
+    size_t bkctl_copy_v3_reads(
+        const unsigned char *data, size_t start, size_t end, size_t *stop, unsigned char *keys, int64_t *txns
+    )
+    size_t bkctl_answer_v3_reads(
+        unsigned char *to, const int64_t *txns, const int64_t *lacs, const unsigned char *records,
+        size_t size_bytes,
+    )
     size_t bkctl_leading_records(
         const unsigned char *data, size_t size_bytes, size_t size_min, size_t size_max, size_t others_max,
         size_t bytes_max, unsigned char *keys, int64_t *ends,
@@ -112,7 +119,7 @@ cdef extern from "compaction.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 6
+API = 7
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -460,6 +467,41 @@ def read_records(
         return PyBytes_FromStringAndSize(<const char *>records, end), sizes
     finally:
         free(records)
+
+
+def scan_v3_reads(bytes data not None, Py_ssize_t start, Py_ssize_t end):
+    if start < 0 or end < start or end > len(data):
+        raise ValueError("outside of the buffer")
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
+    cdef size_t stop = start
+    cdef size_t count = bkctl_copy_v3_reads(at, start, end, &stop, NULL, NULL)
+    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef bytes txns = _column(count)
+    bkctl_copy_v3_reads(
+        at, start, end, &stop, <unsigned char *><void *>PyBytes_AsString(keys), _numbers(txns)
+    )
+    return keys, txns, <Py_ssize_t>stop
+
+
+def v3_read_answers(bytes txns not None, bytes lacs not None, bytes records not None):
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(records)
+    cdef size_t count = 0, changes = 0, size_bytes = len(records), number
+    cdef const int64_t *from_txns = _numbers(txns)
+    cdef const int64_t *from_lacs = _numbers(lacs)
+    if not bkctl_measure_records(at, size_bytes, &count, &changes):
+        raise ValueError("not a chain of records")
+    if <size_t>len(txns) != count * sizeof(int64_t) or len(lacs) != len(txns):
+        raise ValueError("columns of different lengths")
+    for number in range(count):
+        if from_txns[number] < 0:
+            raise ValueError("a negative transaction id")
+    cdef bytes frames = PyBytes_FromStringAndSize(
+        NULL, bkctl_answer_v3_reads(NULL, from_txns, from_lacs, at, size_bytes)
+    )
+    bkctl_answer_v3_reads(
+        <unsigned char *><void *>PyBytes_AsString(frames), from_txns, from_lacs, at, size_bytes
+    )
+    return frames
 
 
 def leading_records(

@@ -35,7 +35,7 @@ _RECORDS_MAX = 1 << 14
 _LOCATION_MAX = (1 << 63) - 1
 
 #: See ``_native.pyx``.
-API = 6
+API = 7
 IMPL = "python"
 
 #: The caches in Python are their twins.
@@ -318,6 +318,81 @@ def read_answers(head: bytes, records: bytes) -> bytes:
         frames += ((len(head) + _KEY_BYTES + size).to_bytes(4, "big"), head, body[:_KEY_BYTES], body)
         position += 4 + size
     return b"".join(frames)
+
+
+def scan_v3_reads(data: bytes, start: int, end: int) -> tuple[bytes, bytes, int]:
+    """Return the keys of the plain reads of protocol v3, their transaction ids, and where they stop."""
+    if not 0 <= start <= end <= len(data):
+        raise ValueError("outside of the buffer")
+    keys: list[bytes] = []
+    txns: list[int] = []
+    while end - start >= _I32.size:
+        (length,) = _I32.unpack_from(data, start)
+        stop = start + _I32.size + length
+        if length < 0 or stop > end:
+            break
+        found = _v3_read(data[start + _I32.size : stop])
+        if found is None:
+            break
+        txns.append(found[0])
+        keys += (_I64.pack(found[1]), _I64.pack(found[2]))
+        start = stop
+    return b"".join(keys), _column(txns), start
+
+
+def _v3_read(frame: bytes) -> tuple[int, int, int] | None:
+    """Return the transaction, ledger and entry id of a plain read."""
+    txn = _varint(frame, 7)
+    header = bytes((0x0A, 5 + len(txn))) + b"\x08\x03\x10\x01\x18" + txn
+    part = frame[len(header) :]
+    if (
+        not txn
+        or not frame.startswith(header)
+        or part[:2] != b"\xa2\x06"
+        or part[2:3] != bytes((max(len(part) - 3, 0) & 0xFF,))
+    ):
+        return None
+    ledger = _varint(part, 4)
+    entry = _varint(part, 5 + len(ledger))
+    if not ledger or not entry or part[3:] != b"\x08" + ledger + b"\x10" + entry:
+        return None
+    return _number(txn), _number(ledger), _number(entry)
+
+
+def v3_read_answers(txns: bytes, lacs: bytes, records: bytes) -> bytes:
+    """Return the frames of protocol v3 that answer reads with these entries."""
+    frames: list[bytes] = []
+    position = number = 0
+    transactions, confirmed = _numbers(txns), _numbers(lacs)
+    while position < len(records):
+        size = int.from_bytes(records[position : position + 4], "big")
+        body = records[position + 4 : position + 4 + size]
+        if size < _KEY_BYTES or len(body) < size or (body[0] | body[8]) > 127:
+            raise ValueError("not a chain of records")
+        if number >= len(transactions) or number >= len(confirmed) or transactions[number] < 0:
+            raise ValueError("columns of different lengths, or a negative transaction id")
+        ledger, entry = int.from_bytes(body[:8], "big"), int.from_bytes(body[8:16], "big")
+        txn = _varint_of(transactions[number])
+        part = b"\x08\x00\x10" + _varint_of(ledger) + b"\x18" + _varint_of(entry) + b"\x22" + _varint_of(size)
+        part += body + b"\x28" + _varint_of(confirmed[number] & (1 << 64) - 1)
+        frame = bytes((0x0A, 5 + len(txn))) + b"\x08\x03\x10\x01\x18" + txn
+        frame += b"\x10\x00\xa2\x06" + _varint_of(len(part)) + part
+        frames += (len(frame).to_bytes(4, "big"), frame)
+        position += 4 + size
+        number += 1
+    if not number == len(transactions) == len(confirmed):
+        raise ValueError("columns of different lengths")
+    return b"".join(frames)
+
+
+def _varint_of(number: int) -> bytes:
+    """Return the varint of a number that is not negative."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 def leading_records(

@@ -344,6 +344,112 @@ static size_t bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stret
   return count;
 }
 
+/* --- reads of protocol v3 ---------------------------------------------------------------------------------- */
+
+/* A plain read as Java's client writes it, and the answer with the entry (<>, n as above; the last add confirmed as
+   a number of 64 bits):
+   be32 n, 0a n 08 03 10 01 18 <txnId>, a2 06 n 08 <ledgerId> 10 <entryId>.
+   be32 n, 0a n 08 03 10 01 18 <txnId>, 10 00 a2 06 <n> 08 00 10 <ledgerId> 18 <entryId> 22 <n> body 28 <lac>. */
+typedef struct {
+  size_t stop;
+  uint64_t txn, ledger, entry;
+} bkctl_v3_read;
+
+/* Whether a plain read begins at `at`, whole in data[:end]. */
+static int bkctl_parse_v3_read(const unsigned char *data, size_t at, size_t end, bkctl_v3_read *read) {
+  static const unsigned char operation[5] = {0x08, 0x03, 0x10, 0x01, 0x18};
+  uint32_t width;
+  if (end - at < 4) return 0;
+  const uint32_t length = bkctl_be32(data + at);
+  if (length > INT32_MAX || length > end - at - 4) return 0;
+  const size_t stop = at + 4 + (size_t)length;
+  at += 4;
+  if (stop - at < 7 || data[at] != 0x0a || memcmp(data + at + 2, operation, sizeof operation) != 0) return 0;
+  width = bkctl_varint(data, at + 7, stop, &read->txn);
+  if (!width || data[at + 1] != sizeof operation + width) return 0;
+  at += 7 + width;
+  if (stop - at < 4 || data[at] != 0xa2 || data[at + 1] != 0x06 || data[at + 2] != stop - at - 3) return 0;
+  if (data[at + 3] != 0x08) return 0;
+  at += 4;
+  width = bkctl_varint(data, at, stop, &read->ledger);
+  at += width;
+  if (!width || at == stop || data[at] != 0x10) return 0;
+  width = bkctl_varint(data, at + 1, stop, &read->entry);
+  read->stop = stop;
+  return width && at + 1 + width == stop;
+}
+
+/* The number of plain reads from `start` on, all of them in data[start:end]; `stop` is where they end. Their keys and
+   transaction ids go where these are not NULL. */
+static size_t bkctl_copy_v3_reads(const unsigned char *data, size_t start, size_t end, size_t *stop,
+                                  unsigned char *keys, int64_t *txns) {
+  bkctl_v3_read read;
+  size_t count = 0;
+  while (bkctl_parse_v3_read(data, start, end, &read)) {
+    if (keys) {
+      bkctl_put_be64(keys + count * BKCTL_KEY_BYTES, read.ledger);
+      bkctl_put_be64(keys + count * BKCTL_KEY_BYTES + 8, read.entry);
+      txns[count] = (int64_t)read.txn;
+    }
+    count++;
+    start = read.stop;
+  }
+  *stop = start;
+  return count;
+}
+
+static inline uint32_t bkctl_varint_width(uint64_t number) {
+  uint32_t width = 1;
+  while (number >>= 7) width++;
+  return width;
+}
+
+static inline unsigned char *bkctl_put_varint(unsigned char *to, uint64_t number) {
+  for (; number >= 0x80; number >>= 7) *to++ = (unsigned char)(number | 0x80);
+  *to++ = (unsigned char)number;
+  return to;
+}
+
+/* Frames that answer reads with a chain of records that was measured; `txns` and `lacs` are as many, no transaction id
+   is negative. Writes nothing where `to` is NULL. Returns their bytes. */
+static size_t bkctl_answer_v3_reads(unsigned char *to, const int64_t *txns, const int64_t *lacs,
+                                    const unsigned char *records, size_t size_bytes) {
+  size_t total = 0, number = 0;
+  for (size_t at = 0; at < size_bytes; number++) {
+    const uint32_t size = bkctl_be32(records + at);
+    const unsigned char *body = records + at + 4;
+    const uint64_t txn = (uint64_t)txns[number], lac = (uint64_t)lacs[number];
+    const uint64_t ledger = bkctl_be64(body), entry = bkctl_be64(body + 8);
+    const size_t part = 6 + bkctl_varint_width(ledger) + bkctl_varint_width(entry) + bkctl_varint_width(size) +
+                        (size_t)size + bkctl_varint_width(lac);
+    const size_t whole = 11 + bkctl_varint_width(txn) + bkctl_varint_width(part) + part;
+    total += 4 + whole;
+    at += 4 + (size_t)size;
+    if (!to) continue;
+    static const unsigned char operation[5] = {0x08, 0x03, 0x10, 0x01, 0x18}, found[4] = {0x10, 0x00, 0xa2, 0x06};
+    bkctl_put_be32(to, (uint32_t)whole);
+    to[4] = 0x0a;
+    to[5] = (unsigned char)(sizeof operation + bkctl_varint_width(txn));
+    memcpy(to + 6, operation, sizeof operation);
+    to = bkctl_put_varint(to + 11, txn);
+    memcpy(to, found, sizeof found);
+    to = bkctl_put_varint(to + 4, part);
+    *to++ = 0x08;
+    *to++ = 0x00;
+    *to++ = 0x10;
+    to = bkctl_put_varint(to, ledger);
+    *to++ = 0x18;
+    to = bkctl_put_varint(to, entry);
+    *to++ = 0x22;
+    to = bkctl_put_varint(to, size);
+    memcpy(to, body, size);
+    to += size;
+    *to++ = 0x28;
+    to = bkctl_put_varint(to, lac);
+  }
+  return total;
+}
+
 /* --- tables of entries ------------------------------------------------------------------------------------ */
 
 /* Where an entry's body lies: in a block that somebody keeps, from `offset` on. The block of an entry that was

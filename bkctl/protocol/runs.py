@@ -51,6 +51,7 @@ from bkctl.types import ResultCode
 _ANSWER_BYTES = 24
 _KEY_BYTES = 16
 _HEAD = struct.Struct(">iIi")
+_IDS = struct.Struct(">QQ")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
@@ -159,23 +160,26 @@ class ReadRun:
 
 
 class PackedReadRun(ReadRun):
-    """Plain reads of version 2, made by the compiled kernels: ``packed_keys`` are joined.
+    """Plain reads, made by the compiled kernels: ``packed_keys`` are joined.
 
-    The list of keys is made when somebody asks for it.
+    Reads of version 3 bring a column of their transaction ids. The lists are made when somebody asks for
+    them.
     """
 
-    __slots__ = ("_list", "packed_keys")
+    __slots__ = ("_list", "_tokens", "packed_keys", "txns")
 
-    def __init__(self, packed_keys: bytes) -> None:
+    def __init__(self, packed_keys: bytes, txns: bytes | None = None) -> None:
         self.packed_keys = packed_keys
+        self.txns = txns
         self._list: list[bytes] | None = None
+        self._tokens: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.packed_keys) // _KEY_BYTES
 
     @property
     def wire(self) -> Wire:  # type: ignore[override]
-        return Wire.V2
+        return Wire.V2 if self.txns is None else Wire.V3
 
     @property
     def keys(self) -> list[bytes]:  # type: ignore[override]
@@ -186,7 +190,18 @@ class PackedReadRun(ReadRun):
 
     @property
     def tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self.keys
+        if self.txns is None:
+            return self.keys
+        if self._tokens is None:
+            self._tokens = list(map(_read_token, array("q", self.txns), self.keys))
+        return self._tokens
+
+
+def _read_token(txn: int, key: bytes) -> bytes:
+    number = varint.encode(txn)
+    ledger, entry = _IDS.unpack(key)
+    header = bytes((0x0A, 5 + len(number))) + b"\x08\x03\x10\x01\x18" + number
+    return header + b"\x10" + varint.encode(ledger) + b"\x18" + varint.encode(entry)
 
 
 def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCode.OK) -> bytes:
@@ -259,9 +274,15 @@ def answer_reads(
     return b"".join(pieces)
 
 
-def answer_read_records(records: bytes) -> bytes:
-    """Return the frames of version 2 that bring the entries of records, each behind its i32 length."""
-    return _kernels.read_answers(_READ_OK, records)
+def answer_read_records(run: PackedReadRun, first: int, records: bytes, lacs: Sequence[int]) -> bytes:
+    """Return the frames that answer reads of a run, from the ``first`` on, with the entries of records.
+
+    ``lacs`` are the last adds confirmed that go with them; version 2 has no place for them.
+    """
+    if run.txns is None:
+        return _kernels.read_answers(_READ_OK, records)
+    txns = run.txns[_NUMBER_BYTES * first : _NUMBER_BYTES * (first + len(lacs))]
+    return _kernels.v3_read_answers(txns, array("q", lacs).tobytes(), records)
 
 
 def _add_read_answer(pieces: list[bytes], header: bytes, ids: bytes, body: bytes, lac: int | None) -> None:

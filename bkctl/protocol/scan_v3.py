@@ -16,7 +16,8 @@ the runtime takes it from there. What cannot be seen in a frame alone is checked
 varints, and the signs of the ids.
 
 Where the kernels are compiled, they make of adds the columns that the journal and the write cache take as
-they are, and the answers. They see all of a frame at once, so they stop before the first that deviates.
+they are, and the answers, and of reads their keys and transaction ids. They see all of a frame at once, so
+they stop before the first that deviates.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bkctl.codec import varint
 from bkctl.protocol.framing import LENGTH
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.refusal import BODY_BYTES_MIN
-from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun
+from bkctl.protocol.runs import AddRun, PackedAddRun, PackedReadRun, ReadRun
 from bkctl.protocol.scan_v2 import KEY_OF, are_positive
 
 #: ``0a n 0803 10 operation 18`` -> width of the txnId that follows.
@@ -167,6 +168,14 @@ def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
 
     None when one of them is not what it seemed to be.
     """
+    if _kernels.IMPL == "native":
+        keys, txns, position = _kernels.scan_v3_reads(data, start, end)
+        return (PackedReadRun(keys, txns) if position > start else None), position
+    return list_reads(data, start, end)
+
+
+def list_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
+    """:func:`scan_reads` with an object for each entry, where the kernels are not compiled."""
     keys: list[bytes] = []
     tokens: list[bytes] = []
     txns: list[bytes] = []

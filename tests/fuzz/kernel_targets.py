@@ -139,6 +139,17 @@ def _adds(data: bytes) -> None:
                 assert _answer(native.scan_reads, buffer, *where) == _answer(
                     _python.scan_reads, buffer, *where
                 )
+                assert _answer(native.scan_v3_reads, buffer, *where) == _answer(
+                    _python.scan_v3_reads, buffer, *where
+                )
+                assert _answer(native.leading_records, buffer, 16, 1 << 20, 100, 1 << 20) == _answer(
+                    _python.leading_records, buffer, 16, 1 << 20, 100, 1 << 20
+                )
+                for count in (0, 1, 2, 5):
+                    columns = (bytes(8 * count), b"\xff" * 8 * count)
+                    assert _answer(native.v3_read_answers, *columns, buffer) == _answer(
+                        _python.v3_read_answers, *columns, buffer
+                    )
                 assert _answer(native.read_answers, buffer[:8], buffer[8:]) == _answer(
                     _python.read_answers, buffer[:8], buffer[8:]
                 )

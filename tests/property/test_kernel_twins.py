@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bkctl._kernels import _python
 from bkctl.protocol import scan_v2, scan_v3, v3
-from bkctl.protocol.messages import AddRequest, Wire
+from bkctl.protocol.messages import AddRequest, ReadRequest, Wire
 from bkctl.protocol.runs import (
     AddRun,
     PackedAddRun,
@@ -138,6 +138,82 @@ def test_records_of_a_file(records: list[bytes], bounds: tuple[int, int], data: 
         )
 
 
+@st.composite
+def v3_reads(draw: st.DrawFn) -> bytes:
+    """Reads of protocol v3, most of them plain, some with a byte changed."""
+    ids = st.one_of(st.integers(0, 3), st.sampled_from([16, 127, 128, 2**14, 2**62, 2**63 - 1]))
+    request = ReadRequest(
+        draw(ids),
+        draw(st.one_of(ids, st.just(-1))),
+        version=3,
+        txn_id=draw(st.one_of(ids, st.just(2**64 - 1))),
+        priority=draw(st.sampled_from([0] * 9 + [1])),
+        previous_lac=draw(st.sampled_from([None] * 9 + [5])),
+    )
+    frame = bytearray(v3.encode_request(request))
+    if draw(st.integers(0, 7)) == 0:
+        frame[draw(st.integers(0, len(frame) - 1))] ^= draw(st.integers(1, 255))
+    return bytes(frame)
+
+
+@settings(max_examples=300)
+@given(frames=st.lists(v3_reads(), max_size=8), cut=st.integers(0, 30), data=st.data())
+def test_plain_reads_of_version_3_in_a_receive_buffer(
+    frames: list[bytes], cut: int, data: st.DataObject
+) -> None:
+    buffer = b"".join(frames)
+    places = data.draw(st.tuples(st.integers(-1, len(buffer) + 1), st.integers(-1, len(buffer) + 1)))
+    for where in ((0, len(buffer)), (0, max(len(buffer) - cut, 0)), places):
+        with twin("native") as native:
+            assert answer(native.scan_v3_reads, buffer, *where) == answer(
+                _python.scan_v3_reads, buffer, *where
+            )
+    keys, txns, position = _python.scan_v3_reads(buffer, 0, len(buffer))
+    packed = PackedReadRun(keys, txns)
+    run, _ = scan_v3.list_reads(buffer, 0, position)
+    assert run is not None
+    assert (packed.keys, packed.tokens, packed.wire) == (run.keys, run.tokens, run.wire)
+    for number in range(len(packed)):
+        request = v3.decode_request(frames[number][4:])
+        assert isinstance(request, ReadRequest)
+        assert packed.keys[number] == struct.pack(">qq", request.ledger, request.entry)
+
+
+def test_the_reads_of_version_3_above_are_runs_indeed() -> None:
+    frames = [v3.encode_request(ReadRequest(7, entry, version=3, txn_id=entry)) for entry in range(200)]
+    with twin("native") as native:
+        keys, _, stop = native.scan_v3_reads(b"".join(frames), 0, sum(map(len, frames)))
+    assert (len(keys), stop) == (16 * 200, sum(map(len, frames)))
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 2**63 - 1, -1]),
+            st.sampled_from([-1, 0, 5, 2**63 - 1]),
+            st.integers(-1, 300),
+            st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300),
+        ),
+        max_size=6,
+    ),
+    spoil=st.sampled_from([0, 0, 0, 1, 2, 3]),
+)
+def test_records_as_answers_of_version_3(rows: list[tuple[int, int, int, int]], spoil: int) -> None:
+    ids = [(1 if ledger < 0 else ledger, size) for ledger, _, size, _ in rows]
+    bodies = [struct.pack(">qq", *each) + bytes(max(each[1], 0) % 300) for each in ids]
+    joined = b"".join([struct.pack(">i", len(body)) + body for body in bodies])
+    txns = array("q", [txn if spoil == 1 else abs(txn % 2**63) for _, _, _, txn in rows]).tobytes()
+    lacs = [lac for _, lac, _, _ in rows]
+    column = array("q", lacs + [0] * (spoil == 2)).tobytes()
+    records = joined[: len(joined) - (spoil == 3)]
+    expected = answer(_python.v3_read_answers, txns, column, records)
+    with twin("native") as native:
+        assert answer(native.v3_read_answers, txns, column, records) == expected
+    if expected is not ValueError:
+        run = PackedReadRun(b"".join([body[:16] for body in bodies]), txns)
+        assert expected == answer_reads(Wire.V3, run.tokens, bodies, lacs)
+
+
 @settings(max_examples=200)
 @given(
     buffer=buffers(),
@@ -237,7 +313,8 @@ def test_records_as_answers(records: list[bytes], head: bytes) -> None:
         assert answer(native.read_answers, head, joined) == expected
     if expected is not ValueError:
         bodies = [record[4:] for record in records]
-        assert answer_read_records(joined) == answer_reads(Wire.V2, [body[:16] for body in bodies], bodies)
+        run = PackedReadRun(b"".join([body[:16] for body in bodies]))
+        assert answer_read_records(run, 0, joined, []) == answer_reads(Wire.V2, run.keys, bodies)
 
 
 V3_IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bkctl.codec.location import KEY_BYTES
+from bkctl.engine.cache.entry_table import LEDGER_BYTES
 from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.errors import BkctlError, NoLedgerError, TooManyRequestsError
 from bkctl.protocol.framing import LENGTH_BYTES
@@ -76,14 +77,14 @@ class ReadRunJob:
         stop = first + count
         if not count:
             return False
-        if self._wire is Wire.V2 and together is not None:
-            frames = answer_read_records(records)
+        lacs = self._known_lacs(self._joined(first, stop))
+        if lacs is None:
+            return False
+        if together is not None and isinstance(self._run, PackedReadRun):
+            frames = answer_read_records(self._run, first, records, lacs)
         else:
             if together is not None:
                 bodies = bodies_of(records)
-            lacs = self._known_lacs(self._run.keys[first:stop])
-            if lacs is None:
-                return False
             frames = answer_reads(self._wire, self._run.tokens[first:stop], bodies, lacs)
         self._position = stop
         reads.count_cached(self._joined(first, first + 1), count, started_s)
@@ -120,14 +121,18 @@ class ReadRunJob:
                 break
         return bodies, size_bytes
 
-    def _known_lacs(self, keys: Sequence[bytes]) -> list[int | None] | None:
-        """Return the LACs that go with the entries; None when one must be read from the disk first."""
+    def _known_lacs(self, keys: bytes) -> list[int] | None:
+        """Return the LACs that go with the entries of ``keys``; None when one must be read from the disk."""
         if self._wire is Wire.V2:
             return []
-        known = {ledger: self._port.bookie.reads.known_lac(ledger) for ledger in set(map(_ledger, keys))}
-        if None in known.values():
-            return None
-        return [known[ledger] for ledger in map(_ledger, keys)]
+        ledgers = [keys[at : at + LEDGER_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+        known: dict[bytes, int] = {}
+        for ledger in set(ledgers):
+            lac = self._port.bookie.reads.known_lac(_ledger(ledger))
+            if lac is None:
+                return None
+            known[ledger] = lac
+        return [known[ledger] for ledger in ledgers]
 
     def _read(self, stop: int) -> None:
         """On the read stage: up to ``stop``, or as many as make a chunk."""
