@@ -39,7 +39,7 @@ from bkctl.errors import (
     SyncError,
 )
 from bkctl.kvstore import lock_holder
-from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreInUseError
+from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreClosedError, StoreInUseError
 from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.planted import refuse_planted_link, refuse_planted_names
 from bkctl.kvstore.profile import StoreProfile
@@ -120,6 +120,8 @@ class RocksStore(RocksRows):
         self._forget_lock = weakref.finalize(self, lock_holder.OWN.discard, self._lock)
         self._closing = threading.Lock()
         self._noted: SyncedLogs | None = None
+        # Whatever was written since may be lost; asking again would only hide that.
+        self._failed_sync: SyncError | None = None
 
     def __enter__(self) -> RocksStore:
         return self
@@ -129,22 +131,41 @@ class RocksStore(RocksRows):
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
         database = self._opened()
+        self._check_synced()
         batch = rocksdict.WriteBatch(raw_mode=True)
         if isinstance(operations, Puts):
             _put_columns(batch, operations)
         else:
             _put_each(batch, operations)
-        options = rocksdict.WriteOptions()
-        options.sync = sync
+
+        def write() -> None:
+            database.write(batch)
+            if sync:
+                # The binding keeps the interpreter for itself during a write, and with it during the sync
+                # that a write may ask for; not during this one.
+                database.flush_wal(True)
+
         try:
-            self._guarded(lambda: database.write(batch, options))
+            self._guarded(write)
         except NoSpaceError:
             raise
         except StorageError as error:
             if not sync:
                 raise
-            # RocksDB does not say whether the write or its sync failed, and takes no more writes either way.
-            raise SyncError(str(error), path=self._path) from error
+            # Whether the write or its sync failed is not said; there are no more writes either way.
+            raise self._sync_failed(error) from error
+
+    def _sync_failed(self, error: StorageError) -> SyncError:
+        failed = SyncError(str(error), path=self._path)
+        if not isinstance(error, StoreClosedError):
+            self._failed_sync = failed
+        return failed
+
+    def _check_synced(self) -> None:
+        if self._failed_sync is not None:
+            raise SyncError(
+                f"{self._path}: takes no more since a sync failed: {self._failed_sync}", path=self._path
+            ) from self._failed_sync
 
     def flush(self) -> None:
         database = self._opened()
@@ -152,6 +173,7 @@ class RocksStore(RocksRows):
 
     def note_synced(self) -> None:
         database = self._opened()
+        self._check_synced()
         try:
             # What is written after this look may be in the logs, and is not noted.
             logs = current_logs(self._directory)
@@ -162,7 +184,7 @@ class RocksStore(RocksRows):
             except NoSpaceError:
                 raise
             except StorageError as error:
-                raise SyncError(str(error), path=self._path) from error
+                raise self._sync_failed(error) from error
             self._note(logs)
         except OSError as error:
             raise self._translated(error) from error
@@ -206,6 +228,7 @@ class RocksStore(RocksRows):
         """Nobody is inside. Whatever else fails, the database is closed behind this, and its lock free."""
         failure: Exception | None = None
         try:
+            self._check_synced()
             logs = current_logs(self._directory)
             database.flush_wal(True)
             # A full disk does not keep a database from being closed: the older note claims less.

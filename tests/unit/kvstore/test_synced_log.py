@@ -176,19 +176,22 @@ def test_a_full_disk_fails_the_note_and_neither_the_open_nor_the_close(
 
 
 def test_a_failed_sync_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_store(str(tmp_path / "db"), LEDGERS_PROFILE, create=True) as store:
-        store.write(batch(0), sync=False)
+    store = open_store(str(tmp_path / "db"), LEDGERS_PROFILE, create=True)
+    store.write(batch(0), sync=False)
 
-        def fails(self: RocksStore, call: object) -> None:
-            raise StorageError("Input/output error")
+    def fails(self: RocksStore, call: object) -> None:
+        raise StorageError("Input/output error")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(RocksStore, "_guarded", fails)
-            with pytest.raises(SyncError):
-                store.note_synced()
-        noted = read_note(str(tmp_path / "db"))
-        assert noted is not None
-        assert set(noted.sizes.values()) == {0}
+    with monkeypatch.context() as patch:
+        patch.setattr(RocksStore, "_guarded", fails)
+        with pytest.raises(SyncError):
+            store.note_synced()
+    # A later sync succeeds, and says nothing of what the failed one has lost.
+    with pytest.raises(SyncError, match="since a sync failed"):
+        store.close()
+    noted = read_note(str(tmp_path / "db"))
+    assert noted is not None
+    assert set(noted.sizes.values()) == {0}
 
 
 def test_every_record_of_a_log_is_looked_at(tmp_path: Path) -> None:
