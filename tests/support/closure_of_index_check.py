@@ -12,7 +12,7 @@ from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
 from bkctl.admin.index.check.finding import Kind
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.rebuild import rebuild_index
-from bkctl.admin.journals.limbo_rows import rocks_databases
+from bkctl.admin.index.stopped_index import rocks_databases
 from bkctl.codec import ledger_data, location
 from bkctl.codec.digest import master_key
 from bkctl.codec.entrylog import log_name
