@@ -23,7 +23,7 @@ from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.locations import Location, located, opened_file
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows, parquet_files
-from bkctl.pipeline.spark_submit import submit_command
+from bkctl.pipeline.spark_submit import UNPACKED, submit_command
 from bkctl.spark.java import java_home
 from tests.support.hadoop_cluster import HadoopCluster, need_hdfs_client
 from tests.support.pipeline_tables import same_results
@@ -215,6 +215,9 @@ def test_a_job_on_yarn_writes_the_rows_that_it_writes_here(
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "bkctl-spark.tar.gz"
     subprocess.run([sys.executable, ".ci/spark_archive.py", str(path)], cwd=REPOSITORY, check=True)
+    unpacked = path.with_name(UNPACKED)
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xzf", str(path), "-C", str(unpacked)], check=True)
     return path
 
 
@@ -231,10 +234,11 @@ def test_jobs_on_yarn_with_the_archive(
     root: Location,
     tmp_path: Path,
 ) -> None:
-    """The command as it is printed: containers have no Python but that of ``make spark-archive``."""
+    """The command as it is printed: containers have no Python but that of ``make spark-archive``, and the
+    driver plans in the one that is unpacked where it runs."""
     store, here = (sets[0], sets[1]) if what == "sets" else (str(DEMO), DEMO)
     command = on_yarn(job, store, root, str(archive), {"spark.speculation": "true"})
-    same_as_here(job, submitted(command, hadoop), here, tmp_path)
+    same_as_here(job, submitted(command, hadoop, archive.parent), here, tmp_path)
 
 
 def on_yarn(job: str, path: str, root: Location, archive: str | None, more: Mapping[str, str]) -> list[str]:
@@ -264,14 +268,15 @@ def spark_home() -> str:
     return str(Path(pyspark.__file__).parent)
 
 
-def submitted(command: list[str], hadoop: HadoopCluster) -> dict[str, Any]:
-    """Run a command of ``spark-submit``; what the job says."""
+def submitted(command: list[str], hadoop: HadoopCluster, folder: Path | None = None) -> dict[str, Any]:
+    """Run a command of ``spark-submit`` in a folder; what the job says."""
     done = subprocess.run(
         [f"{spark_home()}/bin/{command[0]}", *command[1:]],
         capture_output=True,
         text=True,
         timeout=RUN_S_MAX,
         check=False,
+        cwd=folder,
         env={**os.environ, "JAVA_HOME": java_home(), "HADOOP_CONF_DIR": str(hadoop.conf)},
     )
     assert done.returncode in (0, 1, 3), done.stderr[-4000:] + hadoop.words_of_containers()
