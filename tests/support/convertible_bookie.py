@@ -5,6 +5,7 @@ Directories: ``j`` (journal), ``l0``, ``l1`` and so on (ledgers, indexes), each 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerFencedError, LedgerLimboError, NoEntryError, NoLedgerError
 from bkctl.kvstore.rocksdb_store import open_store
-from bkctl.storage_kinds import StorageKind
+from bkctl.storage_kinds import IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
 from tests.support.engine_rig import KEY, Answers, Waiter, entry_body, lac_packet
 
@@ -49,13 +50,7 @@ class ConvertibleBookie:
     def make(cls, root: Path, kind: StorageKind, count: int, *, apart: bool = False) -> ConvertibleBookie:
         """Make it: three flushes, a deletion, and what only the journal has when it is killed."""
         made = cls(root, count, apart=apart)
-        homes, indexes = (join_dirs(list(map(str, paths))) for paths in (made.homes(), made.indexes()))
-        cookie = encode_cookie(
-            Cookie(5, "bookie:3181", str(root / "j"), homes, "one", indexes if apart else None)
-        )
-        for path in dict.fromkeys((root / "j", *made.homes(), *made.indexes())):
-            (path / "current").mkdir(parents=True)
-            (path / "current/VERSION").write_bytes(cookie)
+        made._stamp()
         bookie = made.bookie(kind)
         bookie.start()
         try:
@@ -63,6 +58,34 @@ class ConvertibleBookie:
         finally:
             bookie.abort()
         return made
+
+    @classmethod
+    def young(cls, root: Path, count: int) -> ConvertibleBookie:
+        """Make one over index files that was killed within its first flush: logs, journals, no index."""
+        made = cls(root, count)
+        made._stamp()
+        bookie = made.bookie(IDX)
+        bookie.start()
+        try:
+            made.add(bookie, (1, 2, 5), range(8))
+            bookie.checkpoint()
+        finally:
+            bookie.abort()
+        for path in root.glob("l*/current/*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+        for path in root.glob("l*/current/lastMark"):
+            path.unlink()
+        return made
+
+    def _stamp(self) -> None:
+        homes, indexes = (join_dirs(list(map(str, paths))) for paths in (self.homes(), self.indexes()))
+        cookie = encode_cookie(
+            Cookie(5, "bookie:3181", str(self.root / "j"), homes, "one", indexes if self.apart else None)
+        )
+        for path in dict.fromkeys((self.root / "j", *self.homes(), *self.indexes())):
+            (path / "current").mkdir(parents=True)
+            (path / "current/VERSION").write_bytes(cookie)
 
     def homes(self) -> list[Path]:
         return [self.root / f"l{number}" for number in range(self.count)]

@@ -7,18 +7,22 @@ from posixpath import join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.bookie import BookieConfig
+from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.ledger_storage import IndexPlace
+from bkctl.engine.lost_index import JournalPlace, find_lost_indexes
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import (
     CONVERSION_NAME,
     COOKIE_NAME,
     REBUILD_SUFFIX,
     current,
+    home_of,
     inspect_directory,
     read_small,
 )
 from bkctl.scan.quarantined_logs import quarantined_logs
-from bkctl.storage_kinds import StorageKind, kind_in, short_names
-from bkctl.vfs.base import FileSystem
+from bkctl.storage_kinds import IDX, StorageKind, kind_in, short_names
+from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +62,16 @@ def places_of(config: BookieConfig) -> BookiePlaces:
     )
 
 
-def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind:
-    """Return the kind of index that a bookie has.
+def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind | None:
+    """Return the kind of index that a bookie has, None where it has none.
 
-    Raises RefusedError where it has none or several, NotFoundError without a directory, StorageError.
+    Raises RefusedError where it has several, NotFoundError without a directory, StorageError.
     """
     found = {path: inspect_directory(fs, path).indexes for path in dict.fromkeys(places.indexes)}
     kinds = {kind for indexes in found.values() if (kind := kind_in(indexes)) is not None}
     where = ", ".join(found)
     if not kinds:
-        raise RefusedError(
-            f"{where}: no index, so that there is nothing to convert. If the bookie was killed before its "
-            "first flush, start it once with the storage that it had, and stop it in order; if the index was "
-            "lost, rebuild it: bkctl index rebuild --storage db|idx. A bookie without ledgers needs its "
-            "ledgerStorageClass changed, nothing else"
-        )
+        return None
     kind = kinds.pop()
     if kinds or any(kind.has_others_in(indexes) for indexes in found.values()):
         raise RefusedError(
@@ -80,6 +79,27 @@ def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind:
             "away that the bookie did not run with last"
         )
     return kind
+
+
+def refuse_lost_index(fs: WritableFileSystem, places: BookiePlaces) -> None:
+    """Refuse a bookie without an index whose logs hold what no journal has: the index was lost.
+
+    One that was killed before its first flush has none yet: what its logs hold stands in the journals, and
+    is replayed by whichever storage starts. Raises RefusedError, StorageError.
+    """
+    _check_cookies(fs, places)
+    marks = LastMarks(fs, places.ledgers, len(places.journals))
+    lost = find_lost_indexes(
+        fs,
+        [IndexPlace(places.ledgers, places.indexes[0], IDX)],
+        lambda: [JournalPlace(path, marks.read(number)) for number, path in enumerate(places.journals)],
+        lambda _: {"index": "gone"},
+    )
+    if lost:
+        raise RefusedError(
+            f"{lost[0].found}. Bring it back, or rebuild it, as the storage that the bookie had: 'bkctl "
+            f"index rebuild {home_of(places.ledgers[0])} --storage db' or '--storage idx'; then convert it"
+        )
 
 
 def check_places(fs: FileSystem, places: BookiePlaces, source: StorageKind, target: StorageKind) -> None:

@@ -13,24 +13,28 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from posixpath import basename, join
 from typing import Any
 
 import numpy as np
 
 from bkctl.admin.conversion import switch
-from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kind_here
+from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kind_here, refuse_lost_index
 from bkctl.admin.conversion.gathering import Gatherer, LocationRuns
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
+from bkctl.admin.conversion.needed_room import NeededRoom, refuse_full_disks
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
 from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers, refuse_beyond_slots
+from bkctl.admin.conversion.way_back import MADE_BY, way_back
 from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.index.rebuild.swap import backup_stamp
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Rows, Run, RunWriter
+from bkctl.admin.repairs.repair_journal import note_moves, state_before
 from bkctl.admin.repairs.repair_undo import settle_unfinished
+from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.last_id import LAST_ID_NAME, encode_last_id
 from bkctl.codec.ledger_data import LedgerData
@@ -64,6 +68,7 @@ class ConversionOptions:
     rebuild: RebuildOptions
     jobs: int | None = None
     dry_run: bool = False
+    clock: Clock = field(default_factory=SystemClock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,10 @@ class ConvertedDirectory:
     """One index directory and the ledger directory at its position.
 
     ``state`` is ``converted``, ``resumed`` (what a killed run had begun), ``rolled_back``, ``unchanged``
-    (it has that index already), or ``planned`` by a dry run. ``rows`` counts entries, ``left_out`` rows of
-    deleted ledgers, ``limbo`` ledgers in limbo. ``copied`` entries came from another directory's logs,
-    ``renamed`` logs have new ids. ``kept`` is the folder of the old index.
+    (it has that index already), ``empty`` (it has no index yet, and needs none), or ``planned`` by a dry
+    run. ``rows`` counts entries, ``left_out`` rows of deleted ledgers, ``limbo`` ledgers in limbo.
+    ``copied`` entries came from another directory's logs, ``renamed`` logs have new ids. ``kept`` is the
+    folder of the old index. About ``needed_bytes`` are written into the two directories.
     """
 
     dir: str
@@ -85,6 +91,7 @@ class ConvertedDirectory:
     copied: int = 0
     renamed: int = 0
     kept: str | None = None
+    needed_bytes: int = 0
 
 
 def convert_bookie(
@@ -109,6 +116,9 @@ def convert_bookie(
             settle_unfinished(fs, places.locked)
             switch.discard(places.every)
         source = kind_here(fs, places)
+        if source is None:
+            refuse_lost_index(fs, places)
+            return [ConvertedDirectory(path, "empty") for path in dict.fromkeys(places.indexes)]
         if source == target:
             return [ConvertedDirectory(path, "unchanged") for path in dict.fromkeys(places.indexes)]
         check_places(fs, places, source, target)
@@ -180,15 +190,30 @@ class _Conversion:
         self._rows = [0] * len(places.indexes)
         self._copies = [0] * len(places.indexes)
         self._left_out = 0
+        self._needed: Mapping[str, int] = {}
 
     # --- what both do ---------------------------------------------------------------------------------------
 
     def _read_ledgers(self) -> None:
         self._ledgers = read_ledgers(self._fs, self._places, self._source)
 
+    def _survey(self) -> list[int]:
+        """Count rows, the room that they need, and by index directory the entries that are copied."""
+        room, copies = NeededRoom(self._places, self._target, self._logs), [0] * len(self._places.indexes)
+        with self._rebuild.phase("counting", 0) as advance:
+            for rows, found, homes in self._batches():
+                foreign = self._foreign(found, homes)
+                room.add(rows, homes, foreign)
+                for home in homes[foreign].tolist():
+                    copies[home] += 1
+                advance(ROW_BYTES * len(rows))
+        self._needed = room.by_directory(list(self._ledgers))
+        return copies
+
     def _batches(self) -> Iterator[tuple[Rows, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
         """Yield rows under the new ids of logs, with their ledger directories and places in the new index."""
         rows = OldRows(self._fs, self._places, self._source, list(self._ledgers), self._logs)
+        self._rows = [0] * len(self._places.indexes)
         shifts = np.array(self._shifts, np.int64) << _LOG_SHIFT
         for part, found in rows.batches():
             if self._target.has_file_per_ledger:
@@ -225,24 +250,32 @@ class _Conversion:
                     copied=self._copies[position],
                     renamed=len(logs) if shifted else 0,
                     kept=join(path, kept[path]) if path in kept else None,
+                    needed_bytes=sum(self._needed.get(each, 0) for each in self._both(position)),
                 )
             )
         return rows
 
+    def _both(self, position: int) -> set[str]:
+        """Return the index directory at a position, and the ledger directory."""
+        return {self._places.indexes[position], *self._places.ledgers[position : position + 1]}
+
     # --- the dry run ----------------------------------------------------------------------------------------
 
     def rehearse(self) -> list[ConvertedDirectory]:
+        """Count everything. Raises RefusedError as well where a disk has no room."""
         self._read_ledgers()
-        for _, found, homes in self._batches():
-            for home in homes[self._foreign(found, homes)].tolist():
-                self._copies[home] += 1
+        self._copies = self._survey()
+        refuse_full_disks(self._fs, self._needed)
         return self._directories("planned", {})
 
     # --- the conversion -------------------------------------------------------------------------------------
 
     def run(self, hire: Hire, recheck: Callable[[], None]) -> list[ConvertedDirectory]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        before = state_before(self._fs, self._places.locked)
         self._read_ledgers()
+        self._survey()
+        refuse_full_disks(self._fs, self._needed)
         for path in self._places.every:
             work_in(path).prepare(_ROWS)
         log_bytes = sum(log.size_bytes for _, log in self._logs.every())
@@ -256,6 +289,8 @@ class _Conversion:
         recheck()
         switch.carry_out(self._fs, plans)
         switch.discard(self._places.every)
+        intents, contents = way_back(plans)
+        note_moves(self._fs, self._options.clock, before, self._places.locked, MADE_BY, intents, contents)
         kept = {path: plan.kept for path, plan in plans.items()}
         return self._directories("converted", kept)
 

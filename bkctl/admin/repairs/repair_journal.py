@@ -40,7 +40,7 @@ What is not of a stopped bookie's files (metadata, entries written over the netw
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import abspath, dirname, join, normpath, relpath
 
@@ -245,6 +245,45 @@ def note_exchange(
             fs.make_directories(folder)
             keep_database(fs, old, join(folder, str(position)))
             fs.sync_directory(folder)
+    repair = Repair(fs, found)
+    repair.finish()
+    return repair
+
+
+def note_moves(
+    fs: WritableFileSystem,
+    clock: Clock,
+    before: State,
+    directories: Sequence[str],
+    made_by: str,
+    intents: Sequence[Intent],
+    contents: Mapping[str, bytes],
+) -> Repair:
+    """Note a repair that is done already: names that others have taken the places of.
+
+    ``intents`` are its changes in their order; a file or database among them was not there before, but for a
+    file of which ``contents`` has what stood in it. ``before`` is what :func:`state_before` returned. The
+    directories are locked. Raises StorageError.
+    """
+    places = tuple(dict.fromkeys(abspath(path) for path in directories))
+    home, names, number = places[0], tuple(before), _new_number(fs, clock, places)
+    changes = []
+    for position, intent in enumerate(intents):
+        path, kept = abspath(intent.path), None
+        if intent.path in contents:
+            kept = relpath(join(dirname(path), REPAIRS_NAME, number, str(position)), home)
+        to = None if intent.to is None else relpath(abspath(intent.to), home)
+        changes.append(RepairChange(intent.what, relpath(path, home), kept, to))
+    record = RepairRecord(
+        number, made_by, RepairState.KEEPING, clock.time_ms(), "", names, tuple(changes), before
+    )
+    found = FoundRepair(home, record)
+    fs.make_directories(found.folder)
+    found = write_record(fs, found, record)
+    for intent, change in zip(intents, changes, strict=True):
+        if change.kept is not None:
+            fs.make_directories(dirname(found.path(change.kept)))
+            fs.replace(found.path(change.kept), contents[intent.path])
     repair = Repair(fs, found)
     repair.finish()
     return repair

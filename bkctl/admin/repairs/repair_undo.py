@@ -317,12 +317,18 @@ def _remove_halves(fs: WritableFileSystem, path: str) -> None:
 
 
 def _move_back(fs: WritableFileSystem, path: str, there: str) -> None:
-    if fs.status(there) is None:
+    status = fs.status(there)
+    if status is None:
         return
-    if fs.status(path) is None:
-        fs.link(there, path)
+    if status.is_dir:
+        if fs.status(path) is None:
+            fs.rename(there, path)
+    else:
+        if fs.status(path) is None:
+            fs.link(there, path)
+        fs.sync_directory(dirname(path))
+        fs.remove(there)
     fs.sync_directory(dirname(path))
-    fs.remove(there)
     fs.sync_directory(dirname(there))
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CONVERT_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index"),
-    Key("state", "string", "converted, resumed, rolled_back, unchanged, or planned by a dry run"),
+    Key("state", "string", "converted, resumed, rolled_back, unchanged, empty, or planned by a dry run"),
     Key("ledgers", "int", "ledgers in the new index"),
     Key("rows", "int", "locations of entries in the new index"),
     Key(
@@ -41,6 +41,7 @@ CONVERT_SCHEMA: Schema = (
     Key("copied", "int", "entries copied from logs of other ledger directories"),
     Key("renamed", "int", "entry logs with a new id"),
     Key("kept", "string or null", "where the old index is kept"),
+    Key("needed_bytes", "int", "about so much is written there; the old index and the logs stay"),
 )
 
 #: What ``--to`` takes: the files, and the class that the configuration names for them.
@@ -96,13 +97,15 @@ def convert_command(
 
     Then all names change, while the cookies are away so that no bookie starts. After a kill the same
     command goes on, and with the --to of before it takes everything back. The old index is kept in a folder
-    bkctl-old-index-...; the way back later is the conversion in the other direction. --drop-old removes it.
+    bkctl-old-index-...: 'bkctl repair undo' takes the conversion back, byte for byte, as long as nothing else
+    has worked there; the way back later is the conversion in the other direction. --drop-old removes it.
 
     Afterwards ledgerStorageClass in the configuration has to name the new storage; the command says how. A
     Java bookie started with the old class would find none of its ledgers, and not say so.
 
-    Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or missing index, a
-    compaction or a rebuild that was cut off, and a log in quarantine. Exit code 1: a row names no record.
+    Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or lost index, a disk
+    without room for what is written (--dry-run shows how much that is), a compaction or a rebuild that was
+    cut off, and a log in quarantine. Exit code 1: a row names no record.
 
     Examples:
 
@@ -161,6 +164,12 @@ def _say(found: list[ConvertedDirectory], config: BookieConfig, storage_class: s
     kinds = [kind for kind, each in TARGETS.values() if each == storage_class]
     if states == {"unchanged"}:
         typer.echo("bkctl: has the index of that storage already: nothing was changed", err=True)
+    if states == {"empty"}:
+        typer.echo(
+            "bkctl: has no index yet: what its logs hold stands in the journals, and is replayed by the "
+            "storage that starts; nothing was changed",
+            err=True,
+        )
     limbo = sum(row.limbo for row in found)
     if limbo and not kinds[0].has_databases:
         typer.echo(

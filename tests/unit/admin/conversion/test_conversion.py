@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ from bkctl.admin.conversion.conversion import (
     convert_bookie,
 )
 from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.repairs.repair_journal import find_repairs
+from bkctl.admin.repairs.repair_undo import last_repair, undo, why_not
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
 from bkctl.storage_kinds import DB, IDX, StorageKind
-from bkctl.vfs import PosixFileSystem
+from bkctl.vfs import DiskSpace, PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
 from tests.support.failing_steps import SteppedFileSystem, Steps
 
@@ -151,7 +155,7 @@ def test_a_disk_that_fails_at_any_step_leaves_what_was_there_or_what_goes_on(
     bookie = make(source, 2)
     before = content(bookie)
     pristine = shutil.copytree(bookie.root, tmp_path / "pristine")
-    for step in range(1, 1_000, 23):
+    for step in range(1, 2_000, 47):
         steps = Steps(step, for_good=True)
         system = SteppedFileSystem(FILES, steps)
         try:
@@ -287,3 +291,102 @@ def test_a_lost_index_is_refused(make: Make) -> None:
     bookie = make(DB, 2)
     shutil.rmtree(bookie.current(1) / "ledgers")
     refused(bookie, IDX, "there is no ledgers database")
+
+
+class FullDisks(PosixFileSystem):
+    """Disks with so many bytes left."""
+
+    free_bytes = 0
+
+    def disk_space(self, path: str) -> DiskSpace:
+        return replace(super().disk_space(path), free_bytes=self.free_bytes)
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_what_has_no_room_is_refused_before_anything_is_written(
+    make: Make, source: StorageKind, target: StorageKind
+) -> None:
+    bookie, disks = make(source, 2), FullDisks()
+    before = content(bookie)
+    needed = sum(row.needed_bytes for row in convert(bookie, target, DRY))
+    disks.free_bytes = needed - 1
+    for options in (DRY, OPTIONS):
+        with pytest.raises(RefusedError, match=f"about {needed} bytes are written there, and {needed - 1}"):
+            convert_bookie(disks, bookie.places(), target, options)
+        assert content(bookie) == before
+    disks.free_bytes = needed
+    convert_bookie(disks, bookie.places(), target, OPTIONS)
+    written = {path: data for path, data in content(bookie).items() if path not in before}
+    renamed = set(before.values())
+    new_bytes = sum(
+        len(data)
+        for path, data in written.items()
+        if data not in renamed and OLD_INDEX_PREFIX not in path and "bkctl-repairs" not in path
+    )
+    assert 0 < new_bytes <= needed
+    bookie.check(target)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_an_undo_takes_it_back_byte_for_byte(
+    make: Make, source: StorageKind, target: StorageKind, count: int
+) -> None:
+    bookie = make(source, count)
+    before = content(bookie)
+    convert(bookie, target)
+    assert content(bookie) != before
+    found = last_repair(FILES, bookie.places().locked)
+    assert (found.record.made_by, why_not(FILES, found)) == ("bookie convert", None)
+    undo(FILES, found)
+    assert content(bookie) == before
+    bookie.check(source)
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_an_undo_that_is_killed_at_any_step_goes_on(
+    make: Make, source: StorageKind, target: StorageKind
+) -> None:
+    bookie = make(source, 2)
+    before = content(bookie)
+    convert(bookie, target)
+    places = bookie.places()
+    for killed_at in range(1, 2000, 11):
+        steps = Steps(killed_at, for_good=True)
+        if not find_repairs(FILES, places.locked):
+            break
+        with suppress(StorageError):
+            undo(SteppedFileSystem(FILES, steps), last_repair(FILES, places.locked))
+    assert killed_at > 30
+    assert content(bookie) == before
+
+
+def test_no_undo_when_a_bookie_has_run_in_between(make: Make) -> None:
+    bookie = make(DB, 2)
+    convert(bookie, IDX)
+    with bookie.started(IDX):
+        pass
+    found = last_repair(FILES, bookie.places().locked)
+    with pytest.raises(RefusedError, match="something has worked on the directories since"):
+        undo(FILES, found)
+    bookie.check(IDX)
+
+
+@pytest.mark.parametrize("target", [DB, IDX])
+def test_a_bookie_that_was_killed_before_its_first_flush_needs_no_conversion(
+    tmp_path: Path, target: StorageKind
+) -> None:
+    bookie = ConvertibleBookie.young(tmp_path / "bookie", 2)
+    before = content(bookie)
+    assert {row.state for row in convert(bookie, target)} == {"empty"}
+    assert content(bookie) == before
+    with bookie.started(target) as running:
+        for key, body in bookie.bodies.items():
+            assert running.reads.read(*key) == body
+
+
+def test_an_index_that_is_lost_is_not_taken_for_one_that_never_was(make: Make) -> None:
+    bookie = make(IDX, 2)
+    for path in bookie.root.glob("l*/current/*/*/*.idx"):
+        path.unlink()
+    refused(bookie, DB, "the index was lost")
