@@ -11,6 +11,10 @@ from itertools import chain, pairwise
 _SIZE = struct.Struct(">i")
 _KEYS = struct.Struct("16s")
 _KEY_BYTES = 16
+_ID = struct.Struct(">q")
+_ID_BYTES = 8
+#: Where a record has its entry id: behind the size and the ledger.
+_ENTRY_AT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +79,23 @@ def entries_of(records: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the keys and the bodies of records."""
     bodies = bodies_of(records)
     return [body[:_KEY_BYTES] for body in bodies], bodies
+
+
+def has_entry_from(records: bytes, count: int, bits: int) -> bool:
+    """Tell whether one of ``count`` records has an entry id of 2^``bits`` or more, or a negative one.
+
+    No object is made for an entry where all records are of one length, as those of a client mostly are.
+    """
+    step = len(records) // max(count, 1)
+    size = _SIZE.pack(step - _SIZE.size) if step > _ENTRY_AT else b""
+    if size and all(records[at::step] == size[at : at + 1] * count for at in range(_SIZE.size)):
+        high, rest = divmod(bits, 8)
+        columns = [records[_ENTRY_AT + at :: step] for at in range(_ID_BYTES - high)]
+        return any(column.strip(b"\0") for column in columns[:-1]) or max(columns[-1]) >= 1 << rest
+    position = 0
+    while position < len(records):
+        entry: int = _ID.unpack_from(records, position + _ENTRY_AT)[0]
+        if entry >> bits:
+            return True
+        position += _SIZE.size + _SIZE.unpack_from(records, position)[0]
+    return False

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
-from bkctl.engine.cache.record_batch import entries_of
+from bkctl.engine.cache.record_batch import has_entry_from
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
@@ -34,6 +34,7 @@ from bkctl.storage_kinds import IDX
 
 #: The largest entry id that is taken: its slot is within the 1 TiB that a sparse file can be everywhere.
 ENTRY_ID_MAX = (1 << 37) - 1
+_ENTRY_ID_BITS = 37
 
 _ENTRY_AT = 8
 _LARGEST = ENTRY_ID_MAX.to_bytes(8, "big")
@@ -91,12 +92,14 @@ class InterleavedLedgerStorage(DbLedgerStorage):
         StorageError after a failure.
         """
         if max([key[_ENTRY_AT:] for key in keys], default=b"") > _LARGEST:
-            raise BadRequestError(f"an entry id above {ENTRY_ID_MAX}: an index file has no slot for it")
+            raise _beyond()
         super().put_many(keys, bodies, size_bytes, ledgers)
 
     def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
         """Add ``count`` entries that come as whole records. Raises as :meth:`put_many`."""
-        self.put_many(*entries_of(records), size_bytes, ledgers)
+        if has_entry_from(records, count, _ENTRY_ID_BITS):
+            raise _beyond()
+        super().put_records(records, count, size_bytes, ledgers)
 
     def lost_parts(self) -> dict[str, str]:
         """Return the index, as "empty", where no index directory ever had a file."""
@@ -105,3 +108,7 @@ class InterleavedLedgerStorage(DbLedgerStorage):
     def note_written(self) -> None:
         """Make the index directories durably ones that were written to. Raises StorageError."""
         self.ledgers.note_written()
+
+
+def _beyond() -> BadRequestError:
+    return BadRequestError(f"an entry id above {ENTRY_ID_MAX}: an index file has no slot for it")
