@@ -21,7 +21,7 @@ from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.logs import walked_bytes
 from bkctl.pipeline.tables.options import TableOptions
-from bkctl.pipeline.tables.places import index_directories, journal_files
+from bkctl.pipeline.tables.places import index_directories, journal_files, log_files
 from bkctl.pipeline.tables.schemas import DAMAGE
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
@@ -68,23 +68,40 @@ def plan_everything(
     paths: Sequence[str], options: TableOptions, *, journals: TableOptions | None = None
 ) -> list[Split]:
     """Tasks over whole entry logs, journals (under options of their own, if given) and indexes; their
-    ``kind`` tells which. Raises what planning the logs does when there is nothing of any kind."""
+    ``kind`` tells which. Of each path that is taken which it holds. Raises what planning the logs does when
+    one holds nothing of any kind."""
     filesystem = PosixFileSystem()
-    splits: list[Split] = []
+    held: dict[str, list[str]] = {ENTRY_LOG: [], JOURNAL: [], INDEX: []}
+    for path in paths:
+        for kind in _kinds_in(filesystem, path, options):
+            held[kind].append(path)
+    splits = []
+    if held[ENTRY_LOG]:
+        splits += _tagged(plan_logs(held[ENTRY_LOG], options, pieces=False), ENTRY_LOG)
+    if held[JOURNAL]:
+        splits += _journal_splits(filesystem, held[JOURNAL], journals or options)
+    files = index_directories(filesystem, held[INDEX], options)
+    return splits + [Split((file,), kind=INDEX) for file in files]
+
+
+def _kinds_in(filesystem: FileSystem, path: str, options: TableOptions) -> list[str]:
+    """Return the kinds of files that a path has. Raises the first refusal where it has none."""
+    kinds: list[str] = []
     refusals: list[BkctlError] = []
-    plans: list[Callable[[], list[Split]]] = [
-        lambda: _tagged(plan_logs(paths, options, pieces=False), ENTRY_LOG),
-        lambda: _journal_splits(filesystem, paths, journals or options),
-        lambda: [Split((file,), kind=INDEX) for file in index_directories(filesystem, paths, options)],
-    ]
-    for plan in plans:
+    listings: dict[str, Callable[[FileSystem, Sequence[str], TableOptions], list[SplitFile]]] = {
+        ENTRY_LOG: log_files,
+        JOURNAL: journal_files,
+        INDEX: index_directories,
+    }
+    for kind, listing in listings.items():
         try:
-            splits += plan()
+            listing(filesystem, [path], options)
+            kinds.append(kind)
         except (UsageError, NotFoundError) as error:
             refusals.append(error)
-    if len(refusals) == len(plans):
+    if not kinds:
         raise refusals[0]
-    return splits
+    return kinds
 
 
 def _tagged(splits: list[Split], kind: str) -> list[Split]:

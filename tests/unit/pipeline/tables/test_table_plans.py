@@ -10,6 +10,8 @@ from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import TABLES
 from tests.support.log_builder import simple_log
 
+DEMO = Path(__file__).parents[3] / "data" / "demo" / "bookie1"
+
 
 def test_ledgers_maps_are_read_in_one_task_and_logs_that_are_written_in_others(tmp_path: Path) -> None:
     for directory in ("one", "two"):
@@ -27,6 +29,15 @@ def test_ledgers_maps_are_read_in_one_task_and_logs_that_are_written_in_others(t
     ]
     assert len(TABLES["runs"].plan([str(tmp_path)], options)) == 10
     assert len(TABLES["logs"].plan([str(tmp_path)], options)) == 1
+
+
+def test_each_path_is_read_for_what_it_holds() -> None:
+    """A ledger and a journal directory beside each other: both used to be left out, and all was "clean"."""
+    paths = [str(DEMO / "ledgers"), str(DEMO / "journal")]
+    for table in ("verification", "damage"):
+        splits = TABLES[table].plan(paths, TableOptions(digest="off"))
+        held = {(split.kind, Path(file.path).suffix) for split in splits for file in split.files}
+        assert held == {("entry_log", ".log"), ("journal", ".txn"), ("index", "")}
 
 
 def test_planning_does_not_load_pandas() -> None:
