@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,13 +21,15 @@ Row = Mapping[str, Any]
 class Extraction:
     """One input to be read from ``paths`` into Parquet files in ``folder``, which is there and empty.
 
-    Without paths the table is empty: nothing of the kind was given.
+    Without paths the table is empty: nothing of the kind was given. ``folders``, if any, are what the paths
+    come to by bookie: each is planned by a task of its own, and nothing of it is looked at in this process.
     """
 
     input: Input
     paths: tuple[str, ...]
     options: TableOptions
     folder: str
+    folders: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -77,6 +79,16 @@ class Engine(Queries, Protocol):
     @property
     def name(self) -> str:
         """``local`` or ``spark``."""
+
+    @property
+    def files_here_max(self) -> int | None:
+        """How many files are looked at in this process before tasks do it; None for any number."""
+
+    def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """``call(task, advance)`` of every task, where tables are read, in any order.
+
+        Calls are those of ``bkctl.pipeline.task_calls``. Raises what they raise.
+        """
 
     def extract(self, work: Extraction, advance: Advance) -> None:
         """Read a table into Parquet files; there is at least one, so that columns are known.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 import duckdb
 
@@ -16,7 +17,7 @@ from bkctl.pipeline.extraction import extract
 from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.portable_sql import FUNCTIONS, for_duckdb
 from bkctl.pipeline.results import remote_datasets
-from bkctl.reporting import Advance
+from bkctl.reporting import Advance, nobody
 
 MEMORY_BYTES_DEFAULT = 2 << 30
 
@@ -27,6 +28,7 @@ class LocalEngine:
     files."""
 
     name = "local"
+    files_here_max: int | None = None
 
     def __init__(
         self,
@@ -43,6 +45,9 @@ class LocalEngine:
         self._connection = connected(self._jobs, memory_bytes, os.path.join(work_dir, ".spill"))
         for function in FUNCTIONS:
             self._connection.execute(function.for_duckdb())
+
+    def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        return (call(task, nobody) for task in tasks)
 
     def extract(self, work: Extraction, advance: Advance) -> None:
         extract(work, self._jobs, self._memory_bytes, advance)

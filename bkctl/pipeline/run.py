@@ -41,7 +41,10 @@ from bkctl.pipeline.survey import (
     bookies_table,
     folded_ranges,
     logs_gone,
+    noted_logs_gone,
+    notes_of_logs,
     survey,
+    survey_of_few,
     unread_indexes,
 )
 from bkctl.pipeline.table_sets import (
@@ -54,13 +57,15 @@ from bkctl.pipeline.table_sets import (
     twin_directories,
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
-from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.options import Range, TableOptions
 from bkctl.pipeline.uploaded_run import claimed_url, upload
 from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
 
 BOOKIES_TABLE = "bookies"
-_SPARK_FROM_BYTES = 50 << 30
+SPARK_FROM_BYTES = 50 << 30
+#: More ledgers than these that a query names are read as one range, not one by one.
+_EXPANDED_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def run_job(
             return upload(run_job(filesystem, engine, here, surveyed, phase, queries), place)
     refuse_foreign_schemes("PATH", *request.paths)
     request = replace(request, out=local_path(request.out))
-    surveyed = surveyed or survey(filesystem, request.paths)
+    surveyed = surveyed or _survey(filesystem, engine, request.paths)
     if os.path.normpath(request.out) in surveyed.table_sets:
         raise UsageError(f"--out {request.out}: is also a PATH to read from; choose another directory")
     now_ms = int(started * 1000)
@@ -141,6 +146,14 @@ def run_job(
         outcome = run.outcome(started)
         write_summary(outcome)
         return outcome
+
+
+def _survey(filesystem: FileSystem, engine: Engine, paths: Sequence[str]) -> Survey:
+    """Look into the paths here, or by the engine's tasks where there is more than this process looks at."""
+    few = engine.files_here_max
+    if few is None:
+        return survey(filesystem, paths)
+    return survey_of_few(filesystem, paths, few) or survey(filesystem, paths, engine.each)
 
 
 class _Run:
@@ -168,11 +181,16 @@ class _Run:
         self._unknown: list[str] = []
         self._written: dict[str, WrittenTable] = {}
         self._parameters = replace(request.parameters, two_snapshots=request.two_snapshots)
+        self._log_notes: list[str] = []
 
     # ------------------------------------------------------------------------------------------ tables in
 
     def read_inputs(self) -> None:
         """Metadata first, then files, then metadata again; what waits for a query is read later."""
+        if self._surveyed.by_tasks:
+            notes = os.path.join(self._work_dir, ".notes")
+            os.makedirs(notes)
+            self._log_notes = notes_of_logs(self._surveyed, self._engine.each, notes)
         wanted = [
             item
             for item in self._request.job.inputs
@@ -220,11 +238,13 @@ class _Run:
     def _leave_out_indexes(self) -> None:
         """Leave out the indexes that cannot be opened, and tell of it: they end no run over a fleet."""
         options = self._request.options
-        self._unread_indexes = unread_indexes(self._filesystem, self._surveyed, options.bookie)
+        self._unread_indexes = unread_indexes(
+            self._filesystem, self._surveyed, options.bookie, self._engine.each
+        )
         for path, reason in sorted(self._unread_indexes.items()):
             self._guard(f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do")
 
-    def _read(self, item: Input, ledgers: Sequence[int] | None = None) -> None:
+    def _read(self, item: Input, ledgers: tuple[Range, ...] | None = None) -> None:
         if item.name == BOOKIES_TABLE:
             self._write_bookies(item)
             return
@@ -251,7 +271,7 @@ class _Run:
             without_indexes=frozenset(self._unread_indexes) if _is_of_index(item) else frozenset(),
         )
         if ledgers is not None:
-            options = replace(options, ledgers=folded_ranges(ledgers)) if ledgers else options
+            options = replace(options, ledgers=ledgers)
             paths = paths if ledgers else ()
         self._extract(item, paths, options, sets, published)
 
@@ -321,7 +341,8 @@ class _Run:
             making = self._fresh(item.name)
             size = sum(path.bytes for path in self._surveyed.paths if path.path in paths)
             with self._phase(f"reading {item.name}", size) as advance:
-                self._engine.extract(Extraction(item, paths, options, making), advance)
+                planned = self._surveyed.folders_of(item.source) if self._surveyed.by_tasks and paths else ()
+                self._engine.extract(Extraction(item, paths, options, making, planned), advance)
             folders.append(self._keep(item.name, making, "input"))
         if item.source in STRIPED:
             load_striped(self._engine, item, folders, published)
@@ -360,10 +381,16 @@ class _Run:
                     advance(1)
 
     def _expand(self, name: str) -> None:
-        found = self._engine.rows(f"SELECT DISTINCT ledger FROM {name}")  # noqa: S608 - a name of ours
+        columns = "count(DISTINCT ledger) AS ledgers, min(ledger) AS low, max(ledger) AS high"
+        (found,) = self._engine.rows(f"SELECT {columns} FROM {name}")  # noqa: S608 - names of ours
+        if found["ledgers"] > _EXPANDED_MAX:
+            ledgers: tuple[Range, ...] = ((int(found["low"]), int(found["high"])),)
+        else:
+            rows = self._engine.rows(f"SELECT DISTINCT ledger FROM {name}")  # noqa: S608 - a name of ours
+            ledgers = folded_ranges([int(row["ledger"]) for row in rows]) if rows else ()
         for item in self._request.job.inputs:
             if item.expands == name:
-                self._read(item, [int(row["ledger"]) for row in found])
+                self._read(item, ledgers)
 
     def _run(self, statement: Statement) -> None:
         if statement.kind == "view":
@@ -396,7 +423,10 @@ class _Run:
 
     def outcome(self, started_s: float) -> Outcome:
         """Return the outcome of the run."""
-        gone = logs_gone(self._filesystem, self._surveyed)
+        if self._surveyed.by_tasks:
+            gone = noted_logs_gone(self._log_notes, self._engine.each)
+        else:
+            gone = logs_gone(self._filesystem, self._surveyed)
         if gone:
             self._guard(
                 f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
@@ -443,4 +473,4 @@ def _is_of_index(item: Input) -> bool:
 
 def worth_spark(bytes_total: int) -> bool:
     """Answer ``--engine auto``: for fewer bytes of logs, starting Spark takes longer than it gains."""
-    return bytes_total > _SPARK_FROM_BYTES
+    return bytes_total > SPARK_FROM_BYTES

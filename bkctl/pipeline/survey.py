@@ -16,21 +16,32 @@ Table ``bookies`` has a row for each bookie directory::
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from posixpath import basename, join
+from typing import Any
 
 import pyarrow as pa
 
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.errors import NotFoundError
 from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
-from bkctl.pipeline.tables.places import Bookies, cookie_of
-from bkctl.scan.directory import BookieDirectory, find_directories
-from bkctl.scan.index import open_index
-from bkctl.vfs import FileSystem
+from bkctl.pipeline.tables.places import Bookies, cookie_of, outermost_folders
+from bkctl.pipeline.task_calls import (
+    DirectoryAnswer,
+    count_gone,
+    index_trouble,
+    look_into,
+    note_logs,
+    unread_index,
+)
+from bkctl.scan.directory import BookieDirectory, JournalFile, LogFile, find_directories
+from bkctl.vfs import FileStatus, FileSystem, ReadableFile
+
+#: Calls something on every task, wherever the files are; the answers in any order.
+Each = Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]]
 
 BOOKIES = pa.schema(
     [
@@ -64,21 +75,30 @@ KIND_OF = {
 
 @dataclass(frozen=True, slots=True)
 class SurveyedPath:
-    """One path: what kinds of files are in it, how many bytes, and its directories."""
+    """One path: what kinds of files are in it, how many bytes, and its directories.
+
+    Where tasks looked into it, paths of directories are absolute, a directory has one log or journal to stand
+    for all of them, and ``cookies`` says whose it is: the bookie, how many ledger and journal directories.
+    """
 
     path: str
     kinds: frozenset[str]
     bytes: int
     directories: tuple[BookieDirectory, ...] = ()
+    cookies: Mapping[str, tuple[str | None, int, int] | None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All paths of a run; ``table_sets`` are those that an earlier run wrote, ``stores`` hold sets."""
+    """All paths of a run; ``table_sets`` are those that an earlier run wrote, ``stores`` hold sets.
+
+    ``by_tasks``: tasks looked into the paths, so that nothing here grows with the number of their files.
+    """
 
     paths: tuple[SurveyedPath, ...]
     table_sets: tuple[str, ...]
     stores: tuple[str, ...] = ()
+    by_tasks: bool = False
 
     @property
     def bytes(self) -> int:
@@ -90,9 +110,69 @@ class Survey:
         kind = KIND_OF.get(source)
         return tuple(path.path for path in self.paths if kind is None or kind in path.kinds)
 
+    def folders_of(self, source: str) -> tuple[str, ...]:
+        """Return the folders of the bookies from which a table can be read: each can be planned by itself."""
+        kind = KIND_OF.get(source)
+        found: list[str] = []
+        for path in self.paths:
+            if kind is None or kind in path.kinds:
+                here = os.path.abspath(path.path)
+                holding = [one.path for one in path.directories if kind is None or _holds(one, kind)]
+                found += outermost_folders(here, holding) if path.directories else [here]
+        return tuple(dict.fromkeys(found))
 
-def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
-    """Look into the paths.
+
+def _holds(directory: BookieDirectory, kind: str) -> bool:
+    held = {LOGS: directory.holds_logs, JOURNALS: directory.journals, INDEXES: directory.indexes}
+    return bool(held[kind])
+
+
+class _TooMuchError(Exception):
+    """More was found than is to be looked at here."""
+
+
+class _CountedFiles:
+    """A file system of which only so many files are looked at."""
+
+    def __init__(self, filesystem: FileSystem, files_max: int, bytes_max: int) -> None:
+        self._filesystem = filesystem
+        self._files_left = files_max
+        self._bytes_left = bytes_max
+
+    def open(self, path: str) -> ReadableFile:
+        return self._filesystem.open(path)
+
+    def status(self, path: str) -> FileStatus | None:
+        found = self._filesystem.status(path)
+        if found is not None and not found.is_dir:
+            self._files_left -= 1
+            self._bytes_left -= found.size_bytes
+            if self._files_left < 0 or self._bytes_left < 0:
+                raise _TooMuchError
+        return found
+
+    def names(self, path: str) -> list[str]:
+        return self._filesystem.names(path)
+
+    def link_target(self, path: str) -> str | None:
+        return self._filesystem.link_target(path)
+
+
+def survey_of_few(
+    filesystem: FileSystem, paths: Iterable[str], files_max: int, bytes_max: int = 1 << 62
+) -> Survey | None:
+    """Look into the paths, and stop where they hold more than is to be looked at here: None.
+
+    Raises as :func:`survey`.
+    """
+    try:
+        return survey(_CountedFiles(filesystem, files_max, bytes_max), paths)
+    except _TooMuchError:
+        return None
+
+
+def survey(filesystem: FileSystem, paths: Iterable[str], each: Each | None = None) -> Survey:
+    """Look into the paths; with ``each``, by tasks.
 
     Raises NotFoundError for one that is not there, UsageError for one that holds nothing of a bookie's,
     StorageError.
@@ -101,6 +181,7 @@ def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
     sets: list[str] = []
     stores = [path for path in dict.fromkeys(paths) if is_url(path)]
     local = (local_path(path) for path in paths if not is_url(path))
+    folders: list[str] = []
     for path in dict.fromkeys(os.path.normpath(path) for path in local):
         facts = filesystem.status(path)
         if facts is None:
@@ -113,26 +194,36 @@ def survey(filesystem: FileSystem, paths: Iterable[str]) -> Survey:
             sets.append(path)
         elif filesystem.status(join(path, MARK_NAME)) is not None:
             raise NotFoundError(f"{path}: the run that wrote this directory did not finish; run it again")
+        elif each is not None:
+            folders.append(path)
         else:
-            found.append(_directory(filesystem, path))
-    return Survey(tuple(found), tuple(sets), tuple(stores))
+            found.append(_directory(path, find_directories(filesystem, path)))
+    if each is not None:
+        answers = dict(each(look_into, map(os.path.abspath, folders)))
+        found += [_from_answer(path, answers[os.path.abspath(path)]) for path in folders]
+    return Survey(tuple(found), tuple(sets), tuple(stores), by_tasks=each is not None)
 
 
-def unread_indexes(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> dict[str, str]:
+def unread_indexes(
+    filesystem: FileSystem, surveyed: Survey, name: str | None = None, each: Each | None = None
+) -> dict[str, str]:
     """Directories whose index cannot be judged, and why: it cannot be opened, or that of another directory of
     the same bookie cannot, so that what no index leads to may only be unknown. ``name`` wins over cookies.
+    Where tasks looked into the paths, ``each`` has them open the indexes.
     """
     names = Bookies(filesystem, name)
     bookies: dict[str, str | None] = {}
-    reasons: dict[str, str] = {}
     for path in surveyed.paths:
         for directory in path.directories:
             if directory.indexes:
-                bookies[directory.path] = names.of(directory.path)
-                try:
-                    _open_whole(filesystem, directory.path)
-                except (CorruptionError, StorageError) as error:
-                    reasons[directory.path] = str(error)
+                cookies = path.cookies
+                here = names.of(directory.path) if cookies is None else _bookie(cookies[directory.path])
+                bookies[directory.path] = here if name is None else name
+    if each is not None and surveyed.by_tasks:
+        opened = each(unread_index, bookies)
+    else:
+        opened = ((path, index_trouble(filesystem, path)) for path in bookies)
+    reasons = {path: why for path, why in opened if why is not None}
     broken = {bookies[path]: path for path in reasons}
     return reasons | {
         path: f"its bookie's index in {broken[bookie]} cannot be opened"
@@ -141,11 +232,19 @@ def unread_indexes(filesystem: FileSystem, surveyed: Survey, name: str | None = 
     }
 
 
-def _open_whole(filesystem: FileSystem, path: str) -> None:
-    index = open_index(filesystem, path)
-    if index is not None:
-        with index:
-            _ = index.locations, index.ledgers
+def _bookie(cookie: tuple[str | None, int, int] | None) -> str | None:
+    return None if cookie is None else cookie[0]
+
+
+def notes_of_logs(surveyed: Survey, each: Each, folder: str) -> list[str]:
+    """Have tasks note in files of ``folder`` which logs there are. Raises StorageError."""
+    paths = dict.fromkeys(one.path for path in surveyed.paths for one in path.directories if one.logs)
+    return list(each(note_logs, [(path, folder) for path in paths]))
+
+
+def noted_logs_gone(notes: Sequence[str], each: Each) -> int:
+    """How many of the logs that tasks noted are not there any more. Raises StorageError."""
+    return sum(each(count_gone, notes))
 
 
 def logs_gone(filesystem: FileSystem, surveyed: Survey) -> int:
@@ -168,8 +267,18 @@ def _file(path: str, size_bytes: int) -> SurveyedPath:
     return SurveyedPath(path, frozenset(kinds), size_bytes)
 
 
-def _directory(filesystem: FileSystem, path: str) -> SurveyedPath:
-    found = tuple(find_directories(filesystem, path))
+def _from_answer(path: str, answers: Sequence[DirectoryAnswer]) -> SurveyedPath:
+    found = []
+    size = 0
+    for folder, logs, journals, marks, indexes, size_bytes, _ in answers:
+        one_log = (LogFile(join(folder, "0.log"), 0, 0),) if logs else ()
+        one_journal = (JournalFile(join(folder, "0.txn"), 0, 0),) if journals else ()
+        found.append(BookieDirectory(folder, one_log, one_journal, marks, indexes))
+        size += size_bytes
+    return replace(_directory(path, found), bytes=size, cookies={answer[0]: answer[-1] for answer in answers})
+
+
+def _directory(path: str, found: Sequence[BookieDirectory]) -> SurveyedPath:
     kinds = set()
     if any(directory.holds_logs for directory in found):
         kinds.add(LOGS)
@@ -179,7 +288,7 @@ def _directory(filesystem: FileSystem, path: str) -> SurveyedPath:
         kinds.add(INDEXES)
     size = sum(log.size_bytes for directory in found for log in directory.logs)
     size += sum(journal.size_bytes for directory in found for journal in directory.journals)
-    return SurveyedPath(path, frozenset(kinds), size, found)
+    return SurveyedPath(path, frozenset(kinds), size, tuple(found))
 
 
 def bookies_table(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> pa.Table:
@@ -188,23 +297,31 @@ def bookies_table(filesystem: FileSystem, surveyed: Survey, name: str | None = N
     A directory is given as a whole or not at all: one that is named by a file of it alone has no row.
     """
     rows = {
-        directory.path: _row(filesystem, directory, name)
+        directory.path: _row(filesystem, path, directory, name)
         for path in surveyed.paths
         for directory in path.directories
     }
     return pa.Table.from_pylist(list(rows.values()), schema=BOOKIES)
 
 
-def _row(filesystem: FileSystem, directory: BookieDirectory, name: str | None) -> dict[str, object]:
-    cookie = cookie_of(filesystem, directory.path)
+def _row(
+    filesystem: FileSystem, path: SurveyedPath, directory: BookieDirectory, name: str | None
+) -> dict[str, object]:
+    if path.cookies is not None:
+        named = path.cookies[directory.path]
+    else:
+        cookie = cookie_of(filesystem, directory.path)
+        named = None
+        if cookie is not None:
+            named = cookie.bookie_host or None, len(cookie.ledger_paths), len(cookie.journal_paths)
     only_index = bool(directory.indexes) and not directory.holds_logs
     return {
-        "bookie": name or (cookie.bookie_host or None if cookie else None),
+        "bookie": name or _bookie(named),
         "dir": directory.path,
         "holds_ledgers": directory.holds_logs or not (directory.journals or only_index),
         "holds_journals": bool(directory.journals),
-        "ledger_dirs": len(cookie.ledger_paths) if cookie else None,
-        "journal_dirs": len(cookie.journal_paths) if cookie else None,
+        "ledger_dirs": None if named is None else named[1],
+        "journal_dirs": None if named is None else named[2],
     }
 
 

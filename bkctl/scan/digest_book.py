@@ -106,6 +106,25 @@ class _EveryLedger(Mapping[int, Digester]):
         return len(self._known)
 
 
+class _Either(Mapping[int, Digester]):
+    """What metadata knows, which may be too much to copy, and else what was learnt."""
+
+    def __init__(self, known: Mapping[int, Digester], learnt: Mapping[int, Digester]) -> None:
+        self._known = known
+        self._learnt = learnt
+
+    def __getitem__(self, ledger: int) -> Digester:
+        found = self._known.get(ledger)
+        return self._learnt[ledger] if found is None else found
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._known
+        yield from (ledger for ledger in self._learnt if ledger not in self._known)
+
+    def __len__(self) -> int:
+        return len(self._known) + sum(ledger not in self._known for ledger in self._learnt)
+
+
 class DigestBook:
     """Digests of ledgers. ``known`` comes from metadata and wins; ``forced`` is a type for all others.
 
@@ -142,7 +161,7 @@ class DigestBook:
     @property
     def digesters(self) -> Mapping[int, Digester]:
         """Ledgers whose digest is known by now; with ``forced``, every ledger."""
-        known = {**self._settled, **self._known}
+        known = _Either(self._known, dict(self._settled))
         return known if self._forced is None else _EveryLedger(known, self._forced)
 
     def digester(self, ledger: int) -> Digester | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Extraction, Queries, Row
@@ -19,9 +21,11 @@ from bkctl.pipeline.locations import is_url, located
 from bkctl.pipeline.results import WrittenTable
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.task_calls import plan_table, put_digests_aside
 from bkctl.pipeline.uploaded_run import WORK_NAME
 from bkctl.reporting import Advance
 from bkctl.spark.exchange import Exchange
+from bkctl.spark.index_rebuild import SparkWorkers, cores_of
 from bkctl.spark.queries import SparkQueries, write_table
 
 if TYPE_CHECKING:
@@ -34,7 +38,13 @@ HERE_ROWS_MAX = 1 << 20
 #: Share of the memory that the engine may take, for queries in this process.
 _HERE_MEMORY_SHARE = 4
 
+#: Files of bookies, and bytes of a dump of metadata, that are looked at in this process, where a Spark job
+#: takes longer. Beyond, tasks do all of it, and nothing here grows with logs and ledgers.
+FILES_HERE_MAX = 256
+DUMP_BYTES_HERE_MAX = 16 << 20
+
 _STEPS = ".steps"
+_PLANS = "plans"
 
 
 class SparkEngine:
@@ -59,10 +69,14 @@ class SparkEngine:
         *,
         here_rows_max: int = HERE_ROWS_MAX,
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
+        files_here_max: int = FILES_HERE_MAX,
         exchange: Exchange | None = None,
     ) -> None:
         self._spark = spark
         self._exchange = exchange
+        # With an exchange no directory of this machine is the executors' as well: plans have no place to be.
+        self._files_here_max = files_here_max if exchange is None else None
+        self._digest_files: dict[tuple[str | None, bytes | None], str] = {}
         self._steps_dir = os.path.join(work_dir, _STEPS)
         self._here_rows_max = here_rows_max
         self._here_memory_bytes = memory_bytes // _HERE_MEMORY_SHARE
@@ -74,6 +88,15 @@ class SparkEngine:
         else:
             self._queries = SparkQueries(spark, self._steps_dir, exchange)
         self._named: list[Callable[[Queries], None]] = []
+
+    @property
+    def files_here_max(self) -> int | None:
+        """How many files are looked at in this process before tasks do it."""
+        return self._files_here_max
+
+    def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """Call it in tasks of Spark."""
+        return SparkWorkers(self._spark, cores_of(self._spark)).results(call, tasks)
 
     @property
     def queries_here(self) -> bool:
@@ -97,11 +120,46 @@ class SparkEngine:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         reader = self._spark.read.format("bookkeeper").option("table", work.input.source)
-        for name, value in option_texts(work.options).items():
-            reader = reader.option(name, value)
-        if work.paths:
+        options = work.options
+        if work.folders or self._is_large(options.metadata):
+            options = self._with_stored_digests(work)
+            reader = reader.option("plan", json.dumps(self._plans(work, options)))
+        elif work.paths:
             reader = reader.option("paths", json.dumps([os.path.abspath(path) for path in work.paths]))
+        for name, value in option_texts(options).items():
+            reader = reader.option(name, value)
         return reader.schema(from_arrow_schema(work.source_schema)).load()
+
+    def _is_large(self, metadata: str | None) -> bool:
+        """Whether metadata is more than is read in this process. A store may hold any number of ledgers."""
+        if metadata is None or self._exchange is not None:
+            return False
+        return is_uri(metadata) or os.path.getsize(metadata) > DUMP_BYTES_HERE_MAX
+
+    def _plans(self, work: Extraction, options: TableOptions) -> list[str]:
+        """Have tasks plan the reading of a table; the files with the plans."""
+        options = _with_absolute_paths(options)
+        groups: list[tuple[str, ...]] = [(os.path.abspath(folder),) for folder in work.folders]
+        paths = tuple(map(os.path.abspath, work.paths))
+        tasks = [(work.input.source, group, options, self._plans_dir()) for group in groups or [paths]]
+        answers = self.each(plan_table, tasks)
+        return sorted(path for path, splits, _ in answers if splits)
+
+    def _with_stored_digests(self, work: Extraction) -> TableOptions:
+        """Return the options, for tables of files with the digests of metadata in a file of their own."""
+        options = work.options
+        if not work.paths or options.metadata is None:
+            return options
+        key = options.metadata, options.password
+        if key not in self._digest_files:
+            (path,) = self.each(put_digests_aside, [(_with_absolute_paths(options), self._plans_dir())])
+            self._digest_files[key] = path
+        return replace(options, metadata=None, stored_digests=self._digest_files[key])
+
+    def _plans_dir(self) -> str:
+        path = os.path.abspath(os.path.join(self._steps_dir, _PLANS))
+        os.makedirs(path, exist_ok=True)
+        return path
 
     def load(self, name: str, folders: Sequence[str]) -> None:
         if self._here is not None:
@@ -136,10 +194,11 @@ class SparkEngine:
         return self._queries.rows(query)
 
     def close(self) -> None:
-        """Take away what was named."""
+        """Take away what was named, and what tasks were given."""
         self._queries.close()
         if self._exchange is not None:
             self._exchange.close()
+        shutil.rmtree(self._steps_dir, ignore_errors=True)
 
     def __enter__(self) -> SparkEngine:
         return self
@@ -154,6 +213,15 @@ def _is_dump(work: Extraction) -> bool:
     return not work.paths and work.options.metadata is not None and not is_uri(work.options.metadata)
 
 
+def _with_absolute_paths(options: TableOptions) -> TableOptions:
+    """Return the options as a task takes them, whose current directory is another one."""
+    metadata = options.metadata
+    if metadata is not None and not is_uri(metadata):
+        metadata = os.path.abspath(metadata)
+    left_out = frozenset(map(os.path.abspath, options.without_indexes))
+    return replace(options, metadata=metadata, without_indexes=left_out)
+
+
 def option_texts(options: TableOptions) -> dict[str, str]:
     """Options as texts for the data source, those that differ from the defaults."""
     standard = TableOptions()
@@ -164,7 +232,7 @@ def option_texts(options: TableOptions) -> dict[str, str]:
         texts["without_indexes"] = json.dumps(sorted(map(os.path.abspath, options.without_indexes)))
     if options.password is not None:
         texts["password"] = _as_text(options.password)
-    for name in ("digest", "metadata", "bookie", "damage"):
+    for name in ("digest", "metadata", "bookie", "damage", "stored_digests"):
         value = getattr(options, name)
         if value != getattr(standard, name):
             texts[name] = os.path.abspath(value) if name == "metadata" and os.path.exists(value) else value

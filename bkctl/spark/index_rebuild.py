@@ -52,7 +52,7 @@ def rebuild_indexes(
     """
     options = options or RebuildOptions()
     found = placements(PosixFileSystem(), paths)
-    jobs = cores or _cores_of(spark)
+    jobs = cores or cores_of(spark)
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE, thread_name_prefix="index-rebuild") as threads:
         futures = [threads.submit(_rebuild, spark, placement, options, jobs) for placement in found]
     return [result for future in futures for result in future.result()]
@@ -67,7 +67,7 @@ def _rebuild(
     return rebuild_index(placement, options, jobs, hire)
 
 
-def _cores_of(spark: SparkSession) -> int:
+def cores_of(spark: SparkSession) -> int:
     """How many tasks run at once; over Connect nobody says it."""
     from pyspark.errors import PySparkException
 

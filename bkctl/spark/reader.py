@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
+from bkctl.pipeline.tables.split_file import split_at, splits_in
 from bkctl.workers import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -30,29 +31,52 @@ class SplitPartition(InputPartition):
         self.split = split
 
 
+class PlannedPartition(InputPartition):
+    """A task of Spark: one split of those that a task has planned."""
+
+    def __init__(self, plan: str, number: int) -> None:
+        super().__init__(None)
+        self.plan = plan
+        self.number = number
+
+
 class TableReader(DataSourceReader):
     """Reads a table's columns. Conditions can only be given as options."""
 
     def __init__(
-        self, table: str, paths: Sequence[str], columns: Sequence[str], options: TableOptions
+        self,
+        table: str,
+        paths: Sequence[str],
+        columns: Sequence[str],
+        options: TableOptions,
+        plans: Sequence[str] | None = None,
     ) -> None:
         self.table = table
         self.paths = list(paths)
         self.columns = list(columns)
+        self.plans = plans
         self.options: TableOptions | None = options
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each split; Spark makes a task without a split when there is none."""
         if self.options is None:
             return []
+        if self.plans is not None:
+            return [PlannedPartition(plan, at) for plan in self.plans for at in range(splits_in(plan))]
         return [SplitPartition(split) for split in table_named(self.table).plan(self.paths, self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of one split; raises what the table raises."""
-        if not isinstance(partition, SplitPartition) or self.options is None:
+        if self.options is None:
+            return
+        if isinstance(partition, PlannedPartition):
+            split = split_at(partition.plan, partition.number)
+        elif isinstance(partition, SplitPartition):
+            split = partition.split
+        else:
             return
         keep_freed_memory()
-        yield from table_named(self.table).read(partition.split, self.columns, self.options)
+        yield from table_named(self.table).read(split, self.columns, self.options)
         _freeze_modules()
 
 

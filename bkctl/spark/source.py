@@ -1,7 +1,8 @@
 """The data source ``bookkeeper``.
 
 Its options are those of ``TableOptions`` (``docs/spark.md``), and ``table``, ``path`` or ``paths``,
-``payload`` (``true`` adds that column to the default schema) and ``pushdown``.
+``payload`` (``true`` adds that column to the default schema) and ``pushdown``. A job gives ``plan`` in the
+place of paths: a list of files in which its tasks have planned the reading.
 
 ``pushdown=true`` lets a query's conditions on ids prune what is read. Spark keeps what it pushed with the
 DataFrame it was read as: whatever else is made of the same DataFrame then sees only those rows. So it is off
@@ -29,7 +30,7 @@ from bkctl.errors import UsageError
 if TYPE_CHECKING:
     from bkctl.pipeline.tables.options import TableOptions
 
-_OWN = frozenset({"table", "path", "paths", "payload", "pushdown"})
+_OWN = frozenset({"table", "path", "paths", "payload", "pushdown", "plan"})
 _STREAM = frozenset({"startingoffsets", "maxbytespertrigger", "maxfilespertrigger", "failondataloss"})
 _WRITE = frozenset({"replace"})
 
@@ -57,6 +58,8 @@ class BookKeeperSource(DataSource):
     def _paths(self) -> list[str]:
         paths = self._given.get("paths")
         found: list[str] = json.loads(paths) if paths else []
+        if self._given.get("plan") is not None:
+            return found
         if self._given.get("path"):
             found.append(self._given["path"])
         if not found and not self._given.get("metadata"):
@@ -98,7 +101,9 @@ class BookKeeperSource(DataSource):
         self._check_columns(schema)
         pushdown = self._flag("pushdown", default=False)
         kind = PushdownReader if pushdown else TableReader
-        return kind(self._table, self._paths, schema.names, self._options())
+        plan = self._given.get("plan")
+        plans = None if plan is None else json.loads(plan)
+        return kind(self._table, self._paths, schema.names, self._options(), plans)
 
     def _check_columns(self, schema: StructType) -> None:
         """Check columns. Raises UsageError for one that the table lacks, or has with another type."""

@@ -22,6 +22,7 @@ from bkctl.commands.pipeline.options import (
     SetOptions,
     SparkOptions,
     open_engine,
+    surveyed_here,
 )
 from bkctl.commands.pipeline.spark_submit import spark_submit_command
 from bkctl.commands.pipeline.trend import trend_command
@@ -328,7 +329,6 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], reports: ReportOp
     from bkctl.clock import SystemClock
     from bkctl.pipeline.job import Parameters
     from bkctl.pipeline.run import Request, run_job
-    from bkctl.pipeline.survey import survey
     from bkctl.pipeline.tables.options import TableOptions
 
     _refuse(job.name, [option for option in _given(parameters) if option not in job.parameters])
@@ -344,7 +344,7 @@ def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], reports: ReportOp
         chosen.sets.wish(),
     )
     filesystem = PosixFileSystem()
-    surveyed = survey(filesystem, chosen.paths)
+    surveyed = surveyed_here(filesystem, chosen)
     with open_engine(chosen, surveyed) as engine:
         outcome = run_job(filesystem, engine, request, surveyed, _phase, _queries)
     if reports.report is not None:

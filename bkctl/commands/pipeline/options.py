@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bkctl.pipeline.results import Outcome
     from bkctl.pipeline.sets.choice import SetWish
     from bkctl.pipeline.survey import Survey
+    from bkctl.vfs import FileSystem
 
 _SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 
@@ -195,10 +196,25 @@ def _properties(path: str) -> dict[str, str]:
     return found
 
 
+def surveyed_here(filesystem: FileSystem, chosen: Chosen) -> Survey | None:
+    """Look into the paths as far as this process does; None where it is for Spark, and its tasks look into
+    them."""
+    from bkctl.pipeline.run import SPARK_FROM_BYTES
+    from bkctl.pipeline.survey import survey, survey_of_few
+
+    if chosen.engine is EngineName.LOCAL:
+        return survey(filesystem, chosen.paths)
+    if chosen.on_spark(0):
+        from bkctl.spark.engine import FILES_HERE_MAX
+
+        return survey_of_few(filesystem, chosen.paths, FILES_HERE_MAX)
+    return survey_of_few(filesystem, chosen.paths, 1 << 62, SPARK_FROM_BYTES)
+
+
 @contextmanager
-def open_engine(chosen: Chosen, surveyed: Survey) -> Iterator[Engine]:
+def open_engine(chosen: Chosen, surveyed: Survey | None) -> Iterator[Engine]:
     """Open the engine that the options, or the size of the data, choose. A Spark session ends with it."""
-    if chosen.on_spark(surveyed.bytes):
+    if surveyed is None or chosen.on_spark(surveyed.bytes):
         from bkctl.spark.engine import open_spark_engine
 
         settings = chosen.spark_settings

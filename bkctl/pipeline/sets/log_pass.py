@@ -28,6 +28,7 @@ from bkctl.pipeline.tables.run_lengths import RunJoiner, Runs
 from bkctl.pipeline.tables.runs import single_runs
 from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS, VERIFICATION
 from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.pipeline.tables.verification import check_row, damage_row
 from bkctl.vfs import FileSystem, PosixFileSystem
 
@@ -68,7 +69,7 @@ class LogPass:
         self._keep = keep
         self._pace = pace
 
-    def read(self, file: SplitFile, known: KnownDigests, looked_at: SetFile) -> SetFile:
+    def read(self, file: SplitFile, known: KnownDigests | StoredDigests, looked_at: SetFile) -> SetFile:
         """Read a log; what was seen of it is the state that is returned."""
         filesystem = PosixFileSystem()
         try:

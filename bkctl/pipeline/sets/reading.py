@@ -26,6 +26,7 @@ from bkctl.pipeline.sets.store import PROGRESS, CompleteSet
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import SplitFile
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.reporting import Advance
 
 _PROGRESS_BYTES_MAX = 64 << 20
@@ -38,7 +39,7 @@ class ReadTask:
     place: str
     files: tuple[SplitFile, ...]
     looked_at: tuple[SetFile, ...]
-    known: KnownDigests
+    known: KnownDigests | StoredDigests
     options: TableOptions
     rate_bytes: float
 

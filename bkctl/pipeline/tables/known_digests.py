@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from bkctl.codec.digest import Digester
 from bkctl.types import DigestType
 
-_TYPES = tuple(DigestType)
+#: Their places are what files and messages name digest types by.
+DIGEST_TYPES = tuple(DigestType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class KnownDigests:
     def of(cls, digesters: Mapping[int, Digester]) -> KnownDigests:
         """Pack a mapping."""
         ids = sorted(digesters)
-        kinds = bytes(_TYPES.index(digesters[ledger].type) for ledger in ids)
+        kinds = bytes(DIGEST_TYPES.index(digesters[ledger].type) for ledger in ids)
         keys = {ledger: digester.key for ledger, digester in digesters.items() if digester.key}
         return cls(array("q", ids).tobytes(), kinds, keys)
 
@@ -42,12 +43,12 @@ class KnownDigests:
         for ledger in ledgers:
             at = bisect_left(ids, ledger)
             if at < len(ids) and ids[at] == ledger:
-                found[ledger] = Digester(_TYPES[self.kinds[at]], self.keys.get(ledger, b""))
+                found[ledger] = Digester(DIGEST_TYPES[self.kinds[at]], self.keys.get(ledger, b""))
         return KnownDigests.of(found)
 
     def digesters(self) -> dict[int, Digester]:
         """Unpack; ledgers of one type share one digester unless they have keys."""
-        shared = [Digester(kind) for kind in _TYPES]
+        shared = [Digester(kind) for kind in DIGEST_TYPES]
         unpacked = {
             ledger: shared[kind] for ledger, kind in zip(array("q", self.ledgers), self.kinds, strict=True)
         }

@@ -13,6 +13,7 @@ from bkctl.codec.ledger_metadata_values import LedgerMetadata
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
 
@@ -94,7 +95,15 @@ def _stored_ms(found: LedgerMetadata) -> int | None:
     return None if found.ctime_ms is None or found.ctime_ms < 0 else found.ctime_ms
 
 
-def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests:
+def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests | StoredDigests:
+    """Return the digest type and password of each ledger in the metadata that the options name, or where they
+    are looked up one by one."""
+    if options.stored_digests is not None:
+        return StoredDigests(options.stored_digests)
+    return read_digests(filesystem, options)
+
+
+def read_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests:
     """Return the digest type and password of each ledger in the metadata that the options name."""
     if options.metadata is None:
         return KnownDigests()

@@ -23,6 +23,7 @@ from bkctl.pipeline.tables.log_digests import LogDigests
 from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.scan.checked import CheckedBatch, checked, survey
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.damage import Damage, Tail
@@ -40,7 +41,7 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 _RESUME_BYTES = 8 << 20
 
 
-def book_of(known: KnownDigests, options: TableOptions) -> DigestBook:
+def book_of(known: KnownDigests | StoredDigests, options: TableOptions) -> DigestBook:
     """Return a fresh digest book."""
     forced = None
     if options.digest not in ("auto", "off"):
@@ -61,7 +62,7 @@ class LogReader:
         self,
         filesystem: FileSystem,
         log: SplitFile,
-        known: KnownDigests,
+        known: KnownDigests | StoredDigests,
         options: TableOptions,
         *,
         strict: bool | None = None,

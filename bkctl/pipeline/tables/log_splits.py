@@ -9,10 +9,12 @@ from dataclasses import replace
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.ledger_set import LedgerSet
+from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import log_files
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.scan.entrylog import EntryLogDialect, read_head
 from bkctl.scan.proof import Evidence, Prover
 from bkctl.scan.steady_file import SteadyFile
@@ -29,14 +31,16 @@ def plan_logs(
 ) -> list[Split]:
     """Tasks over the entry logs of ``paths``, with the known digests of the ledgers in them.
 
-    Logs whose ledgers map names no wanted ledger are left out. ``digests`` False leaves metadata unread,
+    Logs whose ledgers map names no wanted ledger are left out. Where digests are in a file their readers look
+    them up, and no log is opened for them. ``digests`` False leaves metadata unread,
     ``pieces`` False never cuts a log.
     """
     filesystem = PosixFileSystem()
     files = log_files(filesystem, paths, options)
     ledgers: dict[str, set[int] | None] = {}
     known = known_digests(filesystem, options) if digests and options.digest != "off" else None
-    if options.ledgers or (known is not None and len(known)):
+    packed_digests = known if isinstance(known, KnownDigests) and len(known) else None
+    if options.ledgers or packed_digests is not None:
         ledgers = {file.path: _mapped(filesystem, file) for file in files}
         files = [file for file in files if _wanted(ledgers[file.path], options)]
     if pieces:
@@ -44,10 +48,12 @@ def plan_logs(
     splits = []
     for group in packed(files, options.split_bytes, options.cores):
         split = Split(group)
-        if known is not None and len(known):
+        if isinstance(known, StoredDigests):
+            split = replace(split, known=known)
+        elif packed_digests is not None:
             maps = [ledgers[file.path] for file in group]
             inside = None if None in maps else set().union(*(found for found in maps if found))
-            split = replace(split, known=known if inside is None else known.only(inside))
+            split = replace(split, known=packed_digests if inside is None else packed_digests.only(inside))
         splits.append(split)
     return splits
 

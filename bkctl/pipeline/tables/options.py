@@ -37,7 +37,8 @@ class TableOptions:
     given.
 
     ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
-    index is left out. ``damage``: ``fail`` raises
+    index is left out. ``stored_digests`` is a file of digests that a job made of metadata.
+    ``damage``: ``fail`` raises
     CorruptionError at the first damage; ``rows`` delivers what is whole, and table ``damage`` tells the
     rest; ``skip`` leaves entries out as well whose digest fails. ``fail_on_data_loss``: whether a stream
     stops at a log that went away before it was read. ``secrets`` shows master keys.
@@ -55,6 +56,7 @@ class TableOptions:
     metadata: str | None = None
     bookie: str | None = None
     without_indexes: frozenset[str] = frozenset()
+    stored_digests: str | None = None
     damage: str = "fail"
     only_bad: bool = False
     secrets: bool = False

@@ -132,6 +132,17 @@ def bookie_folders(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(folders))
 
 
+def outermost_folders(top: str, found: Sequence[str]) -> list[str]:
+    """List the folders of the bookies that some directories below ``top`` belong to, without those inside of
+    others."""
+    folders = sorted({normpath(_bookie_folder(top, current)) for current in found})
+    kept: list[str] = []
+    for folder in folders:
+        if not any(folder.startswith(f"{outer.rstrip('/')}/") for outer in kept):
+            kept.append(folder)
+    return kept
+
+
 def _bookie_folder(top: str, current: str) -> str:
     """Return the folder that holds a bookie's directories, not above ``top``."""
     inside = relpath(current, top)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bkctl.pipeline.tables.known_digests import KnownDigests
+from bkctl.pipeline.tables.stored_digests import StoredDigests
 
 #: A split for which starting a task is not worth it unless there is nothing else to do.
 SPLIT_BYTES_MIN = 16 << 20
@@ -49,7 +50,7 @@ class Split:
     """
 
     files: tuple[SplitFile, ...] = ()
-    known: KnownDigests = field(default_factory=KnownDigests, repr=False)
+    known: KnownDigests | StoredDigests = field(default_factory=KnownDigests, repr=False)
     ledgers: bytes | None = field(default=None, repr=False)
     kind: str = ""
 

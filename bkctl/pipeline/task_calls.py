@@ -1,0 +1,116 @@
+"""Calls that an engine makes where the bookies' files are: looking into paths, opening indexes, planning.
+
+They take and give plain values, because Spark sends them as text. Each gives its key back with what it
+found: answers come in any order.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.pipeline.tables.ledger_source import read_digests
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.places import cookie_of
+from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.split_file import write_splits
+from bkctl.pipeline.tables.stored_digests import store_digests
+from bkctl.reporting import Advance
+from bkctl.scan.directory import BookieDirectory, find_directories, inspect_directory
+from bkctl.scan.index import open_index
+from bkctl.vfs import FileSystem, PosixFileSystem
+
+#: A directory as an answer: path, whether it has logs, journals, last marks, the index's names, bytes of logs
+#: and journals, and of its cookie the bookie and the numbers of ledger and journal directories.
+DirectoryAnswer = tuple[
+    str, bool, bool, tuple[str, ...], tuple[str, ...], int, tuple[str | None, int, int] | None
+]
+
+
+def look_into(path: str, _: Advance) -> tuple[str, tuple[DirectoryAnswer, ...]]:
+    """Return the directories of a path. Raises as ``find_directories``."""
+    filesystem = PosixFileSystem()
+    return path, tuple(_answer(filesystem, found) for found in find_directories(filesystem, path))
+
+
+def _answer(filesystem: FileSystem, found: BookieDirectory) -> DirectoryAnswer:
+    cookie = cookie_of(filesystem, found.path)
+    size = sum(log.size_bytes for log in found.logs)
+    size += sum(journal.size_bytes for journal in found.journals)
+    named = None
+    if cookie is not None:
+        named = cookie.bookie_host or None, len(cookie.ledger_paths), len(cookie.journal_paths)
+    return found.path, bool(found.logs), bool(found.journals), found.last_marks, found.indexes, size, named
+
+
+def unread_index(path: str, _: Advance) -> tuple[str, str | None]:
+    """Return why the index of a directory cannot be opened, None where it can."""
+    return path, index_trouble(PosixFileSystem(), path)
+
+
+def index_trouble(filesystem: FileSystem, path: str) -> str | None:
+    """Return why the index of a directory cannot be opened, None where it can, or there is none."""
+    try:
+        index = open_index(filesystem, path)
+        if index is not None:
+            with index:
+                _ = index.locations, index.ledgers
+    except (CorruptionError, StorageError) as error:
+        return str(error)
+    return None
+
+
+def note_logs(task: tuple[str, str], _: Advance) -> str:
+    """Write the ids of a directory's logs into a new file of a folder; its name. Raises StorageError."""
+    directory, folder = task
+    ids = array("q", _log_ids(PosixFileSystem(), directory))
+    path = os.path.join(folder, secrets.token_hex(8))
+    try:
+        with open(path, "xb") as stream:
+            stream.write(len(os.fsencode(directory)).to_bytes(4, "big") + os.fsencode(directory))
+            stream.write(ids.tobytes())
+    except OSError as error:
+        raise StorageError(f"{path}: {error}", path=path) from error
+    return path
+
+
+def count_gone(note: str, _: Advance) -> int:
+    """Return how many logs of a note are not in their directory any more. Raises StorageError."""
+    try:
+        with open(note, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise StorageError(f"{note}: {error}", path=note) from error
+    length = int.from_bytes(data[:4], "big")
+    ids = array("q", data[4 + length :])
+    return len(set(ids).difference(_log_ids(PosixFileSystem(), os.fsdecode(data[4 : 4 + length]))))
+
+
+def _log_ids(filesystem: FileSystem, directory: str) -> Sequence[int]:
+    with suppress(NotFoundError):
+        return [log.log_id for log in inspect_directory(filesystem, directory).logs if not log.compaction]
+    return []
+
+
+def plan_table(task: tuple[str, tuple[str, ...], TableOptions, str], _: Advance) -> tuple[str, int, int]:
+    """Plan the reading of a table over paths into a new file of a folder; its name, how many splits, and how
+    much there is to read. Raises what planning raises."""
+    table, paths, options, folder = task
+    path = os.path.join(folder, f"{secrets.token_hex(8)}.splits")
+    return path, *write_splits(path, table_named(table).plan(paths, options))
+
+
+def put_digests_aside(task: tuple[TableOptions, str], _: Advance) -> str:
+    """Write the digests of the metadata that options name into a new file of a folder; its name.
+
+    Raises as reading metadata does.
+    """
+    options, folder = task
+    path = os.path.join(folder, f"{secrets.token_hex(8)}.digests")
+    store_digests(read_digests(PosixFileSystem(), replace(options, ledgers=())), path)
+    return path

@@ -1,0 +1,123 @@
+"""A job's driver opens no more of a large fleet than of a small one: tasks list, look, open and plan."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bkctl.errors import UsageError
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.results import Outcome
+from bkctl.pipeline.run import Request, run_job
+from bkctl.vfs import PosixFileSystem
+from tests.support.log_builder import simple_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+
+
+def fleet(folder: Path, more_logs: int) -> Path:
+    """Two bookies with the same entries, one of which has more small logs."""
+    for name in ("bookie1", "bookie2"):
+        shutil.copytree(DEMO / "bookie1", folder / name)
+    for cookie in (folder / "bookie2").rglob("VERSION"):
+        cookie.write_text(re.sub('bookieHost: "[^"]*"', 'bookieHost: "10.0.0.2:3181"', cookie.read_text()))
+    for log_id in range(0x1000, 0x1000 + more_logs):
+        (folder / "bookie1" / "ledgers" / "current" / f"{log_id:x}.log").write_bytes(simple_log().data)
+    return folder
+
+
+@contextmanager
+def looks(folder: Path) -> Iterator[Counter[str]]:
+    """What this process asks of the files below a folder."""
+    asked: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "status", "names"):
+            patch.setattr(
+                PosixFileSystem, name, _counted(getattr(PosixFileSystem, name), name, folder, asked)
+            )
+        yield asked
+
+
+def _counted(method: Any, name: str, folder: Path, asked: Counter[str]) -> Any:
+    def counted(self: PosixFileSystem, path: str) -> Any:
+        if Path(path).is_relative_to(folder):
+            asked[name] += 1
+        return method(self, path)
+
+    return counted
+
+
+def ran(spark: SparkSession | None, job: str, paths: list[Path], out: Path) -> Outcome:
+    from bkctl.spark.engine import SparkEngine
+
+    metadata = str(DEMO / "zk.json")
+    request = Request(JOBS[job], tuple(map(str, paths)), str(out), metadata)
+    if spark is None:
+        with LocalEngine(jobs=1) as local:
+            return run_job(PosixFileSystem(), local, request)
+    with SparkEngine(spark, str(out / ".work"), files_here_max=4) as engine:
+        return run_job(PosixFileSystem(), engine, request)
+
+
+def test_what_the_driver_opens_does_not_grow(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bkctl.spark.engine.DUMP_BYTES_HERE_MAX", 0)
+    counts = []
+    for more in (2, 40):
+        folder = fleet(tmp_path / f"with-{more}", more)
+        with looks(folder) as asked:
+            told = ran(spark, "stats", [folder], tmp_path / f"out-{more}")
+        counts.append(asked)
+        here = ran(None, "stats", [folder], tmp_path / f"here-{more}")
+        assert (told.verdict, told.counts, told.found) == (here.verdict, here.counts, here.found)
+    assert counts[0] == counts[1]
+    assert counts[1].total() < 40, counts  # what stops the driver's own look, once
+    assert not list(tmp_path.rglob("*.digests"))
+    assert not list(tmp_path.rglob("*.splits"))
+
+
+def test_tasks_that_look_find_what_one_process_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage, digests that metadata alone tells, and an index that cannot be opened."""
+    monkeypatch.setattr("bkctl.spark.engine.DUMP_BYTES_HERE_MAX", 0)
+    folder = fleet(tmp_path / "fleet", 3)
+    current = folder / "bookie1" / "ledgers" / "current"
+    log = max(current.glob("?.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 40] ^= 1
+    log.write_bytes(bytes(data))
+    (folder / "bookie2" / "ledgers" / "current" / "locations" / "CURRENT").write_text("MANIFEST-x\n")
+    paths = [folder / "bookie1", folder / "bookie2" / "ledgers", folder / "bookie2" / "journal"]
+    for job in ("verify", "orphans"):
+        told = ran(spark, job, paths, tmp_path / f"spark-{job}")
+        here = ran(None, job, paths, tmp_path / f"here-{job}")
+        assert (told.verdict, told.counts, told.found) == (here.verdict, here.counts, here.found)
+        if job == "verify":
+            assert told.counts["bad_entries"] == 1
+            assert told.counts["damages"] == 1
+        else:
+            assert told.verdict == "unexamined"
+            assert sorted(told.unread_indexes) == sorted(here.unread_indexes)
+
+
+def test_a_path_that_holds_nothing_of_a_bookie_is_refused_by_tasks_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "nothing").mkdir()
+    for number in range(9):
+        (tmp_path / "nothing" / f"{number}.txt").write_text("")
+    with pytest.raises(UsageError, match="no journal, entry log"):
+        ran(spark, "verify", [tmp_path / "nothing"], tmp_path / "out")
