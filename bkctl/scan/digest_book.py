@@ -107,7 +107,7 @@ class _EveryLedger(Mapping[int, Digester]):
 
 
 class _Either(Mapping[int, Digester]):
-    """What metadata knows, which may be too much to copy, and else what was learnt."""
+    """Digesters that metadata knows, which may be too many to copy, and else those that were learnt."""
 
     def __init__(self, known: Mapping[int, Digester], learnt: Mapping[int, Digester]) -> None:
         self._known = known

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
-from bkctl.pipeline.tables.split_file import split_at, splits_in
+from bkctl.pipeline.tables.split_file import planned_split, splits_in
 from bkctl.workers import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TableReader(DataSourceReader):
         if self.options is None:
             return
         if isinstance(partition, PlannedPartition):
-            split = split_at(partition.plan, partition.number)
+            split = planned_split(partition.plan, partition.number)
         elif isinstance(partition, SplitPartition):
             split = partition.split
         else:

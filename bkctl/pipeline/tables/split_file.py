@@ -67,7 +67,7 @@ def splits_in(path: str) -> int:
     return int(_opened(path).num_record_batches)
 
 
-def split_at(path: str, number: int) -> Split:
+def planned_split(path: str, number: int) -> Split:
     """Return one split of a file. Raises StorageError."""
     rows = _opened(path).get_batch(number).to_pylist()
     files = tuple(SplitFile(**{name: row[name] for name in _SCHEMA.names[:7]}) for row in rows)

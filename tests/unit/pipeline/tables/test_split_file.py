@@ -10,7 +10,7 @@ from bkctl.codec.digest import Digester
 from bkctl.errors import StorageError
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.split import Split, SplitFile
-from bkctl.pipeline.tables.split_file import split_at, splits_in, write_splits
+from bkctl.pipeline.tables.split_file import planned_split, splits_in, write_splits
 from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.types import DigestType
 
@@ -24,7 +24,7 @@ def test_each_split_comes_back_as_it_was(tmp_path: Path) -> None:
     ]
     assert write_splits(path, iter(splits)) == (3, 141)
     assert splits_in(path) == 3
-    found = [split_at(path, number) for number in range(3)]
+    found = [planned_split(path, number) for number in range(3)]
     assert [(split.files, split.ledgers, split.kind) for split in found] == [
         (split.files, split.ledgers, split.kind) for split in splits
     ]
