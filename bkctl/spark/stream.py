@@ -1,9 +1,9 @@
 """A stream of the entries that bookies write: entry logs are tailed.
 
-An offset is what was delivered of each log: ``{path: {"position": n, "rolled": false}}``. ``position`` is the
-end of a whole record, so that a record which is being written waits for the next batch; ``rolled`` tells that
-the log has its ledgers map and was delivered to the end, after which it may go. A log that goes away before,
-or gets shorter, is data that the stream has lost: an error, unless ``failOnDataLoss`` is false.
+An offset is what was delivered, by directory (``spark.stream_offset``). A position in a log is the end of a
+whole record, so that a record which is being written waits for the next batch; a log that has its ledgers map
+is rolled, and when it was delivered to the end it may go. A log that goes away before, or gets shorter, is
+data that the stream has lost: an error, unless ``failOnDataLoss`` is false.
 
 Every record is delivered once, also over a restart from a checkpoint. A compaction of the bookie copies
 entries to a new log, which is a second record of theirs.
@@ -18,19 +18,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, parse_log_name
 from bkctl.errors import NotFoundError, StorageError, UsageError
 from bkctl.pipeline.tables.ledger_source import known_digests
-from bkctl.pipeline.tables.log_extent import follow
+from bkctl.pipeline.tables.log_extent import Extent, follow
 from bkctl.pipeline.tables.options import TableOptions, parse_flag, parse_size
 from bkctl.pipeline.tables.places import log_files
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile, packed
 from bkctl.spark.reader import SplitPartition
-from bkctl.vfs import PosixFileSystem
+from bkctl.spark.stream_offset import DirectoryState, Offset, states_of
+from bkctl.vfs import FileSystem, PosixFileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +46,6 @@ try:
     )
 except ImportError:  # Spark 4.1 has no limits: a batch takes what is there
     ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxFiles = None  # type: ignore[misc,assignment]
-
-Offset = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,88 @@ class StreamOptions:
         )
 
 
+class _Listed:
+    """Entry logs as they are now: those of directories by id, those that were named themselves by path."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+        self.directories: dict[str, dict[int, SplitFile]] = {}
+        self.named: dict[str, SplitFile] = {}
+
+    def log(self, path: str) -> SplitFile | None:
+        """Return a log by its path, None when it is gone."""
+        if path in self.named:
+            return self.named[path]
+        number = parse_log_name(os.path.basename(path))
+        return None if number is None else self.directories.get(os.path.dirname(path), {}).get(number)
+
+    def coming(self, folder: str) -> list[int]:
+        """Return the ids of logs that a compaction writes under another name."""
+        try:
+            names = self._filesystem.names(folder)
+        except NotFoundError:
+            return []
+        whole = (parse_compacted_name(name) for name in names)
+        parts = (parse_compacting_name(name) for name in names)
+        return [*(found[0] for found in whole if found), *(found for found in parts if found is not None)]
+
+
+class _Budget:
+    """Bounds of one batch; 0 is no bound."""
+
+    def __init__(self, bytes_max: int, files_max: int) -> None:
+        self._filesystem = PosixFileSystem()
+        self._bounded_bytes, self._bounded_files = bool(bytes_max), bool(files_max)
+        self._bytes, self._files = bytes_max, files_max
+
+    def follow(self, log: SplitFile, position: int) -> Extent | None:
+        """Follow a log from a position; None when it is gone, which the next batch tells, or not its turn."""
+        if (self._bounded_bytes and self._bytes <= 0) or (self._bounded_files and self._files <= 0):
+            return None
+        with suppress(NotFoundError):
+            extent = follow(self._filesystem, log, position, self._bytes if self._bounded_bytes else None)
+            self._bytes -= extent.end - position
+            self._files -= extent.end > position
+            return extent
+        return None
+
+
+def _check_loss(path: str, log: SplitFile | None, position: int) -> None:
+    if log is None:
+        raise StorageError(
+            f"{path}: gone after {position} bytes were read of it; entries behind them may be lost to this "
+            "stream (failOnDataLoss=false goes on without them)",
+            path=path,
+        )
+    if log.bytes < position:
+        raise StorageError(
+            f"{path}: has {log.bytes} bytes, {position} were read before; it is not the log that it was "
+            "(failOnDataLoss=false reads on)",
+            path=path,
+        )
+
+
+def _pieces(
+    folder: str, before: DirectoryState, after: DirectoryState, listed: _Listed
+) -> Iterator[SplitFile]:
+    """Yield what a batch reads of a directory: logs to their end, and to where an open one has come."""
+    stops: dict[int, int | None] = dict.fromkeys(sorted(after.batch))
+    stops |= after.open
+    for number, stop in stops.items():
+        first = before.open.get(number, 0)
+        if not before.is_done(number) and (stop is None or stop > first):
+            path = os.path.join(folder, f"{number:x}.log")
+            yield _piece(path, listed.log(path), first, stop)
+
+
+def _piece(path: str, log: SplitFile | None, first: int, last: int | None) -> SplitFile:
+    """Return a piece of a log, which its reader may find gone."""
+    found = log or SplitFile(path, os.path.dirname(path), None, 0, last or first)
+    if last is None:
+        return replace(found, start=first)
+    return replace(found, bytes=max(found.bytes, last), start=first, stop=last)
+
+
 class EntryStream(DataSourceStreamReader):
     """Tails the logs that ``paths`` stand for; new logs and directories are found with every batch."""
 
@@ -83,10 +165,17 @@ class EntryStream(DataSourceStreamReader):
         self._options = replace(options, fail_on_data_loss=stream.fail_on_data_loss)
         self._stream = stream
         self._last: Offset = {}
+        #: Whether a batch has taken what the last offset says: Spark 4.1 may ask twice before it takes one.
+        self._served = False
 
     def initialOffset(self) -> Offset:
         """Nothing, or the ends of the logs as they are now."""
-        return {} if self._stream.from_start else self._advanced({}, 0, 0)
+        if self._stream.from_start:
+            return {}
+        offset = self._advanced({}, 0, 0)
+        for value in offset.values():
+            value.pop("batch", None)  # nothing of it is delivered
+        return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the bound of a batch that the options ask for."""
@@ -103,68 +192,95 @@ class EntryStream(DataSourceStreamReader):
             bytes_max = limit.max_bytes
         elif limit is not None and isinstance(limit, ReadMaxFiles):
             files_max = limit.max_files
-        self._last = self._advanced(self._last if start is None else start, bytes_max, files_max)
+        if start is not None:
+            self._last, self._served = start, True
+        self._last = self._advanced(self._last, bytes_max, files_max)
+        self._served = False
         return self._last
 
     def _advanced(self, start: Offset, bytes_max: int, files_max: int) -> Offset:
         """``start`` moved on by whole records, by about as many bytes or files as are allowed."""
-        filesystem = PosixFileSystem()
-        logs = {log.path: log for log in log_files(filesystem, self._paths, self._options)}
-        self._check_losses(start, logs)
+        listed = self._listed()
+        directories, files = states_of(start)
+        self._check_losses(directories, files, listed)
+        budget = _Budget(bytes_max, files_max)
         reached: Offset = {}
-        left, files = bytes_max, 0
-        for path, log in logs.items():
-            before = reached[path] = start.get(path, {"position": 0, "rolled": False})
-            if before["rolled"] or (bytes_max and left <= 0) or (files_max and files >= files_max):
-                continue
-            # What is listed is in the offset, read or not: the next batch tells when it is gone by then.
-            with suppress(NotFoundError):
-                extent = follow(filesystem, log, before["position"], left if bytes_max else None)
-                reached[path] = {"position": extent.end, "rolled": extent.rolled}
-                left -= extent.end - before["position"]
-                files += extent.end > before["position"]
-        return reached
+        for path, log in listed.named.items():
+            before = files.get(path, {"position": 0, "rolled": False})
+            extent = None if before["rolled"] else budget.follow(log, before["position"])
+            now = before if extent is None else {"position": extent.end, "rolled": extent.rolled}
+            reached[path] = {**now, "named": True}
+        for folder in dict.fromkeys((*directories, *listed.directories)):
+            before_state = directories.get(folder, DirectoryState())
+            state = self._advanced_directory(before_state, listed, folder, budget)
+            reached[folder] = (before_state if state.same_as(before_state) else state).as_value()
+        return start if reached == start else reached
 
-    def _check_losses(self, start: Offset, logs: Mapping[str, SplitFile]) -> None:
+    def _advanced_directory(
+        self, before: DirectoryState, listed: _Listed, folder: str, budget: _Budget
+    ) -> DirectoryState:
+        logs = listed.directories.get(folder, {})
+        positions: dict[int, int] = {}
+        rolled = set()
+        for number, log in logs.items():
+            if before.is_done(number):
+                continue
+            positions[number] = before.open.get(number, 0)
+            extent = budget.follow(log, positions[number])
+            if extent is not None:
+                positions[number] = extent.end
+                if extent.rolled:
+                    rolled.add(number)
+        unserved = frozenset[int]() if self._served else before.batch
+        return before.advanced(positions, frozenset(rolled), logs, listed.coming(folder), unserved)
+
+    def _listed(self) -> _Listed:
+        filesystem = PosixFileSystem()
+        one_by_one = bool(self._options.log_ids)
+        of_files = {os.path.normpath(path) for path in self._paths if not os.path.isdir(path)}
+        listed = _Listed(filesystem)
+        for log in log_files(filesystem, self._paths, self._options):
+            if one_by_one or os.path.normpath(log.path) in of_files:
+                listed.named[log.path] = log
+            else:
+                listed.directories.setdefault(log.dir, {})[log.id] = log
+        return listed
+
+    def _check_losses(
+        self, directories: Mapping[str, DirectoryState], files: Offset, listed: _Listed
+    ) -> None:
         """Name a log that is gone, or shorter than what was read of it, before all of it was delivered."""
         if not self._stream.fail_on_data_loss:
             return
-        for path, before in start.items():
-            log = logs.get(path)
-            if log is None and not before["rolled"]:
-                raise StorageError(
-                    f"{path}: gone after {before['position']} bytes were read of it; entries behind them may "
-                    "be lost to this stream (failOnDataLoss=false goes on without them)",
-                    path=path,
-                )
-            if log is not None and log.bytes < before["position"]:
-                raise StorageError(
-                    f"{path}: has {log.bytes} bytes, {before['position']} were read before; it is not the "
-                    "log that it was (failOnDataLoss=false reads on)",
-                    path=path,
-                )
+        for path, before in files.items():
+            if not before["rolled"]:
+                _check_loss(path, listed.log(path), before["position"])
+            elif (log := listed.log(path)) is not None:
+                _check_loss(path, log, before["position"])
+        for folder, state in directories.items():
+            for number in (*state.open, *sorted(state.waiting)):
+                path = os.path.join(folder, f"{number:x}.log")
+                _check_loss(path, listed.log(path), state.open.get(number, 0))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Pieces of the logs between two offsets. Raises StorageError as :meth:`latestOffset`."""
-        filesystem = PosixFileSystem()
-        known = known_digests(filesystem, self._options)
-        logs = {log.path: log for log in log_files(filesystem, self._paths, self._options)}
+        known = known_digests(PosixFileSystem(), self._options)
+        listed = self._listed()
         # Spark 4.1 asks for the end without saying the start: after a restart it is first known here.
-        self._check_losses(start, logs)
-        pieces = []
-        for path, reached in end.items():
-            first = start.get(path, {"position": 0})["position"]
-            last = reached["position"]
-            if last > first:
-                pieces.append(self._piece(path, logs.get(path), first, last))
+        before, files = states_of(start)
+        self._check_losses(before, files, listed)
+        after, files_after = states_of(end)
+        pieces = [
+            _piece(path, listed.log(path), first, reached["position"])
+            for path, reached in files_after.items()
+            if reached["position"] > (first := files.get(path, {"position": 0})["position"])
+        ]
+        for folder, state in after.items():
+            pieces += _pieces(folder, before.get(folder, DirectoryState()), state, listed)
+        if end == self._last:
+            self._served = True
         groups = packed(pieces, self._options.split_bytes, self._options.cores)
         return [SplitPartition(Split(group, known, kind=STREAM)) for group in groups]
-
-    @staticmethod
-    def _piece(path: str, log: SplitFile | None, first: int, last: int) -> SplitFile:
-        """Return a piece of a log, which its reader may find gone."""
-        found = log or SplitFile(path, os.path.dirname(path), None, 0, last)
-        return replace(found, bytes=max(found.bytes, last), start=first, stop=last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Entries of some pieces. Raises NotFoundError when one is gone and that is to fail."""
