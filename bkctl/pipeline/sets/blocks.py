@@ -123,8 +123,9 @@ class BlockSums:
             return
         block = rows.entries // BLOCK_ENTRIES
         key = block * UNKNOWN_STEP + rows.entries % UNKNOWN_STEP
-        self._parts.append(_summed(rows.ledgers, key, np.ones(len(rows), np.int64), entry_words(rows)))
-        self._rows += len(self._parts[-1][0])
+        # A window has few entries of one remainder: they are added up when many windows are there.
+        self._parts.append((rows.ledgers, key, np.ones(len(rows), np.int64), entry_words(rows)))
+        self._rows += len(rows)
         if self._rows > self._rows_max:
             self._fold()
             self._rows_max = max(self._rows_max, 2 * self._rows)

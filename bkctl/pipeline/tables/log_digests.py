@@ -75,6 +75,7 @@ class LogDigests:
         self._ahead = ahead
         self._survey = survey
         self._digesters: dict[int, Digester | None] = {}
+        self._same: dict[Digester, Digester] = {}
         self._complete = not book.needs_survey
 
     def judge(self, columns: RecordColumns) -> tuple[Codes, Codes]:
@@ -90,13 +91,15 @@ class LogDigests:
         kinds = np.array([UNKNOWN if d is None else KINDS.index(d.type) for d in digesters], np.int8)
         results = np.full(len(digesters), UNKNOWN, np.int8)
         if self.book.enabled:
-            groups: dict[Digester, list[int]] = {}
+            groups: dict[int, list[int]] = {}
             for number, digester in enumerate(digesters):
                 if digester is not None and (digester.type is not DigestType.MAC or digester.key):
-                    groups.setdefault(digester, []).append(number)
-            for digester, numbers in groups.items():
+                    groups.setdefault(id(digester), []).append(number)
+            for numbers in groups.values():
                 results[numbers] = 1
-                self._check(columns, digester, parts.indices(numbers))
+                of_all = digesters[numbers[0]]
+                assert of_all is not None
+                self._check(columns, of_all, parts.indices(numbers))
         return parts.spread(kinds, len(columns)), parts.spread(results, len(columns))
 
     @staticmethod
@@ -116,7 +119,9 @@ class LogDigests:
         if book.needs_survey and any(map(self._is_suspect, strange)):
             raise NotCleanError
         for ledger in strange:
-            self._digesters[ledger] = book.digester(ledger)
+            found = book.digester(ledger)
+            # Equal ones are one object, so that a window's ledgers are grouped without comparing them.
+            self._digesters[ledger] = None if found is None else self._same.setdefault(found, found)
 
     def _is_suspect(self, ledger: int) -> bool:
         """Whether an entry's ledger id may be what is damaged; the reader that knows damage can tell."""

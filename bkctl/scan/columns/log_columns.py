@@ -21,7 +21,7 @@ from bkctl.scan.entrylog import EntryLogDialect, EntryLogHead
 from bkctl.scan.steady_file import SteadyFile
 
 #: Entries of 20 bytes give 50,000 records in a window; their columns take a few megabytes.
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 22
 
 _SIZE = struct.Struct(">i")
 _HEAD_BYTES = 20
