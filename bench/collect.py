@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measure ``bkctl pipeline collect``: a first pass, one with a changed log, bytes of a set, a bookie beside it.
+"""Measure ``bkctl pipeline collect``: a first pass, one with a changed log, a set's bytes, a bookie beside.
 
     python bench/collect.py [--mib 4096] [--turn 16] [--index] [--no-bookie] [--dir DIR]
 
 It makes a bookie's directory of logs of 1 GiB with entries of 1 KB, of ledgers with an ensemble of 3 and a
-write quorum of 2, so that the bookie has two of every three entries. Ledgers take turns with ``--turn`` entries
-each, as a flush of the write cache leaves them. With ``--index`` the index is built too. Then it collects as
-the command line does: everything; again with nothing changed; again with one log changed. In the end a bookie of
-ours takes adds at a steady rate, alone and beside passes over the same logs.
+write quorum of 2, so that the bookie has two of every three entries. Ledgers take turns with ``--turn``
+entries each, as a flush of the write cache leaves them. With ``--index`` the index is built too. Then it
+collects as the command line does: everything; again with nothing changed; again with one log changed. In the
+end a bookie of ours takes adds at a steady rate, alone and beside passes over the same logs.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def passes(folder: Path, entries: int) -> list[bool]:
     for name, one in (("first pass", first), ("nothing changed", same), ("one log changed", changed)):
         read = one.told["log_bytes_read"] >> 20
         print(
-            f"{name}: {one.wall_s:.1f} s, {one.cpu_s:.1f} s of a processor; {one.told['logs_read']} logs, {read:,} "
-            f"MiB read; {one.told['verdict']}; set of {one.told['set_bytes']:,} bytes"
+            f"{name}: {one.wall_s:.1f} s, {one.cpu_s:.1f} s of a processor; {one.told['logs_read']} logs, "
+            f"{read:,} MiB read; {one.told['verdict']}; set of {one.told['set_bytes']:,} bytes"
         )
     for table, size in sizes.items():
         print(f"{table}: {first.told['rows'][table]:,} rows, {size / entries:.4f} bytes an entry")
