@@ -49,7 +49,7 @@ def ids_in(ranges: Ranges) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """What was delivered of a ledger directory; see the module."""
+    """The state of a ledger directory: how much of it was delivered; see the module."""
 
     top: int = -1
     open: Mapping[int, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class DirectoryState:
     batch: frozenset[int] = frozenset()
 
     @classmethod
-    def parse(cls, value: Mapping[str, Any]) -> DirectoryState:
+    def from_value(cls, value: Mapping[str, Any]) -> DirectoryState:
         """Return the state that an offset has."""
         sets = {
             name: frozenset(ids_in(value.get(name, []))) for name in ("waiting", "done", "coming", "batch")
@@ -125,7 +125,7 @@ def states_of(offset: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Direct
     earlier: dict[str, dict[int, Mapping[str, Any]]] = {}
     for path, value in offset.items():
         if "position" not in value:
-            directories[path] = DirectoryState.parse(value)
+            directories[path] = DirectoryState.from_value(value)
             continue
         number = parse_log_name(basename(path))
         if "named" in value or number is None or basename(path) != f"{number:x}.log":

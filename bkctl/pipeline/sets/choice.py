@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.pipeline.sets.store import BrokenSet, CompleteSet, SetStore
+from bkctl.pipeline.sets.store import BrokenSet, CompleteSet, SetStore, time_of_set_id
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.scan.json_members import members
 from bkctl.vfs import FileSystem
@@ -20,6 +20,10 @@ from bkctl.vfs import FileSystem
 #: Sets of a bookie that are looked at for those of another machine.
 _LOOKED_AT = 10
 _WHAT = "metadata dump"
+
+
+#: A pass newer than the set that is read did not finish, or is at work: what it would have seen is not known.
+CUT_SHORT = "sets_cut_short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,14 @@ def choose_sets(stores: Iterable[SetStore], wish: SetWish, now_ms: int, cluster:
                 problems.append(_missing(bookie, store, found))
                 missing.discard(bookie)
                 continue
-            notes += [
+            newest = complete[0]
+            cut_short = [
                 f"{one.location.text}: {one.why}; an older set is read"
-                for one in found[: found.index(complete[0])]
+                for one in found[: found.index(newest)]
                 if isinstance(one, BrokenSet)
             ]
-            newest = complete[0]
+            notes += cut_short
+            problems += [Problem(CUT_SHORT, why) for why in cut_short]
             missing.discard(bookie)
             if _is_foreign(newest, cluster):
                 problems.append(_foreign(newest, cluster.instance_id))
@@ -99,10 +105,16 @@ def _candidates(store: SetStore, bookie: str, wish: SetWish) -> list[CompleteSet
             if wish.as_of_ms is not None and one.manifest.ended_ms > wish.as_of_ms:
                 continue
             complete += 1
+        elif wish.as_of_ms is not None and (_begun_ms(one) or 0) > wish.as_of_ms:
+            continue
         found.append(one)
         if complete >= _LOOKED_AT:
             break
     return found
+
+
+def _begun_ms(one: BrokenSet) -> int | None:
+    return time_of_set_id(one.location.path.rpartition("/")[2])
 
 
 def _missing(bookie: str, store: SetStore, found: Sequence[CompleteSet | BrokenSet]) -> Problem:

@@ -35,6 +35,7 @@ from bkctl.pipeline.sets.reading import (
 )
 from bkctl.pipeline.sets.rest_pass import (
     asked_blocks,
+    keep_unread_indexes,
     read_blocks,
     read_indexes,
     read_journal_damage,
@@ -344,6 +345,7 @@ class _Collection:
             return unread
         narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
+            keep_unread_indexes(unread, paths, options, self._counting(writers))
             read_indexes(paths, narrowed, self._counting(writers))
             self._take(writers.close())
         with PartWriters(self._place, OF_THE_REST) as writers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,7 @@ from bkctl.pipeline.sets.set_tables import (
 from bkctl.pipeline.sets.stripes import Stripes, striped
 from bkctl.pipeline.survey import folded_ranges
 from bkctl.pipeline.tables.arrow_columns import batch_of, rows_batches
-from bkctl.pipeline.tables.damage import JOURNAL, damage_rows, index_damage_row
+from bkctl.pipeline.tables.damage import INDEX, JOURNAL, damage_rows, index_damage_row, unread_row
 from bkctl.pipeline.tables.index import index_runs_and_damage
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import index_directories, journal_files
@@ -36,6 +37,7 @@ from bkctl.pipeline.tables.run_lengths import Runs
 from bkctl.pipeline.tables.schemas import VERIFICATION
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.verification import damage_row
+from bkctl.pipeline.task_calls import index_trouble
 from bkctl.scan.files.indexes import list_index_ledgers
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import PosixFileSystem
@@ -79,6 +81,19 @@ def read_indexes(paths: Sequence[str], options: TableOptions, keep: Keep) -> Non
         for row in list_index_ledgers(filesystem, [file.path]):
             if isinstance(row, IndexDamage):
                 _keep_damage(file, row, keep)
+
+
+def keep_unread_indexes(
+    directories: Iterable[str], paths: Sequence[str], options: TableOptions, keep: Keep
+) -> None:
+    """Write a damage for each index that cannot be opened, of those that are left out."""
+    filesystem = PosixFileSystem()
+    left_out = set(map(os.path.abspath, directories))
+    for file in index_directories(filesystem, paths, options):
+        why = index_trouble(filesystem, file.path) if os.path.abspath(file.path) in left_out else None
+        if why is not None:
+            row = damage_row(unread_row(replace(file, bytes=0), INDEX, why))
+            keep("verification", rows_batches(VERIFICATION, [row], 1))
 
 
 def _keep_damage(file: SplitFile, damage: IndexDamage, keep: Keep) -> None:

@@ -138,8 +138,8 @@ def damage_rows(
         yield unread_row(file, split.kind, error)
 
 
-def unread_row(file: SplitFile, kind: str, error: BkctlError) -> tuple[object, ...]:
-    """Return the row of a file that cannot be read, or not to its end."""
+def unread_row(file: SplitFile, kind: str, error: BkctlError | str) -> tuple[object, ...]:
+    """Return the row of a file that cannot be read, or not to its end, and why."""
     number = None if kind == INDEX else file.id
     return file.bookie, file.dir, file.path, kind, number, 0, file.bytes, str(error)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bkctl.errors import RefusedError, StorageError
-from bkctl.pipeline.sets.choice import Choice, Cluster, SetWish, choose_sets
+from bkctl.pipeline.sets.choice import CUT_SHORT, Choice, Cluster, SetWish, choose_sets
 from bkctl.pipeline.sets.manifest import Manifest
 from bkctl.pipeline.sets.store import BrokenSet, CompleteSet, SetStore, time_of_set_id
 from bkctl.pipeline.tables.schemas import VERIFICATION, chosen
@@ -240,8 +240,10 @@ def _looked_at(
         )
     except StorageError as error:
         return dict.fromkeys(MEASURES, _Value(UNREADABLE, None, str(error))), None
-    why = "; ".join(problem.why for problem in choice.problems) or None
-    words = {problem.unknown for problem in choice.problems}
+    # A set's numbers are those of its time, whatever became of the pass after it: that is a note.
+    problems = [problem for problem in choice.problems if problem.unknown != CUT_SHORT]
+    why = "; ".join(problem.why for problem in problems) or None
+    words = {problem.unknown for problem in problems}
     if not choice.sets or "sets_missing" in words:
         return dict.fromkeys(MEASURES, _Value(MISSING, None, why)), None
     notes.update(dict.fromkeys(choice.notes))

@@ -80,10 +80,22 @@ def test_a_set_that_was_cut_short_is_named_and_an_older_one_is_read(tmp_path: Pa
     choice = chosen(store)
     assert [one.manifest.set_id for one in choice.sets] == ["hour-090"]
     assert "hour-095" in choice.notes[0]
+    assert unknowns(choice) == ["sets_cut_short"]
     path.unlink()
     assert [one.manifest.set_id for one in chosen(store).sets] == ["hour-090"]
     shutil.rmtree(store.place_of("b1:3181", "hour-090").path)
     assert unknowns(chosen(store)) == ["sets_missing"]
+
+
+def test_a_pass_that_began_later_than_what_is_asked_for_does_not_count(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "s", manifest(hour=90))
+    store.place_of("b1:3181", "19700105T010000000Z-00000000").write("runs/part-1.parquet", b"")
+    assert unknowns(chosen(store)) == []  # names are in the order of their times: it is older than the other
+    late = store_of(tmp_path / "t", manifest(set_id="19700104T180000000Z-00000000"))
+    late.place_of("b1:3181", "19700105T010000000Z-00000000").write("runs/part-1.parquet", b"")
+    assert unknowns(chosen(late)) == ["sets_cut_short"]
+    assert unknowns(chosen(late, SetWish(as_of_ms=96 * HOUR_MS))) == []
+    assert unknowns(chosen(late, SetWish(as_of_ms=97 * HOUR_MS))) == ["sets_cut_short"]
 
 
 def test_a_set_whose_file_is_not_what_its_manifest_says_is_not_complete(tmp_path: Path) -> None:
