@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from bkctl.pipeline.locations import located
+from tests.support.s3_server import s3_bucket
 from tests.support.sets import DEMO, ZK
 
 Run = Callable[..., Any]
@@ -20,6 +22,7 @@ Run = Callable[..., Any]
 
 def trend(run_cli: Run, *words: object) -> tuple[int, list[dict[str, Any]], str]:
     result = run_cli("pipeline", "trend", *words, "-o", "json")
+    assert result.stdout, result.stderr
     return result.exit_code, json.loads(result.stdout), result.stderr
 
 
@@ -101,3 +104,27 @@ def test_what_has_no_meaning_is_refused(run_cli: Run, tmp_path: Path, words: lis
     result = run_cli("pipeline", "trend", tmp_path, *words)
     assert result.exit_code == code
     assert result.stderr.startswith("bkctl: ")
+
+
+def test_sets_runs_report_and_textfile_may_be_at_an_object_store(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_bucket("audits", monkeypatch) as parameters:
+        sets, runs = f"s3://audits/sets?{parameters}", f"s3://audits/runs?{parameters}"
+        assert run_cli("pipeline", "collect", DEMO, "--to", sets, "--metadata", ZK).exit_code == 0
+        out = f"s3://audits/runs/stats-1?{parameters}"
+        words = ("pipeline", "run", "stats", DEMO, "--metadata", ZK, "--jobs", "1", "--out", out)
+        assert run_cli(*words).exit_code == 0
+        textfile = tmp_path / "trend.prom"
+        page = f"s3://audits/trend.html?{parameters}"
+        code, rows, _ = trend(run_cli, sets, runs, "--points", 1, "--report", page, "--textfile", textfile)
+        assert code == 0
+        html = located(f"s3://audits?{parameters}").read("trend.html", 1 << 22).decode()
+    assert "<svg" in html
+    (point,) = series(rows, "collect", "log_bytes", "cluster", None)
+    assert point["value"] == sum(path.stat().st_size for path in DEMO.glob("ledgers/current/*.log"))
+    (from_run,) = series(rows, "stats", "log_bytes", "cluster", None)
+    assert (from_run["value"], from_run["state"]) == (point["value"], "judged")
+    front = 'bkctl_trend_value{job="collect",measure="log_bytes",scope="cluster"'
+    (line,) = (line for line in textfile.read_text().splitlines() if line.startswith(front))
+    assert float(line.split()[-1]) == point["value"]

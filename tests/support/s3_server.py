@@ -98,7 +98,7 @@ class S3Twin:
             name = prefix + head + found if found else key
             if name not in rows and len(rows) == room:
                 token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
-                cut = f"<IsTruncated>true</IsTruncated>{token}"
+                cut = f"<IsTruncated>true</IsTruncated>{token}<KeyCount>{len(rows)}</KeyCount>"
                 return _xml("ListBucketResult", cut + "".join(rows.values()))
             last = key
             if found:
@@ -109,7 +109,8 @@ class S3Twin:
                     f"<Contents><Key>{escape(key)}</Key><LastModified>{_TIME}</LastModified>"
                     f"<ETag>{escape(_etag(data))}</ETag><Size>{len(data)}</Size></Contents>"
                 )
-        return _xml("ListBucketResult", "<IsTruncated>false</IsTruncated>" + "".join(rows.values()))
+        whole = f"<IsTruncated>false</IsTruncated><KeyCount>{len(rows)}</KeyCount>"
+        return _xml("ListBucketResult", whole + "".join(rows.values()))
 
     def _of_upload(
         self, request: web.Request, objects: dict[str, bytes], key: str, body: bytes
