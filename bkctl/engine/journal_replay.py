@@ -18,7 +18,6 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.cut_keys import with_cut_keys
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
@@ -27,6 +26,7 @@ from bkctl.engine.second_keys import BLOB_AT, LedgerLives, ReplayedFile, alike
 from bkctl.engine.torn_records import TornEntries, lacks_sector, looks_torn, proves_itself
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan, unsynced_from
@@ -179,13 +179,13 @@ class _FileReplay:
         ) as scan:
             for damage in scan.head.damage:
                 self._replay.damaged(damage)
-            for item, is_cut in with_cut_keys(scan):
+            for item in without_cut_keys(scan):
                 if isinstance(item, EntryBatch):
                     self._entries(item)
                     last = len(item) - 1
                     end = max(end, item.offset(last) + 4 + item.sizes[last])
                 elif isinstance(item, MarkedRecord):
-                    self._special(item, is_cut=is_cut)
+                    self._special(item)
                     end = max(end, item.end)
                 elif isinstance(item, Damage):
                     self._replay.damaged(item)
@@ -244,7 +244,7 @@ class _FileReplay:
         """Whether something of the ledger may have been lost."""
         return self._replay.lossy or self._ledgers.storage_of(ledger) in self._ledgers.without_rows
 
-    def _special(self, record: MarkedRecord, *, is_cut: bool) -> None:
+    def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger
         life = self._replay.skipped_until.get(ledger)
         if life is not None:
@@ -253,7 +253,7 @@ class _FileReplay:
                 return
             del self._replay.skipped_until[ledger]
         if record.kind is RecordKind.MASTER_KEY:
-            self._master_key(record, is_cut=is_cut)
+            self._master_key(record)
         elif record.kind is RecordKind.FENCE:
             self._fence(ledger)
         elif record.kind is RecordKind.EXPLICIT_LAC:
@@ -281,10 +281,10 @@ class _FileReplay:
             return
         self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
 
-    def _master_key(self, record: MarkedRecord, *, is_cut: bool) -> None:
+    def _master_key(self, record: MarkedRecord) -> None:
         key = record.body[BLOB_AT:]
         row = self._ledgers.row(record.ledger)
-        if is_cut or self._lacks_sector(record):
+        if self._lacks_sector(record):
             # Cut within the key: the next client's key will do.
             self._report.torn_records += 1
             if row is not None:

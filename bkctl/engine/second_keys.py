@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.cut_keys import with_cut_keys
 from bkctl.engine.torn_records import lacks_sector
+from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
@@ -71,11 +71,9 @@ class LedgerLives:
         with JournalScan(filesystem, file.path, unsynced_from=file.hole_from, start=file.start) as scan:
             for damage in scan.head.damage:
                 self._note_damage(damage)
-            for item, is_cut in with_cut_keys(scan):
+            for item in without_cut_keys(scan):
                 if isinstance(item, Damage):
                     self._note_damage(item)
-                elif is_cut:
-                    continue
                 elif isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY:
                     self._note_key(file, item)
 

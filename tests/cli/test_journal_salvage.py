@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from bkctl.codec.journal import journal_name
+from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.losses import decode_losses
+from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
+from tests.support.engine_rig import KEY, Answers, entry_body
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
 
 Run = Callable[..., Any]
@@ -224,3 +226,29 @@ def test_a_mark_whose_journal_is_gone_is_not_set_back_without_a_word(
         rows = [running.storages[ledger % len(running.storages)].ledgers.get(ledger) for ledger in lost]
         assert lost
         assert all(row is not None and row.limbo for row in rows)
+
+
+def cut_a_key(bookie: TruthfulBookie) -> int:
+    """Zero the end of the last master key in the journals, and what follows it; return its ledger."""
+    keys = []
+    for path in bookie.journals():
+        with JournalScan(PosixFileSystem(), str(path)) as scan:
+            keys += [(path, item) for item in scan if getattr(item, "kind", None) is RecordKind.MASTER_KEY]
+    path, record = keys[-1]
+    assert record.ledger not in bookie.truth.fenced | {DELETED}
+    content = bytearray(path.read_bytes())
+    content[record.end - 9 : record.end + 50] = bytes(59)
+    path.write_bytes(content)
+    return int(record.ledger)
+
+
+def test_a_key_that_zeros_cut_does_not_become_the_ledgers(run_cli: Run, bookie: TruthfulBookie) -> None:
+    ledger = cut_a_key(bookie)
+    done = run_cli("journal", "salvage", bookie.root, "--in-place", "--yes", "-o", "json")
+    assert done.exit_code == 1, done.stderr
+    with started(bookie.root, COUNT) as running:
+        answers = Answers()
+        copy = SingleAdd(entry_body(ledger, 1000), KEY, answers, 1000, recovery=True)
+        running.writes.add(copy)
+        answers.wait(1)
+        assert answers.good == [1000]

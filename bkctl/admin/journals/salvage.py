@@ -59,6 +59,7 @@ from bkctl.codec.journal import (
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
@@ -335,7 +336,7 @@ def _pieces(
     with JournalScan(fs, journal.path) as scan:
         version = scan.head.version
         position = JournalHeader(version).first_record
-        for item in scan:
+        for item in without_cut_keys(scan):
             if behind is not None and journal.journal_id >= mark.journal_id:
                 note_item(_without(item, useless), marked, END.offset, behind)
             if isinstance(item, EntryBatch):

@@ -11,6 +11,7 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.losses import Range, merged_ranges
+from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan, unsynced_from
@@ -76,7 +77,7 @@ def records_between(fs: FileSystem, place: JournalPlace, start: LastMark, stop: 
         with JournalScan(
             fs, journal.path, unsynced_from=unsynced_from(journal.journal_id, newest, start)
         ) as scan:
-            for item in (*scan.head.damage, *scan):
+            for item in without_cut_keys((*scan.head.damage, *scan)):
                 note_item(item, first, last, found)
     return found
 

@@ -47,6 +47,7 @@ from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
 from bkctl.engine.interleaved_storage.index_headers import row_of
+from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
@@ -88,7 +89,7 @@ class _OldTree:
             return
         self.headers[ledger] = replace(
             mine,
-            master_key=mine.master_key or header.master_key,
+            master_key=header.master_key if is_blank(mine.master_key) else mine.master_key,
             state=mine.state | header.state,
             explicit_lac=mine.explicit_lac or header.explicit_lac,
         )

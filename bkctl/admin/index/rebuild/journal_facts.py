@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.errors import NotFoundError
+from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
@@ -42,7 +43,7 @@ def read_journals(fs: FileSystem, journals: Sequence[JournalFile]) -> JournalFac
         with scan:
             facts.read += 1
             damaged = bool(scan.head.damage)
-            for item in scan:
+            for item in without_cut_keys(scan):
                 if isinstance(item, EntryBatch):
                     facts.ledgers.update(item.ledgers)
                 elif isinstance(item, MarkedRecord):

@@ -1,7 +1,8 @@
 """Gather what is known of each ledger of the new index: from its old row, else from everything else.
 
 Where an old row is readable it is kept as it is. Where it is not, the master key comes from the journals or
-from the password in the ledgers' metadata, the explicit LAC from the journals. What nobody knows is decided
+from the password in the ledgers' metadata, which also mends one of which some bytes were changed, the
+explicit LAC from the journals. What nobody knows is decided
 the safe way: the ledger is fenced unless metadata that are newer than everything here say OPEN and no journal
 fences it, and it is put into limbo, because it may have been. A fence too many stops a writer, one too few
 loses acknowledged entries; a limbo too many sends a reader to other bookies, one too few tells it that an
@@ -13,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from bkctl.admin.index.check.master_keys import is_damaged_key, key_of_metadata
 from bkctl.admin.index.rebuild.census import Census
 from bkctl.admin.index.rebuild.difference import Difference
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts
 from bkctl.admin.index.rebuild.old_rows import OldRows
-from bkctl.codec.digest import master_key
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.types import LedgerState
 
 
@@ -80,9 +82,14 @@ def _known_otherwise(
     row = old.rows.get(ledger)
     metadata = sources.metadata.get(ledger)
     key = row.master_key if row is not None else b""
-    key = key or journals.master_keys.get(ledger, b"")
-    if not key and metadata is not None and metadata.password is not None:
-        key = master_key(metadata.password)
+    if is_blank(key):
+        key = journals.master_keys.get(ledger, b"")
+    right = key_of_metadata(metadata)
+    if right is not None and is_damaged_key(key, right):
+        detail = "some bytes of the one that was known had been changed"
+        differences.append(Difference("master_key_from_metadata", ledger, detail))
+    if right is not None and (is_blank(key) or is_damaged_key(key, right)):
+        key = right
     fenced, why = _fence(ledger, row, sources, metadata)
     lac = journals.explicit_lacs.get(ledger) or (row.explicit_lac if row is not None else None)
     if row is None:
@@ -91,7 +98,7 @@ def _known_otherwise(
         differences.append(Difference("ledger_added", ledger, f"no readable row before{known}"))
     if fenced and not (row is not None and row.fenced):
         differences.append(Difference("fenced", ledger, why))
-    if not key:
+    if is_blank(key):
         differences.append(Difference("master_key_unknown", ledger, "in no journal and no metadata"))
     if lac is None:
         differences.append(

@@ -19,6 +19,7 @@ from bkctl.client.ops.metadata_update import closed
 from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.codec.digest import master_key
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
+from bkctl.codec.journal import master_key_record
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.kvstore.base import Delete
@@ -372,3 +373,16 @@ def test_a_live_store_is_asked_for_keys_of_ledgers_that_stand_behind_damage(
     assert [row["entry"] for row in rows if row["ledger"] == 2] == [
         row["entry"] for row in records if row["ledger"] == 2 and row is not damaged[1]
     ]
+
+
+def test_a_key_with_a_changed_byte_in_a_journal_becomes_that_of_the_metadata(
+    run_cli: Cli, bookie: Bookie
+) -> None:
+    lose_row(bookie, 2)
+    bookie.journal(master_key_record(2, bytes([KEY[0] ^ 1]) + KEY[1:]))
+    known = dump(bookie, dict.fromkeys(range(4), CLOSED))
+    done = run_cli("index", "rebuild", bookie.root, "--ledgers", "--metadata", known, "--yes", "-o", "json")
+    assert done.exit_code in (0, 1), done.stderr
+    assert bookie.data(2).master_key == KEY
+    told = {row["kind"] for row in json.loads(done.stdout)["differences"] if row["ledger"] == 2}
+    assert "master_key_from_metadata" in told

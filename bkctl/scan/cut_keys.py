@@ -10,6 +10,7 @@ and the next client's does. That is wrong of a whole key once in 256 times that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from bkctl.codec.journal import RecordKind
@@ -18,24 +19,34 @@ from bkctl.scan.dialect import MarkedRecord
 
 ItemT = TypeVar("ItemT")
 
+#: Where the key begins in the body: behind ledger, entry id and length.
+_KEY_AT = 20
 
-def with_cut_keys(items: Iterable[ItemT]) -> Iterator[tuple[ItemT, bool]]:
-    """Yield the items of a journal's scan, each with whether it is a master key that may have been cut."""
+
+def without_cut_keys(items: Iterable[ItemT]) -> Iterator[ItemT]:
+    """Yield the items of a journal's scan; a master key that may have been cut has nothing but zeros.
+
+    Zeros are a blank key, for Java's DbLedgerStorage as well: the first client that comes sets it.
+    """
     doubtful: ItemT | None = None
     for item in items:
         if doubtful is not None:
-            yield doubtful, _cuts(item, doubtful)
+            yield _blank(doubtful) if _cuts(item, doubtful) else doubtful
             doubtful = None
         if _ends_with_zeros(item):
             doubtful = item
         else:
-            yield item, False
+            yield item
     if doubtful is not None:
-        yield doubtful, False
+        yield doubtful
 
 
 def _ends_with_zeros(item: object) -> bool:
-    return isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.body.endswith(b"\0")
+    return (
+        isinstance(item, MarkedRecord)
+        and item.kind is RecordKind.MASTER_KEY
+        and item.body.endswith(b"\0", _KEY_AT)
+    )
 
 
 def _cuts(following: object, key: object) -> bool:
@@ -44,3 +55,8 @@ def _cuts(following: object, key: object) -> bool:
     if isinstance(following, Damage):
         return following.offset == key.end
     return isinstance(following, Tail) and following.kind == "zeros"
+
+
+def _blank(record: ItemT) -> ItemT:
+    assert isinstance(record, MarkedRecord)
+    return replace(record, body=record.body[:_KEY_AT] + bytes(len(record.body) - _KEY_AT))
