@@ -14,7 +14,7 @@ import pytest
 
 STRIDE = 1 if os.environ.get("BKCTL_SOAK") else 23
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 300)]
 
 
 @pytest.mark.parametrize(("source", "target"), [("db", "idx"), ("idx", "db")])
@@ -34,5 +34,5 @@ def test_a_kill_at_any_step_is_made_good(tmp_path: Path, source: str, target: st
     words = ended.stdout.split()
     assert words[0] == "kills", ended.stdout
     before, within, _ = map(int, words[1:])
-    assert before > 3
+    assert before > 2
     assert within > 12

@@ -147,10 +147,13 @@ def main() -> None:
     folder, count, stride = Path(sys.argv[1]), int(sys.argv[4]), int(sys.argv[5])
     kills = Kills(folder, kind_named(sys.argv[2]), kind_named(sys.argv[3]), count)
     assert forked(kills.make) == 0
-    step = 0
+    step, is_near = 0, False
     while kills.round(step):
-        # Every step within the change of names, and every so many of the others.
-        step += 1 if kills.counts["within"] and not kills.counts["after"] else stride
+        if kills.counts["within"] + kills.counts["after"] and not is_near:
+            # The change of names began behind the last step in front of it: each of its steps is tried.
+            is_near, step = True, max(step - stride, 0)
+            kills.counts.update(within=0, after=0)
+        step += 1 if is_near and not kills.counts["after"] else stride
         assert step < _STEPS_MAX
     print("kills", *kills.counts.values())
 
