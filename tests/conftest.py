@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import logging
 import os
 import shutil
 import tarfile
@@ -116,18 +115,10 @@ class CliResult(NamedTuple):
 @pytest.fixture
 def run_cli() -> Callable[..., CliResult]:
     """``run_cli("entrylog", "list", path)`` runs the real application in this process."""
-    from typer.testing import CliRunner
-
-    from bkctl.commands.frame.root import app
+    from tests.support.command_line import invoke
 
     def run(*arguments: object, env: dict[str, str | None] | None = None) -> CliResult:
-        root = logging.getLogger()
-        before = root.handlers[:], root.level
-        try:
-            result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
-        finally:
-            # A command that logs does so to a stream that ends with it; tests behind this one have their own.
-            root.handlers[:], root.level = before
+        result = invoke([str(argument) for argument in arguments], env=env)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return CliResult(result.exit_code, result.stdout, result.stderr)

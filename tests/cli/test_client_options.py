@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from bkctl.client.settings import ClientSettings
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings
-from bkctl.commands.frame.root import app
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5
 from bkctl.net.tls import TlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.server.life.embedded import LocalCluster
+from tests.support.command_line import invoke
 from tests.support.rows import from_ndjson
 from tests.support.tls_files import CERTIFICATE, KEY, STRICT_BOOKIE_TLS, TLS_FACTORY
 
@@ -49,7 +48,7 @@ def env(cluster: LocalCluster) -> dict[str, str]:
 def test_every_command_that_talks_to_bookies_can_do_it_in_tls(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str]
 ) -> None:
-    written = CliRunner().invoke(app, ["ledger", "write", "-e", "2"], input=b"one\ntwo\n", env=env)
+    written = invoke(["ledger", "write", "-e", "2"], input=b"one\ntwo\n", env=env)
     assert written.exit_code == 0, written.stderr
     ledger = json.loads(written.stdout)["ledger"]
     rows = from_ndjson(run_cli("ledger", "read", ledger, "--payload", "text", env=env).stdout)
@@ -70,7 +69,7 @@ def test_the_old_protocol_goes_through_tls_too(
     run_cli: Run, cluster: LocalCluster, env: dict[str, str]
 ) -> None:
     old = ("-X", "useV2WireProtocol=true")
-    written = CliRunner().invoke(app, ["ledger", "write", "-e", "2", *old], input=b"one\n", env=env)
+    written = invoke(["ledger", "write", "-e", "2", *old], input=b"one\n", env=env)
     assert written.exit_code == 0, written.stderr
     ledger = json.loads(written.stdout)["ledger"]
     assert len(from_ndjson(run_cli("ledger", "read", ledger, *old, env=env).stdout)) == 1

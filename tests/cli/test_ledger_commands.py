@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from bkctl.admin.ledgers import ledger_deletion, ledger_doctor
 from bkctl.admin.ledgers.writer_watch import LedgerReading
@@ -25,7 +24,6 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import HandleFencedError
 from bkctl.codec.ledger_metadata import encode_ledger_metadata
 from bkctl.codec.underreplication import UnderreplicatedMark, mark_path
-from bkctl.commands.frame.root import app
 from bkctl.commands.ledger.listing import LedgerListing
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
@@ -33,6 +31,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import DigestType
 from tests.support.autorecovery_nodes import mark_text
+from tests.support.command_line import invoke
 from tests.support.live_writer import live_writer
 from tests.support.rows import from_ndjson, same_in_every_format
 from tests.support.waiting import until
@@ -70,7 +69,7 @@ def written(cluster: LocalCluster, entries: int, *, close: bool = True, **how: A
 
 
 def run_write(env: dict[str, str], data: bytes, *arguments: str) -> tuple[int, dict[str, Any]]:
-    result = CliRunner().invoke(app, ["ledger", "write", *arguments], input=data, env=env)
+    result = invoke(["ledger", "write", *arguments], input=data, env=env)
     assert result.exit_code == 0, result.output
     row = json.loads(result.stdout)
     assert f"writing ledger {row['ledger']}" in result.stderr

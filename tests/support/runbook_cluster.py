@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from bkctl.client.settings import ClientSettings
 from bkctl.client.sync import BookKeeperSync
-from bkctl.commands.frame.root import app
 from bkctl.config.loader import load
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.any_disk import ANY_DISK
+from tests.support.command_line import invoke
 
 BOOKIES = ("bookie-1:3181", "bookie-2:3181", "bookie-3:3181", "bookie-4:3181")
 #: The bookie that the page is about: ``bk_server.conf`` is its configuration, ``/data/bookie`` its folder.
@@ -125,7 +123,7 @@ class RunbookCluster:
 
     def run(self, *words: str, exit_code: int = 0) -> None:
         """Run a command of bkctl where the page's commands run."""
-        done = CliRunner().invoke(app, words)
+        done = invoke(words)
         assert done.exit_code == exit_code, done.output
 
     def words(self) -> Mapping[str, str]:

@@ -16,12 +16,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from bkctl.commands.frame.nouns import EXIT_CODES
-from bkctl.commands.frame.root import app
 from tests.demo_client import DemoClient
 from tests.support.bookie_command import TEST_KEYS, WAIT_S, BookieCommand, command
+from tests.support.command_line import invoke
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -79,7 +78,7 @@ def test_the_unit_file_starts_what_exists_and_knows_our_exit_codes() -> None:
     program, *words = shlex.split(service["ExecStart"])
     assert program.endswith("/bkctl")
     # The same words, with a file that is not there: understood, and refused for the file alone.
-    refused = CliRunner().invoke(app, words)
+    refused = invoke(words)
     assert refused.exit_code != 0
     assert "/etc/bookkeeper/bk_server.conf" in refused.stderr
     told = {code for code, _ in EXIT_CODES}

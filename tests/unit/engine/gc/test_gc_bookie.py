@@ -8,15 +8,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
-from bkctl.commands.frame.root import app
 from bkctl.engine.ledger_table import BURIED_S
 from bkctl.errors import LedgerFencedError, NoLedgerError, UsageError
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.cluster_removal import format_cluster
+from tests.support.command_line import invoke
 from tests.support.engine_rig import EngineRig, small_settings
 
 OVERRIDES = {
@@ -57,7 +56,7 @@ def logs_of(bookie: EmbeddedBookie) -> dict[str, int]:
 
 
 def run(*words: str) -> tuple[int, list[dict[str, object]]]:
-    result = CliRunner().invoke(app, [*words, "-o", "json"])
+    result = invoke([*words, "-o", "json"])
     assert result.stdout, result.output
     return result.exit_code, json.loads(result.stdout)
 
