@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
-from bkctl.admin.index.check.master_keys import is_damaged_key, key_of_metadata
+from bkctl.admin.index.check.master_keys import is_damaged_key, other_keys
 from bkctl.admin.ledgers.grouped_metadata import LEDGERS_AT_ONCE
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
 from bkctl.codec.file_info import KEY_AT
@@ -36,10 +36,8 @@ def damaged_keys(
 
 
 def _damaged(rows: list[LedgerRow], known: KnownLedgers) -> Iterator[tuple[LedgerRow, bytes]]:
-    found = known.cluster.metadata_of([row.ledger for row in rows]) if rows else {}
-    for row in rows:
-        right = key_of_metadata(found.get(row.ledger))
-        if right is not None and is_damaged_key(row.data.master_key, right):
+    for row, right in other_keys(rows, known.cluster.metadata_of):
+        if is_damaged_key(row.data.master_key, right):
             yield row, right
 
 

@@ -133,7 +133,7 @@ class _Reader:
                 yield from self._ledger(row)
             last = row.ledger
         if self._keys is not None:
-            yield from self._keys.end()
+            yield from self._keys.end(self._index.path)
 
     def _damage(self, damage: IndexDamage) -> Finding:
         finding = damage_finding(damage, self._index.path)
@@ -150,7 +150,7 @@ class _Reader:
             detail = "entries may have been lost: a missing one is answered with unknown until it is cleared"
             yield about_ledger(Kind.LIMBO, self._index.path, row.ledger, detail)
         if self._keys is not None:
-            yield from self._keys.add(self._index.path, row.ledger, row.data.master_key)
+            yield from self._keys.add(self._index.path, row)
         if self._space.is_elsewhere(row.ledger):
             yield wrong_directory(self._space, self._index.path, row.ledger)
 

@@ -17,6 +17,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.second_keys import alike
 from bkctl.errors import CorruptionError
+from bkctl.scan.index_rows import LedgerRow
 
 #: Tells the metadata of those of some ledgers that have any.
 MetadataOf = Callable[[Collection[int]], Mapping[int, LedgerMetadata | CorruptionError]]
@@ -36,38 +37,45 @@ def is_damaged_key(key: bytes, right: bytes | None) -> bool:
     return right is not None and key != right and not is_blank(key) and alike(key, right)
 
 
+def other_keys(rows: Collection[LedgerRow], metadata_of: MetadataOf) -> Iterator[tuple[LedgerRow, bytes]]:
+    """Yield the rows whose key is not that of the metadata, each with that key; the store is asked once.
+
+    A blank key is not among them: the next client's key will do. Raises BkctlError as the metadata do.
+    """
+    keyed = [row for row in rows if not is_blank(row.data.master_key)]
+    found = metadata_of([row.ledger for row in keyed]) if keyed else {}
+    for row in keyed:
+        right = key_of_metadata(found.get(row.ledger))
+        if right is not None and row.data.master_key != right:
+            yield row, right
+
+
 class MasterKeyCheck:
     """Fed with ledger rows; asks for the metadata of some thousand ledgers at a time."""
 
     def __init__(self, metadata_of: MetadataOf) -> None:
         self._metadata_of = metadata_of
-        self._rows: dict[int, tuple[str, bytes]] = {}
+        self._rows: list[LedgerRow] = []
 
-    def add(self, directory: str, ledger: int, key: bytes) -> Iterator[Finding]:
-        """Take one row; yield findings about rows before it."""
-        if is_blank(key):
-            return  # the next client's key will do
-        self._rows[ledger] = directory, key
+    def add(self, directory: str, row: LedgerRow) -> Iterator[Finding]:
+        """Take one row of a directory; yield findings about rows before it."""
+        self._rows.append(row)
         if len(self._rows) >= LEDGERS_AT_ONCE:
-            yield from self.end()
+            yield from self.end(directory)
 
-    def end(self) -> Iterator[Finding]:
-        """Yield findings about the rows that are left."""
-        rows, self._rows = self._rows, {}
-        found = self._metadata_of(rows) if rows else {}
-        for ledger, (directory, key) in rows.items():
-            right = key_of_metadata(found.get(ledger))
-            if right is None or key == right:
-                continue
-            if is_damaged_key(key, right):
+    def end(self, directory: str) -> Iterator[Finding]:
+        """Yield findings about the rows of a directory that are left."""
+        rows, self._rows = self._rows, []
+        for row, right in other_keys(rows, self._metadata_of):
+            if is_damaged_key(row.data.master_key, right):
                 detail = (
                     "some bytes of its master key were changed: it can be read, and no client can add to it,"
                     " copy to it or fence it (bkctl index repair sets the key of the metadata)"
                 )
-                yield about_ledger(Kind.DAMAGED_MASTER_KEY, directory, ledger, detail)
+                yield about_ledger(Kind.DAMAGED_MASTER_KEY, directory, row.ledger, detail)
             else:
                 detail = (
                     "its master key is another password's than that in the metadata: an earlier ledger had"
                     " the id, or the ledger was made with another password"
                 )
-                yield about_ledger(Kind.OTHER_MASTER_KEY, directory, ledger, detail)
+                yield about_ledger(Kind.OTHER_MASTER_KEY, directory, row.ledger, detail)

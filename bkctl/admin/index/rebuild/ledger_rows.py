@@ -85,11 +85,12 @@ def _known_otherwise(
     if is_blank(key):
         key = journals.master_keys.get(ledger, b"")
     right = key_of_metadata(metadata)
-    if right is not None and is_damaged_key(key, right):
+    if is_damaged_key(key, right):
         detail = "some bytes of the one that was known had been changed"
         differences.append(Difference("master_key_from_metadata", ledger, detail))
-    if right is not None and (is_blank(key) or is_damaged_key(key, right)):
-        key = right
+        key = b""
+    if is_blank(key):
+        key = right or key
     fenced, why = _fence(ledger, row, sources, metadata)
     lac = journals.explicit_lacs.get(ledger) or (row.explicit_lac if row is not None else None)
     if row is None:
