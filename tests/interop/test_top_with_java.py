@@ -75,7 +75,11 @@ def test_both_kinds_of_a_cluster_under_load(bookies: dict[str, tuple[BookieProce
         assert journal_queue["bound"] == 10_000
         (journal,) = row["journals"]
         assert journal["syncs_per_s"] > 0
-        assert 0 < journal["sync_busy"] <= 1
+        if bookie == theirs.bookie_id and journal["sync_busy"] is None:
+            # Java counts whole milliseconds of each fsync: on a fast disk they add up to nothing.
+            assert (journal["sync_p50_ms"] or 0) < 1
+        else:
+            assert 0 < journal["sync_busy"] <= 1
         assert journal["group_entries"] > 0
         assert sum(half["bytes"] for half in row["write_cache"]) > 0
         assert row["cpu_cores_used"] > 0

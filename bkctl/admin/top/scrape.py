@@ -134,9 +134,15 @@ class ScrapeInterval:
         return None if grown is None else rounded(grown / unit / self.seconds)
 
     def busy(self, name: str, **labels: str) -> float | None:
-        """Compute the share of the time that the events of a summary of milliseconds took, 0 to 1."""
+        """Compute the share of the time that the events of a summary of milliseconds took, 0 to 1.
+
+        Java's bookie cuts the time of each event to whole milliseconds before it adds it to the sum. So the
+        share is the least that it can be, and None when events were counted that add up to nothing.
+        """
         grown_ms = self.grown(f"{name}_sum", **labels)
-        return None if grown_ms is None else rounded(min(grown_ms / 1000 / self.seconds, 1.0))
+        if grown_ms is None or (grown_ms == 0 and self.grown(f"{name}_count", **labels)):
+            return None
+        return rounded(min(grown_ms / 1000 / self.seconds, 1.0))
 
     def mean(self, name: str, **labels: str) -> float | None:
         """Compute the mean value of the interval's events."""

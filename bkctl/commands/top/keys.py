@@ -50,7 +50,12 @@ _JOURNAL = (
     Key("sync_p50_ms", "number or null", "median fsync"),
     Key("sync_p99_ms", "number or null", "99 % of the fsyncs were not slower"),
     Key("syncs_per_s", "number or null", "fsyncs"),
-    Key("sync_busy", "number or null", "share of the time that one was under way, 0 to 1"),
+    Key(
+        "sync_busy",
+        "number or null",
+        "share of the time that one was under way, 0 to 1; Java's bookie counts whole milliseconds of each, "
+        "so null where none took one",
+    ),
     Key("group_entries", "number or null", "mean entries of an fsync"),
     Key("group_bytes", "number or null", "mean bytes of an fsync"),
     Key("mb_per_s", "number or null", "10^6 bytes written"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bkctl.admin.top import scrape as scrape_module
@@ -124,6 +126,19 @@ def test_a_java_bookie_in_full() -> None:
         ("/data/b-1/ledgers/current", 0.745),
         ("_elsewhere", 0.05),
     }
+
+
+def test_the_share_of_syncs_that_each_took_less_than_a_millisecond_is_unknown() -> None:
+    """Java's bookie cuts each time to whole milliseconds: 200 syncs of 0.8 ms add up to 0."""
+
+    def without_sum(scrape: str) -> str:
+        return re.sub(r"(JOURNAL_SYNC_sum\S*(?: \S+\})?) \S+", r"\1 0.0", scrape)
+
+    found = sampled(without_sum(text(adds=1000)), without_sum(text(adds=3000)))
+    (journal,) = found.journals
+    assert (journal.syncs_per_s, journal.sync_busy) == (100.0, None)
+    idle = sampled(without_sum(text(adds=1000)), without_sum(text(adds=1000)))
+    assert (idle.journals[0].syncs_per_s, idle.journals[0].sync_busy) == (0.0, 0.0)
 
 
 def test_a_first_scrape_has_no_rates() -> None:
