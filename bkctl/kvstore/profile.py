@@ -47,8 +47,6 @@ class StoreProfile:
     level0_files_trigger: int = 4
     level1_bytes: int = 256 << 20
     target_file_bytes: int = 64 << 20
-    #: Below about 128 MiB the cache's shards are too small for the filter of a large table, which is then
-    #: read again at every look-up.
     block_cache_bytes: int = 128 << 20
     background_jobs: int = 4
 

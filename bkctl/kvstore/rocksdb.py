@@ -41,6 +41,7 @@ import rocksdict
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
 from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.planted import refuse_no_file
+from bkctl.kvstore.rocksdb_options import block_cache
 from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
 from bkctl.kvstore.synced_log import check_synced
 
@@ -246,7 +247,7 @@ def _open_replaying(farm: str, mode: rocksdict.DBRecoveryMode, files: int) -> ro
     options.set_max_open_files(_open_files_max(files))
     options.set_wal_recovery_mode(mode)
     table = rocksdict.BlockBasedOptions()
-    table.set_block_cache(rocksdict.Cache(BLOCK_CACHE_BYTES))
+    table.set_block_cache(block_cache(BLOCK_CACHE_BYTES))
     table.set_cache_index_and_filter_blocks(True)
     table.set_format_version(5)
     family = rocksdict.Options(raw_mode=True)

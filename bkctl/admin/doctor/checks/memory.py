@@ -14,7 +14,7 @@ from bkctl.scan.index import LOCATIONS
 CHECK = "memory"
 _MEMORY_SHARE_MAX = 0.8
 _MIB = 1 << 20
-#: How RocksDB cuts an LRU cache up: into 64 shards, fewer where one would be below 512 KiB.
+#: How RocksDB cuts the LRU cache of Java's bookie up: into 64 shards, fewer where one would be below 512 KiB.
 _SHARDS_MAX = 64
 _SHARD_BYTES_MIN = 512 << 10
 #: A location takes about this much in a compressed table; what a table's size says of its number of keys.
@@ -63,13 +63,16 @@ def _caches(exam: Examination) -> Iterator[Finding]:
 
 
 def shard_bytes(cache_bytes: int) -> int:
-    """Compute the size of one shard of a block cache."""
+    """Compute the size of one shard of a block cache of Java's bookie."""
     bits = max(0, (cache_bytes // _SHARD_BYTES_MIN).bit_length() - 1)
     return cache_bytes // min(_SHARDS_MAX, 1 << bits)
 
 
 def _block_cache(exam: Examination) -> Iterator[Finding]:
-    """Report a filter that fits no shard: every look-up reads it from disk again, at 100 times the cost."""
+    """Report a filter that fits no shard: every look-up reads it from disk again, at 100 times the cost.
+
+    So it is with Java's bookie, which may be the one that runs here; ours has a cache of another kind.
+    """
     assert exam.config is not None, "there is a configuration"
     cache_bytes = exam.config.storage.index_block_cache_bytes
     room = shard_bytes(cache_bytes)
@@ -90,9 +93,9 @@ def _block_cache(exam: Examination) -> Iterator[Finding]:
                 CHECK,
                 Kind.BLOCK_CACHE_TOO_SMALL,
                 Severity.WARNING,
-                f"the block cache of {cache_bytes // _MIB} MiB has shards of {room >> 10} KiB, and the "
-                f"filter of the largest table takes about {filter_bytes >> 10} KiB: it is read again "
-                "at every look-up",
+                f"Java's bookie cuts a block cache of {cache_bytes // _MIB} MiB into shards of "
+                f"{room >> 10} KiB, and the filter of the largest table has about {filter_bytes >> 10} KiB, "
+                "so it is read again at every look-up (bkctl's own bookie keeps it)",
                 f"dbStorage_rocksDB_blockCacheSize={needed} or more, or a larger --memory",
                 not_ended(
                     f"no command changes a configuration: set dbStorage_rocksDB_blockCacheSize={needed} in "
