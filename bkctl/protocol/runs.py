@@ -158,6 +158,16 @@ class ReadRun:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def join(self, other: ReadRun) -> bool:
+        """Append the reads of another run; False, and nothing is changed, when the two differ in kind."""
+        if type(other) is not ReadRun or other.wire is not self.wire:
+            return False
+        # In version 2 the keys are the tokens: one list.
+        tokens = self.tokens + other.tokens
+        self.keys = tokens if self.wire is Wire.V2 else self.keys + other.keys
+        self.tokens = tokens
+        return True
+
 
 class PackedReadRun(ReadRun):
     """Plain reads, made by the compiled kernels: ``packed_keys`` are joined.
@@ -195,6 +205,15 @@ class PackedReadRun(ReadRun):
         if self._tokens is None:
             self._tokens = list(map(_read_token, array("q", self.txns), self.keys))
         return self._tokens
+
+    def join(self, other: ReadRun) -> bool:
+        if not isinstance(other, PackedReadRun) or other.wire is not self.wire:
+            return False
+        self.packed_keys += other.packed_keys
+        if self.txns is not None and other.txns is not None:
+            self.txns += other.txns
+        self._list = self._tokens = None
+        return True
 
 
 def _read_token(txn: int, key: bytes) -> bytes:

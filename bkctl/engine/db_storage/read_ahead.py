@@ -3,7 +3,8 @@
 Java reads ahead at every miss, which costs a random reader a hundred entries for one. Here the first read of
 a ledger brings one entry, and read-ahead begins when the next one asked for is the one behind it. What was
 read ahead has a trigger in its middle: who gets to that entry has the next part read
-(:meth:`EntryReader.claim_next`), so that nobody who reads in order waits for the disk again.
+(:meth:`EntryReader.claim_next`), so that nobody who reads in order waits for the disk again. Who is faster
+than that waits for the part that is being read, or reads it; nobody reads its entries one by one besides.
 
 Source: ``SingleDirectoryDbLedgerStorage.doGetEntry`` and ``fillReadAheadCache``.
 """
@@ -35,6 +36,9 @@ _SIZE_BYTES = 4
 #: The entry behind one that was read may be this far away: with an ensemble larger than the write quorum a
 #: bookie has only some of a ledger's entries.
 SEQUENTIAL_GAP_MAX = 16
+
+#: How long a reader waits for what is being read ahead. Then it reads its entry by itself.
+AHEAD_WAIT_MAX_S = 1.0
 
 #: How often an entry is looked for when it moves to another log while it is being read.
 _ATTEMPTS_MAX = 5
@@ -78,6 +82,8 @@ class EntryReader:
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
         self._ledgers_max = settings.sequential_ledgers_max
         self._lock = threading.Lock()
+        #: With the same lock. Notified when something that was read ahead is in the cache.
+        self._ahead_ended = threading.Condition(self._lock)
         # Of the ledgers read most recently. While one is being read ahead, others that ask for what comes
         # next get just their entry.
         self._readings: OrderedDict[bytes, _Reading] = OrderedDict()
@@ -87,6 +93,11 @@ class EntryReader:
 
         Raises BookieIOError when index or log cannot be read, or the log has something else there.
         """
+        if self._was_read_ahead(key):
+            body = self._read_cache.get(key)
+            if body is not None:
+                self._meters.read_cache_hits += 1
+                return body
         generation = self._read_cache.generation
         location = self._locate([key])[0]
         ahead = None if location is None else self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])
@@ -94,6 +105,38 @@ class EntryReader:
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
         """Read many keys as :meth:`read` reads one, with one look into the index."""
+        if not self._was_read_ahead(keys[0]):
+            return self._read_many(keys)
+        answers: list[bytes | BookieIOError | None] = list(map(self._read_cache.get, keys))
+        missing = [index for index, answer in enumerate(answers) if answer is None]
+        self._meters.read_cache_hits += len(keys) - len(missing)
+        if missing:
+            rest = self._read_many([keys[index] for index in missing])
+            for index, answer in zip(missing, rest, strict=True):
+                answers[index] = answer
+        return answers
+
+    def _was_read_ahead(self, key: bytes) -> bool:
+        """Wait for the reading ahead that will bring this entry, or read ahead; False when neither is due.
+
+        Somebody who reads in order and is here is faster than what is read ahead for it.
+        """
+        if not self._readings:
+            return False
+        ledger, entry = ledger_of(key), _KEY.unpack(key)[1]
+        with self._lock:
+            reading = self._readings.get(ledger)
+            if reading is None or not 0 < entry - reading.last <= self._entries_max:
+                return False
+            if reading.is_ahead:
+                return self._ahead_ended.wait_for(lambda: not reading.is_ahead, AHEAD_WAIT_MAX_S)
+            if not reading.next_location:
+                return False
+            reading.trigger = None
+        self.read_next(ledger)
+        return True
+
+    def _read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
         generation = self._read_cache.generation
         try:
             locations = self._locate(keys)
@@ -302,6 +345,7 @@ class EntryReader:
         with self._lock:
             reading.is_ahead = False
             reading.last = last
+            self._ahead_ended.notify_all()
 
     def _current(
         self, keys: Sequence[bytes], ends: Sequence[int], location: int, started_s: float, *, known: int

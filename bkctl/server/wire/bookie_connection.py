@@ -39,7 +39,7 @@ from bkctl.server.wire.client_socket import keep_alive, unread_bytes, unsent_byt
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
-from bkctl.server.wire.read_turns import ReadTurns
+from bkctl.server.wire.read_turns import RUN_PLACES, ReadTurns
 from bkctl.server.wire.untaken_answers import UntakenAnswers
 from bkctl.types import ResultCode
 
@@ -149,8 +149,7 @@ class BookieConnection(asyncio.Protocol):
             if isinstance(event, AddRun):
                 self._add_run(event)
             elif isinstance(event, ReadRun):
-                self._port.watch.answered(len(event) * READ_BYTES)
-                self.turns.add(ReadRunJob(self._port, self, event).start, requests=len(event))
+                self._read_run(event)
             elif isinstance(event, Request):
                 self._request(event)
             elif isinstance(event, Answer | Refusal):
@@ -298,6 +297,14 @@ class BookieConnection(asyncio.Protocol):
             self._polls_begun += isinstance(request, ReadRequest)
             respond = partial(self.respond, request, self._port.now_s())
             self._port.processor.process(request, respond, self)
+
+    def _read_run(self, run: ReadRun) -> None:
+        """Have a run of reads wait for its turn, as a part of the one that waits already if there is one."""
+        count = len(run)
+        self._port.watch.answered(count * READ_BYTES)
+        if not self.turns.join(run):
+            job = ReadRunJob(self._port, self, run)
+            self.turns.add(job.start, requests=count, places=RUN_PLACES, join=job.join)
 
     def _read(self, request: Request, since_s: float) -> None:
         """Have the turn of a request that brings entries."""

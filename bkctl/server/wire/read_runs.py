@@ -16,6 +16,7 @@ from bkctl.protocol.runs import PackedReadRun, ReadRun, answer_read_records, ans
 from bkctl.server.wire.answer_codes import code_of, log_io
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
+from bkctl.server.wire.read_turns import RUN_PLACES
 from bkctl.types import ResultCode
 
 #: A chunk ends with the entry that brings it to this many entries or bytes.
@@ -36,6 +37,13 @@ class ReadRunJob:
         self._position = 0
         self._since_s = port.now_s()
 
+    def join(self, run: ReadRun) -> bool:
+        """Read what another run asks for as well; False when the two differ in kind.
+
+        Only before :meth:`start`. The time of all answers is then measured from when this one came.
+        """
+        return self._run.join(run)
+
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
         if not self._position:
@@ -45,9 +53,9 @@ class ReadRunJob:
                 self.resume()
                 return
         if self._position < len(self._run):
-            self._connection.turns.again(self.start)
+            self._connection.turns.again(self.start, places=RUN_PLACES)
         else:
-            self._connection.turns.ended(len(self._run))
+            self._connection.turns.ended(len(self._run), places=RUN_PLACES)
 
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
@@ -60,7 +68,7 @@ class ReadRunJob:
             self._connection.write(answer_reads(self._wire, self._run.tokens[self._position :], codes))
             self._position = len(self._run)
             self._port.reads_refused += rest
-            self._connection.turns.ended(len(self._run))
+            self._connection.turns.ended(len(self._run), places=RUN_PLACES)
 
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
@@ -185,9 +193,9 @@ class ReadRunJob:
     def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
         self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
         if self._position < len(self._run):
-            self._connection.turns.again(self.resume)
+            self._connection.turns.again(self.resume, places=RUN_PLACES)
         else:
-            self._connection.turns.ended(len(self._run))
+            self._connection.turns.ended(len(self._run), places=RUN_PLACES)
 
 
 def _ledger(key: bytes) -> int:

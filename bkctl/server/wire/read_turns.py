@@ -3,19 +3,35 @@
 Every read may bring an entry of megabytes, and a client may ask for thousands of them in one packet. What is
 asked for waits here, a few bytes each, and begins only while the client takes its answers; so a connection
 that asks for everything and reads nothing costs some entries of memory, and others are served meanwhile.
+
+A run of reads takes several places, so that few runs of a connection begin at once and those that wait can be
+joined into longer ones. Otherwise a client whose reads were once answered one by one goes on asking one by
+one, and every read costs what a run of thirty does.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
-#: Reads, or chunks of runs of reads, of one connection that may be in the making.
+from bkctl.protocol.runs import ReadRun
+
+#: Reads of one connection that may be in the making. A chunk of a run of reads counts as ``RUN_PLACES``.
 ACTIVE_MAX = 16
+RUN_PLACES = 4
 #: With so many that wait nothing more is read from the socket, nor with so many requests in them and in those
 #: that have begun: a run of reads that came in one piece may be ten thousand.
 WAITING_MAX = 1_000
 REQUESTS_MAX = 20_000
+
+
+class _Turn(NamedTuple):
+    """What waits; ``places`` are those that it takes, and ``join`` has it read another run as well."""
+
+    begin: Callable[[], None]
+    places: int
+    join: Callable[[ReadRun], bool] | None
 
 
 class ReadTurns:
@@ -30,7 +46,7 @@ class ReadTurns:
     def __init__(self, may_begin: Callable[[], bool], on_full: Callable[[bool], None]) -> None:
         self._may_begin = may_begin
         self._on_full = on_full
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[_Turn] = deque()
         self._active = 0
         #: Requests that wait or have begun.
         self.requests = 0
@@ -43,29 +59,50 @@ class ReadTurns:
         """How many wait."""
         return len(self._waiting)
 
-    def add(self, begin: Callable[[], None], *, first: bool = False, requests: int = 1) -> None:
-        """Have ``begin`` called in its turn, ``first`` before all that wait; :meth:`ended` ends the turn."""
-        self.requests += requests
-        self._add(begin, first=first)
+    def add(
+        self,
+        begin: Callable[[], None],
+        *,
+        first: bool = False,
+        requests: int = 1,
+        places: int = 1,
+        join: Callable[[ReadRun], bool] | None = None,
+    ) -> None:
+        """Have ``begin`` called in its turn, ``first`` before all that wait; :meth:`ended` ends the turn.
 
-    def _add(self, begin: Callable[[], None], *, first: bool) -> None:
+        ``places``: how many of the ``ACTIVE_MAX`` places the turn takes. ``join`` is asked to take runs of
+        reads that come while the turn is the last one that waits.
+        """
+        self.requests += requests
+        self._add(_Turn(begin, places, join), first=first)
+
+    def join(self, run: ReadRun) -> bool:
+        """Have the turn that waits last read ``run`` as well; False when there is none that can."""
+        join = self._waiting[-1].join if self._waiting else None
+        if join is None or not join(run):
+            return False
+        self.requests += len(run)
+        self.go_on()
+        return True
+
+    def again(self, begin: Callable[[], None], *, places: int = 1) -> None:
+        """End the turn; ``begin`` is to have the next one."""
+        self._active -= places
+        self._add(_Turn(begin, places, None), first=True)
+
+    def ended(self, requests: int = 1, *, places: int = 1) -> None:
+        """End a turn with the answers to its requests: they were handed to the transport."""
+        self._active -= places
+        self.requests -= requests
+        self.go_on()
+
+    def _add(self, turn: _Turn, *, first: bool) -> None:
         if self._closed:
             return
         if first:
-            self._waiting.appendleft(begin)
+            self._waiting.appendleft(turn)
         else:
-            self._waiting.append(begin)
-        self.go_on()
-
-    def again(self, begin: Callable[[], None]) -> None:
-        """End the turn; ``begin`` is to have the next one."""
-        self._active -= 1
-        self._add(begin, first=True)
-
-    def ended(self, requests: int = 1) -> None:
-        """End a turn with the answers to its requests: they were handed to the transport."""
-        self._active -= 1
-        self.requests -= requests
+            self._waiting.append(turn)
         self.go_on()
 
     def go_on(self) -> None:
@@ -75,9 +112,10 @@ class ReadTurns:
             return
         self._going_on = True
         try:
-            while self._waiting and self._active < ACTIVE_MAX and self._may_begin():
-                self._active += 1
-                self._waiting.popleft()()
+            while self._waiting and self._has_places(self._waiting[0]) and self._may_begin():
+                turn = self._waiting.popleft()
+                self._active += turn.places
+                turn.begin()
         finally:
             self._going_on = False
         part = 2 if self._full else 1
@@ -85,6 +123,9 @@ class ReadTurns:
         if full is not self._full:
             self._full = full
             self._on_full(full)
+
+    def _has_places(self, turn: _Turn) -> bool:
+        return self._active + turn.places <= ACTIVE_MAX
 
     def clear(self) -> None:
         """Begin nothing any more: the connection is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 
@@ -10,10 +11,11 @@ import pytest
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Request, Wire
-from bkctl.server.wire.read_turns import ACTIVE_MAX, WAITING_MAX, ReadTurns
+from bkctl.protocol.runs import ReadRun
+from bkctl.server.wire.read_turns import ACTIVE_MAX, REQUESTS_MAX, RUN_PLACES, WAITING_MAX, ReadTurns
 from bkctl.types import ResultCode
 from bkctl.vfs import FaultRule
-from tests.support.engine_rig import EngineRig, small_settings
+from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import ServedEngine
 from tests.support.wire_client import DisconnectedError, WireClient, add_request
 
@@ -235,3 +237,69 @@ def test_turns_say_when_too_many_wait() -> None:
     taken[0] = True
     turns.go_on()
     assert told == [True, False]
+
+
+def read_run(*entries: int, wire: Wire = Wire.V2) -> ReadRun:
+    keys = [struct.pack(">qq", 5, entry) for entry in entries]
+    return ReadRun(wire, keys, keys)
+
+
+def test_few_runs_begin_at_once_and_those_that_wait_are_joined() -> None:
+    begun: list[ReadRun] = []
+    told: list[bool] = []
+    turns = ReadTurns(lambda: True, told.append)
+
+    def come(run: ReadRun) -> None:
+        if not turns.join(run):
+            turns.add(lambda: begun.append(run), requests=len(run), places=RUN_PLACES, join=run.join)
+
+    for entry in range(ACTIVE_MAX // RUN_PLACES + 6):
+        come(read_run(entry))
+    assert [len(run) for run in begun] == [1] * (ACTIVE_MAX // RUN_PLACES)
+    assert (turns.waiting, turns.requests) == (1, ACTIVE_MAX // RUN_PLACES + 6)
+    turns.ended(1, places=RUN_PLACES)
+    assert begun[-1].keys == read_run(*range(4, 10)).keys
+    assert (turns.waiting, turns.requests) == (0, ACTIVE_MAX // RUN_PLACES + 5)
+    # A run of another kind is not joined, nor one behind something else that waits.
+    come(read_run(20))
+    come(read_run(21, wire=Wire.V3))
+    turns.add(lambda: None)
+    come(read_run(22))
+    assert turns.waiting == 4
+    # So many reads in one run: the socket is not read any more, as with many runs.
+    come(read_run(*range(REQUESTS_MAX)))
+    assert (turns.waiting, told) == (4, [True])
+    turns.clear()
+    assert not turns.join(read_run(23))
+
+
+@pytest.mark.parametrize("wire", [Wire.V2, Wire.V3], ids=lambda wire: wire.name)
+def test_reads_that_come_one_by_one_are_all_answered_while_the_read_stage_is_busy(wire: Wire) -> None:
+    """Every thread of the read stage is held, so that what comes is joined; then all is answered."""
+    with ServedEngine() as served, WireClient(served.port, wire) as client:
+        count = 200
+        for entry in range(count):
+            assert client.add(7, entry) is ResultCode.OK
+        served.rig.bookie.checkpoint()
+        held = threading.Event()
+        for _ in range(8):
+            served.server.read_stage.submit(lambda: assert_set(held))
+        version = 2 if wire is Wire.V2 else 3
+        for entry in range(count, -1, -1):
+            client.send([(ReadRequest(7, entry, wire=wire, version=version), entry)])
+        served.until(lambda: requests_of(served) == count + 1, "not all reads have come")
+        held.set()
+        answers = {answer.context: answer.response for answer in client.receive_all()}
+        assert answers.pop(count).code is ResultCode.NO_ENTRY
+        for entry, response in answers.items():
+            assert (response.code, response.body) == (ResultCode.OK, entry_body(7, entry))
+        served.until(lambda: requests_of(served) == 0, "requests are still counted")
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(20)
+
+
+def requests_of(served: ServedEngine) -> int:
+    (connection,) = served.server._connections
+    return connection.turns.requests
