@@ -46,6 +46,7 @@ from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.server.life.foreground import SWITCH_INTERVAL_S
 from bkctl.vfs import PosixFileSystem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -373,6 +374,8 @@ class Adder:
 
 def adds_beside(folder: Path, mib: int, seconds: float) -> None:
     """p99 of single adds alone, beside a compaction without a limit, and beside one with Java's default."""
+    # As `bkctl bookie start` does.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     for name, rate in (("alone", 0), ("compacting, no limit", None), ("compacting, 1000 entries/s", 1000)):
         place = folder / f"adds-{rate}"
         cluster = Cluster([*range(LEDGERS), 10**6])
@@ -392,7 +395,8 @@ def adds_beside(folder: Path, mib: int, seconds: float) -> None:
                 time.sleep(0.02)
             going_on.clear()
             thread.join()
-            print(f"adds {name}: {len(adder.times_s)} adds, p99 {adder.p99_ms():.1f} ms")
+            rate_per_s = len(adder.times_s) / sum(adder.times_s)
+            print(f"adds {name}: {rate_per_s:,.0f} adds/s, p99 {adder.p99_ms():.1f} ms")
         finally:
             bookie.stop()
             shutil.rmtree(place, ignore_errors=True)

@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -56,8 +56,9 @@ from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import running_zookeeper
 
 CONNECTIONS = 8
-#: Each run has ledgers of its own; the reads' are the first ones.
+#: Each run of adds has ledgers of its own, and so has each set of those that are read.
 LEDGERS_PER_RUN = 1024
+FIRST_DATA_ID = FIRST_ID + (1 << 20)
 DISK_BYTES_MIN = 30 << 30
 QUICK_DISK_BYTES_MIN = 8 << 30
 MIB = 1 << 20
@@ -101,10 +102,12 @@ class Bench:
         self._plan = plan
         self._runs = 0
 
-    def measure(self, scenario: Scenario, **more: object) -> Result:
-        """All rounds of a scenario."""
+    def measure(self, scenario: Scenario, first_ledgers: Sequence[int] = (), **more: object) -> Result:
+        """All rounds of a scenario; the rounds take ``first_ledgers`` in turn, if there are any."""
         result = Result(scenario)
         for number in range(self._plan.rounds):
+            if first_ledgers:
+                more["first_ledger"] = first_ledgers[number % len(first_ledgers)]
             ours_first = number % 2 == 0
             first, second = (self._ours, self._java) if ours_first else (self._java, self._ours)
             rounds = [self._round(bookie, scenario, more) for bookie in (first, second)]
@@ -118,19 +121,24 @@ class Bench:
             for wire, size, share in ((2, 100, 0.5), (3, 1024, 0.2), (2, 1024, 0.3)):
                 self._load(bookie, {"payload_bytes": size, "wire": wire}, seconds * share)
 
-    def write_data(self) -> int:
-        """Entries of each ledger that both have on disk, for the reads."""
+    def write_data(self, first_ledgers: Sequence[int]) -> int:
+        """Write what the reads read; return the number of entries of each ledger that both have on disk.
+
+        A set of ledgers begins at each of ``first_ledgers``.
+        """
         counts = []
         for bookie in (self._ours, self._java):
-            settings = LoadSettings(
-                "127.0.0.1",
-                bookie.port,
-                rate_per_s=self._plan.data_rate_per_s,
-                seconds=self._plan.data_s,
-                warmup_s=0,
-            )
-            report = run_load(settings, reads=False)
-            counts.append(report.entries_per_ledger)
+            for first in first_ledgers:
+                settings = LoadSettings(
+                    "127.0.0.1",
+                    bookie.port,
+                    rate_per_s=self._plan.data_rate_per_s,
+                    seconds=self._plan.data_s,
+                    warmup_s=0,
+                    first_ledger=first,
+                )
+                report = run_load(settings, reads=False)
+                counts.append(report.entries_per_ledger)
         # A checkpoint of either comes at least every flushInterval.
         time.sleep(11)
         return min(counts)
@@ -271,8 +279,11 @@ def run_default(
             results.append(bench.measure(HALF, rate_per_s=statistics.median(rates) / 2))
         reads = [scenario for scenario in (RANDOM, IN_ORDER, IN_ORDER_V3) if wanted(scenario.name)]
         if reads:
-            entries = bench.write_data()
-            results += [bench.measure(scenario, entries=entries, first_ledger=FIRST_ID) for scenario in reads]
+            # What was read in a round must not be in a cache in the next one: each has a set of its own, and
+            # comes back to it only after a set that fills the cache.
+            sets = [FIRST_DATA_ID + number * LEDGERS_PER_RUN for number in range(max(2, plan.rounds))]
+            entries = bench.write_data(sets)
+            results += [bench.measure(scenario, sets, entries=entries) for scenario in reads]
         memory.take()
     return results, memory
 

@@ -32,7 +32,7 @@ _SAME_SIGNAL_S = 1.0
 #: How long a thread that computes, a flush mostly, keeps the interpreter from others that want it. An add
 #: takes turns on four threads; with Python's own 5 ms its 99th percentile is a third higher, and a still
 #: shorter interval costs processor time.
-_SWITCH_INTERVAL_S = 0.001
+SWITCH_INTERVAL_S = 0.001
 
 
 def serve(
@@ -42,7 +42,7 @@ def serve(
 
     ``started`` is called when it serves. Raises the BkctlError that kept it from starting or that ended it.
     """
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_soft_limit()
     require_enough(descriptor_limit())
     _warn_of_address_space(resource.getrlimit(resource.RLIMIT_AS)[0])
