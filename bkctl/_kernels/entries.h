@@ -233,21 +233,41 @@ static inline uint32_t bkctl_varint(const unsigned char *data, size_t at, size_t
   return 0;
 }
 
-/* Whether a plain add begins at `at`, whole in data[:end]. */
-static int bkctl_parse_v3_add(const unsigned char *data, size_t at, size_t end, bkctl_v3_add *add) {
-  static const unsigned char operation[5] = {0x08, 0x03, 0x10, 0x02, 0x18};
-  uint64_t number, ledger;
-  uint32_t width;
+/* The frame and the header of a request of version 3 without optional fields: where the frame stops, where the
+   transaction id is, its width and value. */
+typedef struct {
+  size_t stop, txn;
+  uint64_t txn_value;
+  uint32_t txn_width;
+} bkctl_v3_head;
+
+/* Parses what begins at data[at]; `operation` is that of the header. Returns where the header ends, or 0 when there is
+   no such header or the frame is not whole. */
+static size_t bkctl_parse_v3_head(const unsigned char *data, size_t at, size_t end, unsigned char operation,
+                                  bkctl_v3_head *head) {
+  const unsigned char fields[5] = {0x08, 0x03, 0x10, operation, 0x18};
   if (end - at < 4) return 0;
   const uint32_t length = bkctl_be32(data + at);
   if (length > INT32_MAX || length > end - at - 4) return 0;
-  const size_t stop = at + 4 + (size_t)length;
+  head->stop = at + 4 + (size_t)length;
   at += 4;
-  if (stop - at < 7 || data[at] != 0x0a || memcmp(data + at + 2, operation, sizeof operation) != 0) return 0;
-  add->txn = at + 7;
-  add->txn_width = bkctl_varint(data, add->txn, stop, &number);
-  if (!add->txn_width || data[at + 1] != sizeof operation + add->txn_width) return 0;
-  at = add->txn + add->txn_width;
+  if (head->stop - at < 7 || data[at] != 0x0a || memcmp(data + at + 2, fields, sizeof fields) != 0) return 0;
+  head->txn = at + 7;
+  head->txn_width = bkctl_varint(data, head->txn, head->stop, &head->txn_value);
+  if (!head->txn_width || data[at + 1] != sizeof fields + head->txn_width) return 0;
+  return head->txn + head->txn_width;
+}
+
+/* Whether a plain add begins at `at`, whole in data[:end]. */
+static int bkctl_parse_v3_add(const unsigned char *data, size_t at, size_t end, bkctl_v3_add *add) {
+  bkctl_v3_head head;
+  uint64_t number, ledger;
+  uint32_t width;
+  at = bkctl_parse_v3_head(data, at, end, 0x02, &head);
+  if (!at) return 0;
+  const size_t stop = head.stop;
+  add->txn = head.txn;
+  add->txn_width = head.txn_width;
   if (stop - at < 2 || data[at] != 0xaa || data[at + 1] != 0x06) return 0;
   at += 2;
   width = bkctl_varint(data, at, stop, &number);
@@ -357,17 +377,12 @@ typedef struct {
 
 /* Whether a plain read begins at `at`, whole in data[:end]. */
 static int bkctl_parse_v3_read(const unsigned char *data, size_t at, size_t end, bkctl_v3_read *read) {
-  static const unsigned char operation[5] = {0x08, 0x03, 0x10, 0x01, 0x18};
+  bkctl_v3_head head;
   uint32_t width;
-  if (end - at < 4) return 0;
-  const uint32_t length = bkctl_be32(data + at);
-  if (length > INT32_MAX || length > end - at - 4) return 0;
-  const size_t stop = at + 4 + (size_t)length;
-  at += 4;
-  if (stop - at < 7 || data[at] != 0x0a || memcmp(data + at + 2, operation, sizeof operation) != 0) return 0;
-  width = bkctl_varint(data, at + 7, stop, &read->txn);
-  if (!width || data[at + 1] != sizeof operation + width) return 0;
-  at += 7 + width;
+  at = bkctl_parse_v3_head(data, at, end, 0x01, &head);
+  if (!at) return 0;
+  const size_t stop = head.stop;
+  read->txn = head.txn_value;
   if (stop - at < 4 || data[at] != 0xa2 || data[at + 1] != 0x06 || data[at + 2] != stop - at - 3) return 0;
   if (data[at + 3] != 0x08) return 0;
   at += 4;
