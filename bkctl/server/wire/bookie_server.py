@@ -26,6 +26,7 @@ from bkctl.server.wire.connection_memory import ConnectionMemory, adds_bytes_max
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.handshakes import Handshakes
 from bkctl.server.wire.long_polls import LongPolls
+from bkctl.server.wire.read_pace import ReadPace
 from bkctl.server.wire.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.wire.request_processor import RequestProcessor
 from bkctl.server.wire.silent_sockets import SilentSockets
@@ -85,6 +86,7 @@ class BookieServer:
             batch_read_bytes_max=settings.batch_read_bytes_max,
             frame_bytes_max=settings.frame_bytes_max,
         )
+        self.read_pace = ReadPace()
         #: Counters: reads of runs answered and refused, why connections were closed.
         self.reads_done = 0
         self.reads_refused = 0

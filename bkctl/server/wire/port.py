@@ -17,6 +17,7 @@ from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.handshakes import Handshakes
+from bkctl.server.wire.read_pace import ReadPace
 from bkctl.server.wire.request_processor import RequestProcessor
 from bkctl.server.wire.silent_sockets import SilentSockets
 from bkctl.server.wire.stage_pool import StagePool
@@ -45,6 +46,7 @@ class Port(Protocol):
     handshakes: Handshakes
     processor: RequestProcessor
     read_stage: StagePool
+    read_pace: ReadPace
     watch: ConnectionWatch
     silent_sockets: SilentSockets
     #: The time of handing answers, of one request or many, to a connection.

@@ -38,11 +38,11 @@ class ReadRunJob:
         self._since_s = port.now_s()
 
     def join(self, run: ReadRun) -> bool:
-        """Read what another run asks for as well; False when the two differ in kind.
+        """Read what another run asks for as well; False when the two differ in kind or would be too long.
 
         Only before :meth:`start`. The time of all answers is then measured from when this one came.
         """
-        return self._run.join(run)
+        return len(self._run) + len(run) <= self._port.read_pace.joined_max and self._run.join(run)
 
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
@@ -192,6 +192,7 @@ class ReadRunJob:
 
     def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
         self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
+        self._port.read_pace.note(count + failed, worked_s)
         if self._position < len(self._run):
             self._connection.turns.again(self.resume, places=RUN_PLACES)
         else:

@@ -19,7 +19,7 @@ from bkctl.protocol.runs import ReadRun
 
 #: Reads of one connection that may be in the making. A chunk of a run of reads counts as ``RUN_PLACES``.
 ACTIVE_MAX = 16
-RUN_PLACES = 4
+RUN_PLACES = 2
 #: With so many that wait nothing more is read from the socket, nor with so many requests in them and in those
 #: that have begun: a run of reads that came in one piece may be ten thousand.
 WAITING_MAX = 1_000

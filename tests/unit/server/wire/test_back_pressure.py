@@ -258,7 +258,7 @@ def test_few_runs_begin_at_once_and_those_that_wait_are_joined() -> None:
     assert [len(run) for run in begun] == [1] * (ACTIVE_MAX // RUN_PLACES)
     assert (turns.waiting, turns.requests) == (1, ACTIVE_MAX // RUN_PLACES + 6)
     turns.ended(1, places=RUN_PLACES)
-    assert begun[-1].keys == read_run(*range(4, 10)).keys
+    assert begun[-1].keys == read_run(*range(ACTIVE_MAX // RUN_PLACES, ACTIVE_MAX // RUN_PLACES + 6)).keys
     assert (turns.waiting, turns.requests) == (0, ACTIVE_MAX // RUN_PLACES + 5)
     # A run of another kind is not joined, nor one behind something else that waits.
     come(read_run(20))
