@@ -27,7 +27,7 @@ REQUESTS_MAX = 20_000
 
 
 class _Turn(NamedTuple):
-    """What waits; ``places`` are those that it takes, and ``join`` has it read another run as well."""
+    """A turn that waits: it takes so many ``places``, and ``join`` has it read another run as well."""
 
     begin: Callable[[], None]
     places: int
