@@ -52,7 +52,8 @@ class Bookie:
     bookie cannot go on: from then on nothing is acknowledged, and it is to be stopped. ``on_read_only`` is
     told whenever the disks turn it read-only (True) or back.
     ``open_storages`` opens other storages than those that the settings choose.
-    ``cluster`` says which ledgers exist; without it nothing is ever collected.
+    ``cluster`` says which ledgers exist; without it nothing is ever collected, and a start leaves out records
+    of ledgers whose key it does not find.
 
     Use: :meth:`start`, then ``writes``, ``fencing``, ``explicit_lacs``, ``reads``, :meth:`force_ledger`
     from any thread, then :meth:`stop`.
@@ -77,6 +78,7 @@ class Bookie:
         self._filesystem = filesystem
         self._clock = clock
         self._open_store = open_store
+        self._cluster = cluster
         self._on_failure = on_failure
         self._on_read_only = on_read_only
         self._lock = threading.Lock()
@@ -162,6 +164,7 @@ class Bookie:
             self._clock,
             accept_loss=accept_loss,
             lost_indexes=lost,
+            cluster=self._cluster,
         ).run()
         for journal in self.journals:
             journal.start(after_id=self.marks.written(journal.index).journal_id)

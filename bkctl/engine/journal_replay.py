@@ -224,7 +224,7 @@ class _FileReplay:
             self._ledgers.put(storage, keys, bodies)
 
     def _is_known(self, ledger: int) -> bool:
-        """Whether entries of a ledger are kept; those without a row are of a deleted one."""
+        """Whether entries of a ledger are kept; without a row it was deleted, or its key is damaged."""
         return ledger not in self._replay.skipped_until and self._row(ledger) is not None
 
     def _may_be_unsynced(self, offset: int) -> bool:
@@ -238,7 +238,7 @@ class _FileReplay:
         """Return the ledger's row; behind a loss, which may have taken its key record, one is made."""
         if self._is_lossy(ledger):
             return self._ledgers.row_behind_a_loss(ledger)
-        return self._ledgers.row(ledger)
+        return self._ledgers.kept_row(ledger)
 
     def _is_lossy(self, ledger: int) -> bool:
         """Whether something of the ledger may have been lost."""
@@ -263,7 +263,7 @@ class _FileReplay:
         return LastMark(self._file.journal, record.offset)
 
     def _fence(self, ledger: int) -> None:
-        row = self._row(ledger)
+        row = self._row(ledger) if self._is_lossy(ledger) else self._ledgers.row(ledger)
         # Java journals the fence of a ledger without entries with no key. It is kept under a blank one: an
         # acknowledged fence must hold, and a ledger that was deleted is collected again.
         row = LedgerData(fenced=True, master_key=b"") if row is None else replace(row, fenced=True)

@@ -10,8 +10,9 @@ journal that is missing between others. The start is refused then, naming file a
 loss gets every ledger of that journal directory in limbo, so that no missing entry is called absent
 (``journal_replay``).
 
-Records of ledgers without a key, in the journal or in the index, belong to deleted ledgers and are skipped;
-behind an accepted loss, where the key may be what was lost, they are kept under a blank key, fenced.
+Records of ledgers without a key, in the journal or in the index, belong to deleted ledgers and are skipped,
+unless the metadata still place the ledger on this bookie (``keyless_ledgers``); behind an accepted loss,
+where the key may be what was lost, they are kept under a blank key, fenced.
 So is a fence without a key. Of two keys of one ledger the last one counts (``second_keys``).
 
 In that same tail a record may be half written (``torn_records``): it replaces nothing that is known, and is
@@ -27,7 +28,9 @@ from collections.abc import Sequence
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal_replay import JournalReplay
+from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.lost_index import LostIndex, put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
@@ -43,7 +46,7 @@ class Replay:
     """Replays the journals of a bookie that does not serve yet.
 
     ``journal_directories`` and ``storages`` are in the order of the configuration; ``lock`` is the engine
-    lock. ``lost_indexes`` are those whose loss is accepted.
+    lock. ``lost_indexes`` are those whose loss is accepted. ``cluster`` says which ledgers exist.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Replay:
         *,
         accept_loss: bool = False,
         lost_indexes: Sequence[LostIndex] = (),
+        cluster: LedgerDirectory | None = None,
     ) -> None:
         self._filesystem = filesystem
         self._journal_directories = journal_directories
@@ -66,7 +70,7 @@ class Replay:
         self._accept_loss = accept_loss
         self._lost_indexes = lost_indexes
         self._report = ReplayReport()
-        self._ledgers = ReplayedLedgers(storages, lock, self._report)
+        self._ledgers = ReplayedLedgers(storages, lock, self._report, KeylessLedgers(cluster))
 
     def run(self) -> ReplayReport:
         """Replay every journal, flush everything, move the marks.
@@ -79,6 +83,7 @@ class Replay:
         for lost in self._lost_indexes:
             self._accept(lost)
         ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]
+        self._note_keyless()
         # Entries, locations and rows are durable before any mark says so.
         for storage in self._storages:
             storage.flush()
@@ -90,6 +95,12 @@ class Replay:
                 self._marks.write(number, end)
         self._report.seconds = self._clock.monotonic() - started_s
         return self._report
+
+    def _note_keyless(self) -> None:
+        keyless = self._ledgers.keyless
+        keyless.log()
+        self._report.skipped_ledgers = len(keyless.skipped)
+        self._report.keyless_ledgers = len(keyless.kept)
 
     def _accept(self, lost: LostIndex) -> None:
         _log.warning("%s; accepted", lost.found)

@@ -16,7 +16,8 @@ class ReplayReport:
 
     ``damages`` and ``missing_journals`` are accepted losses; with ``lost_indexes``, the ledger directories
     whose index was lost, they put ``limbo_ledgers`` in limbo. ``torn_records`` were never acknowledged and
-    are not served.
+    are not served. ``skipped_records`` are of ``skipped_ledgers`` without a row and a key, or of earlier
+    lives of their ledgers; ``keyless_ledgers`` have neither as well, and are kept in limbo.
     """
 
     journals: int = 0
@@ -24,6 +25,8 @@ class ReplayReport:
     bytes: int = 0
     fences: int = 0
     skipped_records: int = 0
+    skipped_ledgers: int = 0
+    keyless_ledgers: int = 0
     unsynced_holes: int = 0
     torn_records: int = 0
     damages: list[Damage] = field(default_factory=list)

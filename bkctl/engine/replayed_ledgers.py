@@ -7,15 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 
 
 class ReplayedLedgers:
-    """Rows and entries over all ledger directories; ``lock`` is the engine lock."""
+    """Rows and entries over all ledger directories; ``lock`` is the engine lock.
 
-    def __init__(self, storages: Sequence[LedgerStorage], lock: threading.Lock, report: ReplayReport) -> None:
+    ``keyless`` tells which ledgers without a row are kept.
+    """
+
+    def __init__(
+        self,
+        storages: Sequence[LedgerStorage],
+        lock: threading.Lock,
+        report: ReplayReport,
+        keyless: KeylessLedgers,
+    ) -> None:
         self.storages = storages
+        self.keyless = keyless
         #: Directories whose ledger rows are lost: a ledger without a row is not known to be deleted.
         self.without_rows: set[LedgerStorage] = set()
         self._lock = lock
@@ -28,6 +39,13 @@ class ReplayedLedgers:
     def row(self, ledger: int) -> LedgerData | None:
         """Return the ledger's row, None when it is not known."""
         return self.storage_of(ledger).ledgers.get(ledger)
+
+    def kept_row(self, ledger: int) -> LedgerData | None:
+        """Return the row of a ledger with records; one is made where the metadata still place it here."""
+        row = self.row(ledger)
+        if row is None and self.keyless.is_kept(ledger):
+            return self.row_behind_a_loss(ledger)
+        return row
 
     def set_row(self, ledger: int, row: LedgerData) -> None:
         """Set a ledger's row, and count it when that puts the ledger in limbo."""

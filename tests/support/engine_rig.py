@@ -210,14 +210,16 @@ class EngineRig:
         self.bookie.explicit_lacs.write(lac_packet(ledger, lac), KEY, waiter)
         return waiter.wait()
 
-    def cut_off(self, chance: random.Random | None = None) -> EngineRig:
+    def cut_off(
+        self, chance: random.Random | None = None, *, cluster: LedgerDirectory | None = None
+    ) -> EngineRig:
         """Stop as a power cut does; a rig on what is left, with the bookie not started yet."""
         self.system.crash_now()
         # Before the threads end: closing a store would make its last batches durable.
         stores = {path: store.crash(chance) for path, store in self.stores.items()}
         self.bookie.abort()
         memory = self.memory.crash(chance)
-        return EngineRig(self.settings, memory=memory, stores=stores)
+        return EngineRig(self.settings, memory=memory, stores=stores, cluster=cluster)
 
     def reopen(self) -> EngineRig:
         """After a clean stop: a rig on the same directories."""

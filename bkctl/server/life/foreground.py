@@ -184,6 +184,8 @@ def _log_serving(report: StartReport, loop: str) -> None:
             "loop": loop,
             "replayed_entries": recovery.entries,
             "replayed_journals": recovery.journals,
+            "skipped_records": recovery.skipped_records,
+            "keyless_ledgers": recovery.keyless_ledgers,
             "seconds": round(recovery.seconds, 3),
             "unclean": report.unclean,
         },

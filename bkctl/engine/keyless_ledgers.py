@@ -1,0 +1,78 @@
+"""Ledgers of which a replay finds records and no key, and that have no row.
+
+Mostly they were deleted: the row is gone, and the mark was not moved behind the last records. But a journal
+does not prove its key records, so that one changed bit takes the key of a ledger whose entries stand in the
+journal alone. Only the cluster can tell the two apart. A ledger that its metadata still place on this bookie
+gets a row, fenced and in limbo, and so does one of which nobody can tell: garbage collection removes what is
+not needed. Without a cluster the records are left out, as Java does, and the report says how many.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from bkctl.engine.gc.ports import LedgerDirectory
+from bkctl.errors import BkctlError, CorruptionError
+
+_log = logging.getLogger(__name__)
+
+
+class KeylessLedgers:
+    """The answers of ``cluster``, asked once for each ledger, and never again once it does not answer."""
+
+    def __init__(self, cluster: LedgerDirectory | None) -> None:
+        self._cluster = cluster
+        self._silent = False
+        self._kept: dict[int, bool] = {}
+
+    def is_kept(self, ledger: int) -> bool:
+        """Whether the records of a ledger without row and key are kept."""
+        if ledger not in self._kept:
+            self._kept[ledger] = self._ask(ledger)
+        return self._kept[ledger]
+
+    def _ask(self, ledger: int) -> bool:
+        if self._cluster is None or self._silent:
+            return self._silent
+        try:
+            return self._cluster.is_kept_here(ledger)
+        except CorruptionError as error:
+            _log.warning("whether ledger %d is kept here cannot be told: %s", ledger, error)
+        except BkctlError as error:
+            self._silent = True
+            _log.warning("which ledgers without a key are kept here cannot be told: %s", error)
+        return True
+
+    @property
+    def skipped(self) -> list[int]:
+        """The ledgers whose records were left out, ascending."""
+        return sorted(ledger for ledger, kept in self._kept.items() if not kept)
+
+    @property
+    def kept(self) -> list[int]:
+        """The ledgers whose records were kept, ascending."""
+        return sorted(ledger for ledger, kept in self._kept.items() if kept)
+
+    def log(self) -> None:
+        """Say loudly what was left out that nothing proves to be deleted, and what was kept in limbo."""
+        kept, skipped = self.kept, self.skipped
+        if kept:
+            _log.warning(
+                "%d ledgers have entries in the journals, and neither a row nor a key that can be read, the"
+                " first: %d; they are fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo"
+                " --clear'",
+                len(kept),
+                kept[0],
+            )
+        if skipped:
+            known = self._cluster is not None
+            _log.log(
+                logging.INFO if known else logging.WARNING,
+                "records of %d ledgers without a row and a key were left out, the first: %d; %s",
+                len(skipped),
+                skipped[0],
+                "the metadata do not place them here"
+                if known
+                else "they were deleted, or their keys in the journal are damaged: 'bkctl index check DIR"
+                " --metadata FILE' tells",
+            )
