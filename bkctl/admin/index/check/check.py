@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import merge
 from operator import itemgetter
 
 import numpy as np
 
+from bkctl.admin.index.check.expected_ledgers import ExpectedLedgers
 from bkctl.admin.index.check.finding import (
     Finding,
     Kind,
@@ -28,6 +30,7 @@ from bkctl.admin.index.rows.comparison import (
     JOURNALED,
     NO_COPY,
     Comparison,
+    Flags,
     compare,
     side_by_side,
 )
@@ -35,12 +38,13 @@ from bkctl.admin.index.rows.journal_entries import kept_entries
 from bkctl.admin.index.rows.location_runs import Rows, no_rows
 from bkctl.admin.index.rows.lost_entries import LostEntries, note_lost
 from bkctl.admin.index.rows.row_sort import RowSorter, block_rows
-from bkctl.admin.ledgers.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in, names
+from bkctl.admin.ledgers.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError
 from bkctl.reporting import Advance
+from bkctl.scan.columns.column import Column
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import journals_before_mark
 from bkctl.scan.index import DirectoryIndex, open_index
@@ -123,16 +127,24 @@ class _SpaceCheck:
             sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
             reader = LogEntryReader(self._filesystem, space, self._options.book)
             yield from reader.read(sorter, advance)
+            expected = self._expected()
             replay = Replay()
-            replay.read(self._filesystem, space, sorter, self._options.book)
+            replay.read(
+                self._filesystem,
+                space,
+                sorter,
+                self._options.book,
+                partial(_of_strangers, known, expected) if expected.is_known else None,
+            )
             self._placed.leave_out(replay.failing)
-            for rows in kept_entries(self._filesystem, kept, known.ids):
+            for rows in kept_entries(self._filesystem, kept, partial(_of_ledgers, known, expected)):
                 sorter.add(rows)
             self._places = stack.enter_context(
                 LogPlaces(self._filesystem, space.logs, reader.damage, reader.failing)
             )
             self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}, {}))
-            journaled = yield from self._compared(indexes, known, sorter, replay)
+            strange = StrangeLedgers(space, expected, replay.master_keys)
+            journaled = yield from self._compared(indexes, known, sorter, replay, strange)
             yield from self._without_entries(known, journaled)
             yield from self._only_in_journals(known)
             yield from self._placed.findings(known)
@@ -188,22 +200,21 @@ class _SpaceCheck:
         metadata = self._options.metadata or {}
         return {ledger: metadata[ledger] for ledger in ledgers if ledger in metadata}
 
-    def _expected(self) -> Container[int]:
+    def _expected(self) -> ExpectedLedgers:
         """Find the ledgers whose metadata have this bookie in an ensemble."""
-        bookie = self._space.bookie
-        if bookie is None:
-            return ()
-        if self._options.cluster.is_asked:
-            return _KeptHere(self._in_cluster)
-        metadata = self._options.metadata or {}
-        return {ledger for ledger, facts in metadata.items() if names(facts, bookie)}
+        known = self._in_cluster if self._options.cluster.is_asked else None
+        return ExpectedLedgers(self._space.bookie, self._options.metadata or {}, known)
 
     def _compared(
-        self, indexes: Sequence[DirectoryIndex], known: IndexedLedgers, sorter: RowSorter, replay: Replay
+        self,
+        indexes: Sequence[DirectoryIndex],
+        known: IndexedLedgers,
+        sorter: RowSorter,
+        replay: Replay,
+        strange: StrangeLedgers,
     ) -> Generator[Finding, None, set[int]]:
         """Yield findings in order of ledgers; return the known ledgers with entries in the journal alone."""
         index = IndexRows(indexes, known)
-        strange = StrangeLedgers(self._space, self._expected(), replay.master_keys)
         journaled: set[int] = set()
         blocks = index.blocks(block_rows(self._options.memory_bytes))
         for index_rows, other_rows in side_by_side(blocks, sorter.blocks()):
@@ -227,8 +238,9 @@ class _SpaceCheck:
     def _note_kept(self, rows: Rows, known: IndexedLedgers) -> None:
         """Note entries that only journals in front of the mark have."""
         if len(rows):
+            _, is_known = known.find(rows.ledgers)
             unsaid = np.array(sorted(known.hidden), np.int64)
-            note_lost(self._only_kept, rows.select(~np.isin(rows.ledgers, unsaid)))
+            note_lost(self._only_kept, rows.select(is_known & ~np.isin(rows.ledgers, unsaid)))
 
     def _only_in_journals(self, known: IndexedLedgers) -> Iterator[Finding]:
         where = "only in a journal in front of the last mark, which no start replays, in no log or index"
@@ -334,14 +346,23 @@ class _SpaceCheck:
             yield about_ledger(Kind.LEDGER_WITHOUT_ENTRIES, self._space.dir, ledger, detail)
 
 
-class _KeptHere(Container[int]):
-    """The ledgers that a cluster keeps on a bookie; it is asked about each one that somebody asks for."""
+def _of_strangers(known: IndexedLedgers, expected: ExpectedLedgers, rows: Rows) -> Rows:
+    """Select the rows of ledgers that the metadata place here and the index does not know."""
+    _, is_known = known.find(rows.ledgers)
+    return rows.select(~is_known & _are_expected(expected, rows.ledgers, ~is_known))
 
-    def __init__(self, known: KnownLedgers) -> None:
-        self._known = known
 
-    def __contains__(self, ledger: object) -> bool:
-        return isinstance(ledger, int) and self._known.keeps(ledger) is True
+def _of_ledgers(known: IndexedLedgers, expected: ExpectedLedgers, rows: Rows) -> Rows:
+    """Select the rows of ledgers that the index knows or the metadata place here."""
+    _, is_known = known.find(rows.ledgers)
+    if is_known.all() or not expected.is_known:
+        return rows.select(is_known)
+    return rows.select(is_known | _are_expected(expected, rows.ledgers, ~is_known))
+
+
+def _are_expected(expected: ExpectedLedgers, ledgers: Column, asked: Flags) -> Flags:
+    here = expected.among(np.unique(ledgers[asked]).tolist())
+    return np.isin(ledgers, np.array(sorted(here), np.int64))
 
 
 def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> KnownLedgers:

@@ -1,19 +1,22 @@
 """Findings about ledgers of which the index has no ledger row.
 
 Entries of such a ledger in the logs are the garbage of a deletion, unless the index still has locations of
-it or the ledgers' metadata says that this bookie holds it.
+it or the ledgers' metadata says that this bookie holds it. So are those in the journals, of which a start
+takes none without a ledger row or a master key in front of them; and nothing in a journal proves a key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from bkctl.admin.index.check.expected_ledgers import ExpectedLedgers
 from bkctl.admin.index.check.finding import Finding, Kind, about_ledger
 from bkctl.admin.index.check.indexed_ledgers import wrong_directory
-from bkctl.admin.index.rows.comparison import Comparison, Flags
+from bkctl.admin.index.rows.comparison import JOURNALED, KEPT, Comparison, Flags
+from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.directories.index_spaces import IndexSpace
 
@@ -27,12 +30,25 @@ class _Tally:
     leaked: int = 0
     copies: int = 0
     first_copy: tuple[int, int] | None = None
+    replayed: int = 0
+    unreplayed: int = 0
+    first_journaled: int = 0
+
+    def journaled(self, rows: Rows) -> None:
+        """Count the entries of journals among rows of the ledger, each once."""
+        replayed = np.unique(rows.entries[rows.locations == JOURNALED])
+        kept = np.unique(rows.entries[rows.locations == KEPT])
+        kept = np.setdiff1d(kept, rows.entries[rows.locations != KEPT])
+        if not self.replayed + self.unreplayed and len(replayed) + len(kept):
+            self.first_journaled = int(min([*replayed[:1], *kept[:1]]))
+        self.replayed += len(replayed)
+        self.unreplayed += len(kept)
 
 
 class StrangeLedgers:
     """Fed with comparisons in key order; ``expected`` are ledgers that the metadata places here."""
 
-    def __init__(self, space: IndexSpace, expected: Container[int], master_keys: Collection[int]) -> None:
+    def __init__(self, space: IndexSpace, expected: ExpectedLedgers, master_keys: Collection[int]) -> None:
         self._space = space
         self._expected = expected
         self._master_keys = master_keys
@@ -48,7 +64,7 @@ class StrangeLedgers:
         """Yield findings about ledgers behind us; ``strange`` marks rows of ledgers without a ledger row."""
         unreplayed = np.unique(compared.unindexed.ledgers[~compared.unindexed_journaled]).tolist()
         self._unreplayed.update(ledger for ledger in unreplayed if ledger in self._master_keys)
-        at = np.flatnonzero(strange & ~compared.from_journal)
+        at = np.flatnonzero(strange & (~compared.from_journal | self._expects(compared, strange)))
         if not len(at):
             return
         rows = compared.rows.select(at)
@@ -65,11 +81,18 @@ class StrangeLedgers:
             _count(self._tally, indexed.tolist() if len(indexed) <= 1 else [indexed[0], indexed[-1]])
             self._tally.locations += len(indexed)
             self._tally.leaked += int((indexed == ID_MAX).sum())
-            copies = np.flatnonzero(~from_index[part])
+            self._tally.journaled(rows.select(part))
+            copies = np.flatnonzero(~from_index[part] & (rows.locations[part] < KEPT))
             self._tally.copies += len(copies)
             if len(copies) and self._tally.first_copy is None:
                 first = start + int(copies[0])
                 self._tally.first_copy = int(rows.entries[first]), int(rows.locations[first])
+
+    def _expects(self, compared: Comparison, strange: Flags) -> Flags:
+        """Flag the rows of strange ledgers that the metadata place here; nobody is asked without need."""
+        ledgers = np.unique(compared.rows.ledgers[strange & compared.from_journal])
+        here = self._expected.among(ledgers.tolist()) if self._expected.is_known else set()
+        return np.isin(compared.rows.ledgers, np.array(sorted(here), np.int64))
 
     def close(self) -> Iterator[Finding]:
         """Yield what is left to say of the ledger that was read last."""
@@ -102,10 +125,12 @@ class StrangeLedgers:
                 f"{tally.copies} entries in the logs (the first: entry {entry} in log {packed >> 32} at "
                 f"{packed & OFFSET_MAX}), and the metadata places it on this bookie"
             )
+        elif (tally.replayed or tally.unreplayed) and not elsewhere:
+            return self._only_journaled(tally)
         else:
             return None
         # A replay that brings the row, but not all entries of the logs, would have the others be never there.
-        if ledger in self._master_keys and ledger not in self._unreplayed:
+        if ledger in self._master_keys and ledger not in self._unreplayed and not tally.unreplayed:
             detail = (
                 f"{what}, but no ledger row yet: its master key in the journal brings that at the next start"
             )
@@ -113,6 +138,22 @@ class StrangeLedgers:
         kind = Kind.LOCATIONS_WITHOUT_LEDGER if tally.locations else Kind.MISSING_LEDGER
         detail = f"{what}, but no ledger row: reads fail, and GC deletes its logs (bkctl index rebuild --all)"
         return about_ledger(kind, directory, ledger, detail)
+
+    def _only_journaled(self, tally: _Tally) -> Finding | None:
+        """Judge a ledger that the metadata place here, and that has entries in journals alone."""
+        if tally.unreplayed:
+            what = f"{tally.unreplayed} entries only in journals, where no start replays them"
+            effect = "but no ledger row: a reader is told that there is no such entry"
+        elif tally.ledger in self._master_keys:
+            return None  # the next start makes its row
+        else:
+            what = f"{tally.replayed} entries in the journal past the last mark"
+            effect = "but neither a ledger row nor a master key in front of them: a start may leave them out"
+        detail = (
+            f"{what} (the first: entry {tally.first_journaled}), and the metadata places it on this bookie, "
+            f"{effect} (bkctl index rebuild --metadata)"
+        )
+        return about_ledger(Kind.MISSING_LEDGER, self._space.dir, tally.ledger, detail)
 
     def _leaked(self, ledger: int, count: int) -> Finding:
         detail = f"{count} locations of a deleted ledger with entry ids that Java's deletion does not reach"

@@ -4,12 +4,14 @@ Where the old ledger rows are readable they are all kept. A ledger that has no r
 locations in the old index or entries in the logs: its row may have been lost, and if it was deleted the
 bookie's garbage collection finds that out again. Only the metadata of the cluster leave one out (see
 :mod:`bkctl.admin.ledgers.known_ledgers`), and a replay that brings it back with all it has: of a bookie that
-was killed the youngest ledgers have entries in the logs, and neither a row nor a location yet.
+was killed the youngest ledgers have entries in the logs, and neither a row nor a location yet. A ledger with
+entries in the journals alone, of which a start brings no row because its master key there is gone, is added
+where the metadata place it on the bookie: otherwise it was deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 from bkctl.admin.index.rebuild.difference import Difference
@@ -20,10 +22,12 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source
 @dataclass(slots=True)
 class Census:
     """``rowed`` ledgers have an old row that counts, ``added`` are known from elsewhere. ``sources`` says
-    where from. ``differences`` are about ledgers that were left out, and about the metadata."""
+    where from. ``stranded`` are those added that have entries in journals which no start would replay.
+    ``differences`` are about ledgers that were left out, and about the metadata."""
 
     rowed: set[int] = field(default_factory=set)
     added: dict[int, tuple[Source, ...]] = field(default_factory=dict)
+    stranded: set[int] = field(default_factory=set)
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -38,9 +42,11 @@ def take_census(
     known: KnownLedgers,
     serves: Callable[[int], bool],
     replayed: Callable[[], Set[int]],
+    stranded: Callable[[], Set[int]],
 ) -> Census:
     """Decide which ledgers there are. ``local`` are the sources besides the rows, ``replayed`` reads which
-    ledgers the next start makes rows of. Raises BkctlError."""
+    ledgers the next start makes rows of, ``stranded`` those of which it leaves entries in the journals out.
+    Raises BkctlError."""
     census = Census()
     rows = old.rows.keys() | old.damaged
     readable = old.problem is None
@@ -58,16 +64,30 @@ def take_census(
         if not readable or ledger in located:
             census.differences.append(_left_out(ledger, known, is_gone=ledger in gone))
     others -= gone | elsewhere
-    pending = replayed() & others - located if readable and others - located else set()
-    for ledger in sorted(others - pending):
+    if readable and known.cluster.is_asked:
+        census.stranded = _placed_here(filter(serves, stranded() - census.rowed), known)
+        known.local[Source.JOURNALS] = census.stranded
+    unsure = others - located - census.stranded
+    pending = replayed() & unsure if readable and unsure else set()
+    for ledger in sorted((others | census.stranded) - pending):
         census.added[ledger] = known.sources(ledger)
+    _note(census, pending, known)
+    return census
+
+
+def _note(census: Census, pending: Set[int], known: KnownLedgers) -> None:
     census.differences += [
         Difference("note", ledger, "no row yet: its master key in the journal brings that at the next start")
         for ledger in sorted(pending)
     ]
     if known.reservation is not None:
         census.differences.append(Difference("note", None, known.reservation))
-    return census
+
+
+def _placed_here(ledgers: Iterable[int], known: KnownLedgers) -> set[int]:
+    """Find the ledgers that the metadata place on the bookie."""
+    kept = known.keeps_each(sorted(ledger for ledger in ledgers if ledger >= 0))
+    return {ledger for ledger, here in kept.items() if here}
 
 
 def _kept_elsewhere(ledgers: set[int], known: KnownLedgers) -> set[int]:

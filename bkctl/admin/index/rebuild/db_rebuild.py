@@ -149,7 +149,12 @@ class DbRebuild:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
         census = take_census(
-            old, local, known, self._directory.serves, partial(self._search.replayed_ledgers, found)
+            old,
+            local,
+            known,
+            self._directory.serves,
+            partial(self._search.replayed_ledgers, found),
+            self._stranded,
         )
         if census.added and not facts.read:
             facts = self._read_journals()
@@ -166,6 +171,10 @@ class DbRebuild:
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
             return read_journals(self._fs, self._journals)
+
+    def _stranded(self) -> set[int]:
+        with self._options.phase("searching the journals", sum(j.size_bytes for j in self._journals)):
+            return self._search.stranded_ledgers()
 
     def _set_limbo(self, plan: LedgerPlan, old: OldRows, found: LogSet | None, located: OldLocations) -> None:
         """Set limbo for what damage of the logs, or a log that is not there any more, may have taken."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from bkctl.admin.index.rebuild.journal_facts import replayed_keys
+from bkctl.admin.index.rebuild.journal_facts import replayed_keys, stranded_ledgers
 from bkctl.admin.index.rebuild.log_set import LogSet
 from bkctl.admin.index.rebuild.old_locations import OldRows, dangling_entries, lost_entries, rows_in_logs
 from bkctl.admin.index.rebuild.options import RebuildOptions
@@ -95,6 +95,10 @@ class EntrySearch:
             logged = self._logged(found, rows_max)
             left = unreplayed_entries(self._fs, self._journals, self._ledger_dirs, wanted, logged, replayed)
         return keys - left.keys()
+
+    def stranded_ledgers(self) -> set[int]:
+        """Return the ledgers with entries in journals that no start brings back. Raises StorageError."""
+        return stranded_ledgers(self._fs, self._journals, self._ledger_dirs)
 
     def _located(self, found: LogSet, ledgers: Collection[int], sorter: RowSorter) -> Iterator[Rows]:
         for rows in rows_in_logs(self._fs, self._index_dirs, self._old_rows, found.logs, ledgers):

@@ -176,7 +176,12 @@ class IdxRebuild:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
         census = take_census(
-            rows, local, known, lambda _: True, partial(self._search.replayed_ledgers, found)
+            rows,
+            local,
+            known,
+            lambda _: True,
+            partial(self._search.replayed_ledgers, found),
+            self._search.stranded_ledgers,
         )
         if census.added and not facts.read:
             facts = self._read_journals()
@@ -187,7 +192,7 @@ class IdxRebuild:
         plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
         gone = self._gone(old, found, headers, plan)
-        self._lost = sorted((found.lost(list(headers)) | gone) & headers.keys())
+        self._lost = sorted((found.lost(list(headers)) | gone | census.stranded) & headers.keys())
         joined = [
             Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
             for ledger, path in old.others

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
@@ -12,7 +14,12 @@ from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
-from bkctl.scan.files.journals import journal_directories, replayed_records
+from bkctl.scan.files.journals import (
+    journal_directories,
+    journals_before_mark,
+    replayed_records,
+    scans_behind_mark,
+)
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -66,6 +73,40 @@ def _take(facts: JournalFacts, record: MarkedRecord) -> None:
         facts.fenced.add(record.ledger)
     elif record.kind is RecordKind.EXPLICIT_LAC:
         facts.explicit_lacs[record.ledger] = content
+
+
+def stranded_ledgers(
+    fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]
+) -> set[int]:
+    """Return the ledgers with entries in the journals that no start brings back without a row of theirs.
+
+    These entries are in front of the last mark, or no master key is in front of them behind it. Mostly the
+    ledgers were deleted. ``ledger_dirs`` are as in :func:`replayed_keys`. Raises StorageError.
+    """
+    directories = journal_directories(fs, journals)
+    found: set[int] = set()
+    for journal, end in journals_before_mark(fs, directories, ledger_dirs):
+        try:
+            scan = JournalScan(fs, journal.path)
+        except NotFoundError:
+            continue
+        with scan:
+            for batch in scan.batches():
+                front, _ = batch.split(bisect_left(batch.starts, end - batch.base))
+                found.update(front.ledgers)
+    keyed: set[int] = set()
+    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                _, behind = item.split(bisect_left(item.starts, start - item.base))
+                found.update(set(behind.ledgers) - keyed)
+            elif _is_key(item, start):
+                keyed.add(item.ledger)
+    return found
+
+
+def _is_key(item: object, start: int) -> TypeGuard[MarkedRecord]:
+    return isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.offset >= start
 
 
 def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]) -> set[int]:

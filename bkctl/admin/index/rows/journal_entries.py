@@ -8,7 +8,8 @@ well, such a journal is all that is left to tell that the entry was ever there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +26,14 @@ from bkctl.scan.files.journals import journal_directories, journals_before_mark,
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
+#: Selects rows, which are in order of keys, by their ledgers.
+Choose = Callable[[Rows], Rows]
+
 
 def kept_entries(
-    fs: FileSystem, kept: Sequence[tuple[JournalFile, int]], ledgers: Column, advance: Advance = nobody
+    fs: FileSystem, kept: Sequence[tuple[JournalFile, int]], choose: Choose, advance: Advance = nobody
 ) -> Iterator[Rows]:
-    """Yield the entries of ``ledgers`` (ascending ids) in the front parts of journals, at ``KEPT``.
+    """Yield the entries that ``choose`` selects in the front parts of journals, at ``KEPT``.
 
     ``kept`` are the journals with the offsets where their front parts end. Rows of one batch are in order of
     keys. ``advance`` is told the bytes of each journal that was read. A journal that a running bookie has
@@ -44,7 +48,7 @@ def kept_entries(
             for item in scan:
                 if isinstance(item, EntryBatch):
                     front, _ = item.split(bisect_left(item.starts, end - item.base))
-                    yield from _rows_of(front, ledgers)
+                    yield from rows_of(front, choose)
         advance(journal.size_bytes)
 
 
@@ -63,19 +67,19 @@ def unreplayed_entries(
     """
     for item in replayed_records(fs, journal_directories(fs, journals), ledger_dirs):
         if isinstance(item, EntryBatch):
-            for rows in _rows_of(item, ledgers):
+            for rows in rows_of(item, partial(of_ledgers, ledgers=ledgers)):
                 sorter.add(rows)
     found: dict[int, LostEntries] = {}
     note_missing(found, (of_ledgers(rows, ledgers) for rows in logged), sorter.blocks())
     return found
 
 
-def _rows_of(batch: EntryBatch, ledgers: Column) -> Iterator[Rows]:
-    """Yield the entries of ``ledgers`` in a batch, in order of keys at ``KEPT``, if there are any."""
+def rows_of(batch: EntryBatch, choose: Choose) -> Iterator[Rows]:
+    """Yield the entries of a batch that are chosen, in order of keys at ``KEPT``, if there are any."""
     owners, entries = np.array(batch.ledgers, np.int64), np.array(batch.entries, np.int64)
     chosen = (owners >= 0) & (entries >= 0)
     rows = Rows(owners[chosen], entries[chosen], np.full(int(chosen.sum()), KEPT, np.int64))
-    rows = of_ledgers(ordered_rows(rows), ledgers)
+    rows = choose(ordered_rows(rows))
     if len(rows):
         yield rows
 
@@ -97,7 +101,7 @@ def unlogged_entries(
     lost: dict[int, LostEntries] = {}
     found = False
     kept = journals_before_mark(fs, journal_directories(fs, journals), ledger_dirs)
-    for rows in kept_entries(fs, kept, ledgers, advance):
+    for rows in kept_entries(fs, kept, partial(of_ledgers, ledgers=ledgers), advance):
         found = True
         sorter.add(rows)
     if found:
