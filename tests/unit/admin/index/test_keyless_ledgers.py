@@ -1,4 +1,4 @@
-"""Ledgers that the metadata place on the bookie and of which only journals have entries, without their key."""
+"""Ledgers that the metadata place on the bookie: only journals have entries of them, and not their key."""
 
 from __future__ import annotations
 
