@@ -18,6 +18,7 @@ from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.lost_sectors import lacks_a_sector
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
@@ -187,9 +188,9 @@ class JournalScan:
     """One journal, opened for reading.
 
     Iterating yields entry batches, ``MarkedRecord``s (special records and padding), damage and a ``Tail``.
-    ``unsynced_from`` is the offset from which a hole is what a power cut leaves (the newest journal behind
-    the last mark), None where every hole is damage. ``start`` is where to begin when not at the first record,
-    as a replay from the last mark does. Closes the file at the end of a ``with``.
+    ``unsynced_from`` is the offset from which a hole that lacks a sector is what a power cut leaves (the
+    newest journal behind the last mark), None where every hole is damage. ``start`` is where to begin when
+    not at the first record, as a replay from the last mark does. Closes the file at the end of a ``with``.
     """
 
     def __init__(
@@ -206,9 +207,10 @@ class JournalScan:
         self.head = read_head(self.file)
         self.evidence = evidence or Evidence()
         self.unsynced_from = unsynced_from
+        self._dialect = JournalDialect(self.head.version)
         self.records = RecordScan(
             self.file,
-            JournalDialect(self.head.version),
+            self._dialect,
             max(_first_record(self.head, self.file), start),
             self.evidence,
             size_max,
@@ -222,9 +224,17 @@ class JournalScan:
             yield self._judge(item) if isinstance(item, Damage) else item
 
     def _judge(self, damage: Damage) -> Damage:
-        if self.unsynced_from is None or damage.offset < self.unsynced_from:
+        if damage.reason == "unreadable":
             return damage
-        return damage if damage.reason == "unreadable" else replace(damage, unsynced=True)
+        # The zeros of a padding that is whole are no sector that is missing.
+        end = self._dialect.filler_before(self.file, damage.offset, damage.end)
+        return replace(damage, unsynced=True) if self.may_be_torn(damage.offset, end) else damage
+
+    def may_be_torn(self, start: int, end: int) -> bool:
+        """Whether a power cut explains what is wrong in a range: it was never synced and lacks a sector."""
+        if self.unsynced_from is None or start < self.unsynced_from:
+            return False
+        return lacks_a_sector(self.file, start, end)
 
     def batches(self) -> Iterator[EntryBatch]:
         """Yield the entries alone."""
@@ -239,16 +249,16 @@ class JournalScan:
         self.file.close()
 
 
-def judged(items: Iterable[CheckedItem], unsynced_from: int | None) -> Iterator[CheckedItem]:
-    """Yield the checked items of a journal, with failing digests that a crash explains excused.
+def judged(items: Iterable[CheckedItem], scan: JournalScan) -> Iterator[CheckedItem]:
+    """Yield the checked items of a scan, with failing digests that a crash explains excused.
 
-    Those are entries behind ``unsynced_from``, and a last entry in front of preallocated zeros whose own last
-    bytes are zeros: it was being written when the machine stopped.
+    Those are entries of the unsynced tail that lack a sector, and a last entry in front of preallocated zeros
+    whose own last bytes are zeros: it was being written when the machine stopped.
     """
     held: CheckedBatch | None = None
     for item in items:
         if held is not None:
-            yield _excused(held, unsynced_from, item if isinstance(item, Tail) else None)
+            yield _excused(held, scan, item if isinstance(item, Tail) else None)
             held = None
         if isinstance(item, CheckedBatch) and item.check.failing:
             held = item
@@ -256,12 +266,12 @@ def judged(items: Iterable[CheckedItem], unsynced_from: int | None) -> Iterator[
             yield item
 
 
-def _excused(item: CheckedBatch, unsynced_from: int | None, tail: Tail | None) -> CheckedBatch:
+def _excused(item: CheckedBatch, scan: JournalScan, tail: Tail | None) -> CheckedBatch:
     batch, check = item.batch, item.check
     excused = {
         index: Verdict.UNSYNCED_TAIL
         for index in check.failing
-        if unsynced_from is not None and batch.offset(index) >= unsynced_from
+        if scan.may_be_torn(batch.offset(index), batch.offset(index) + 4 + batch.sizes[index])
     }
     last = len(batch) - 1
     if (
@@ -276,7 +286,7 @@ def _excused(item: CheckedBatch, unsynced_from: int | None, tail: Tail | None) -
 
 
 def unsynced_from(journal_id: int, newest_id: int, mark: LastMark | None) -> int | None:
-    """From which offset a hole in a journal is explained by a power cut, None if nowhere.
+    """From which offset a power cut explains a hole in a journal that lacks a sector, None if nowhere.
 
     ``mark`` None means that no last mark was found: then nothing explains a hole.
     """

@@ -14,7 +14,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage
-from bkctl.scan.journal import JournalScan
+from bkctl.scan.journal import JournalScan, unsynced_from
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
 from tests.support.journal_rig import (
     CURRENT,
@@ -96,6 +96,7 @@ class Load:
         files = journals(left)
         found = [record for data in files.values() for _, record in java_records(data)]
         assert found[: len(promised)] == promised
+        self._check_scan(left)
         older = [record for data in list(files.values())[:-1] for _, record in java_records(data)]
         assert older == everything[: len(older)]
         if self.mark.journal_id:
@@ -107,6 +108,16 @@ class Load:
             ]
             assert marked == everything[: len(marked)]
             assert self.mark.journal_id in files
+
+    def _check_scan(self, left: MemoryFileSystem) -> None:
+        """Nothing that a power cut leaves is damage to the next start."""
+        ids = list(journals(left))
+        for journal_id in ids:
+            path = f"{CURRENT}/{journal_name(journal_id)}"
+            hole_from = unsynced_from(journal_id, ids[-1], self.mark)
+            with JournalScan(left, path, unsynced_from=hole_from) as scan:
+                damages = [item for item in (*scan.head.damage, *scan) if isinstance(item, Damage)]
+            assert not [damage for damage in damages if not damage.unsynced], self.settings
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))

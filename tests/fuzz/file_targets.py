@@ -187,7 +187,7 @@ def journal(data: bytes) -> None:
     with JournalScan(files, _JOURNAL) as first:
         survey(first, book)
     with JournalScan(files, _JOURNAL, Evidence(digesters=book.digesters), unsynced_from=unsynced) as scan:
-        items = list(judged(checked(scan, scan.records, book), unsynced))
+        items = list(judged(checked(scan, scan.records, book), scan))
         _covers(items, _start_of(scan), len(data))
 
 

@@ -510,11 +510,12 @@ def test_size_words_alone(subject: Subject, number: int, size: int, window: int)
 
 @given(journals(), st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 8)), min_size=1, max_size=3))
 def test_holes_behind_the_mark_are_an_unsynced_tail(subject: Subject, holes: list[tuple[int, int]]) -> None:
-    """Blocks that never reached the disk of the newest journal are no damage; before the mark they are."""
+    """Sectors that never reached the disk of the newest journal are no damage; before the mark they are."""
     damaged = Wreck.of(subject.built.data)
     first = journal_codec.JournalHeader(2).first_record
     for at, blocks in holes:
-        damaged.write(max(first, at % len(damaged.data) // 64 * 64), bytes(64 * blocks))
+        start, stop = (at % len(damaged.data) // 512 * 512 + more for more in (0, 512 * blocks))
+        damaged.write(max(first, start), bytes(stop - max(first, start)))
     data = bytes(damaged.data)
     verdict = verify(subject, data, LastMark(1, first))
     if subject.built.data[:4] == b"BKLG":

@@ -116,8 +116,8 @@ def scan_command(
     """[offline] [reads] List every record in journals: entries, master keys, fences, explicit LACs.
 
     Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
-    digest does not check. A hole in the newest journal behind the last mark is the trace of a power cut
-    and no damage.
+    digest does not check. A sector of zeros in the newest journal behind the last mark is the trace of a
+    power cut and no damage.
 
     Examples:
 
@@ -248,9 +248,9 @@ def verify_command(
 ) -> None:
     """[offline] [reads] Check journals: framing, every digest, what lies behind the first zeros.
 
-    Exit code 1 on damage. A torn last record is normal, and so is a hole in the newest journal behind the
-    last mark (an unsynced tail). The last mark is read from the ledger directories beside the journal
-    and in those that its cookie names. In that tail bit rot cannot be distinguished from a power cut.
+    Exit code 1 on damage. A torn last record is normal, and so is a sector of zeros in the newest journal
+    behind the last mark (an unsynced tail), as a power cut leaves it; a wrong byte is damage there, too. The
+    last mark is read from the ledger directories beside the journal and in those that its cookie names.
 
     When the digests of some entries could not be checked, the verdict is 'unchecked' and the exit code 3,
     also beside damage, and stderr says what would make them checkable.

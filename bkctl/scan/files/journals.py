@@ -194,7 +194,7 @@ def scan_journals(
             continue
         with scan:
             yield from scan.head.damage
-            for item in judged(checked(scan, scan.records, book, wanted), scan.unsynced_from):
+            for item in judged(checked(scan, scan.records, book, wanted), scan):
                 if isinstance(item, CheckedBatch):
                     yield JournalEntries(journal, item)
                 elif isinstance(item, MarkedRecord):
@@ -243,7 +243,7 @@ def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
     tracker = LossTracker(scan.file.path)
     for damage in scan.head.damage:
         tracker.damaged(damage)
-    for item in judged(checked(scan, scan.records, book), scan.unsynced_from):
+    for item in judged(checked(scan, scan.records, book), scan):
         if isinstance(item, CheckedBatch):
             tracker.entries(item)
         elif isinstance(item, MarkedRecord):

@@ -104,7 +104,8 @@ def test_a_key_whose_end_a_range_of_zeros_took_is_not_the_ledgers(ledger: int, b
     """Nothing proves a key, and no client brings what is left of this one."""
     cut = bytearray(record(journal_codec.master_key_record(ledger, KEY)))
     cut[-7:] = bytes(7)
-    with after_crash_with([filler(100), bytes(cut), bytes(90), behind], lost=20) as rig:
+    rest_of_sector = bytes(SECTOR_BYTES - 100 - len(cut))
+    with after_crash_with([filler(100), bytes(cut), rest_of_sector, behind], lost=20) as rig:
         rig.start()
         rig.add(ledger, 1)
 

@@ -212,7 +212,7 @@ def test_from_where_a_hole_is_a_power_cut(
 
 
 def holed() -> tuple[bytes, int]:
-    built = simple_journal(6, padded=False)
+    built = simple_journal(6, padded=False, payload_bytes=1100)
     entry = built.entries[HOLE]
     return zeroed(built, entry.offset, entry.end), entry.offset
 
@@ -242,12 +242,57 @@ def test_a_hole_in_an_older_journal_is_damage() -> None:
 
 
 def test_holes_on_both_sides_of_the_mark() -> None:
-    built = simple_journal(6, padded=False)
+    built = simple_journal(6, padded=False, payload_bytes=1100)
     data = zeroed(built, built.entries[2].offset, built.entries[2].end)
-    data = data[: built.entries[8].offset] + bytes(40) + data[built.entries[8].offset + 40 :]
+    data = data[: built.entries[8].offset] + bytes(1100) + data[built.entries[8].offset + 1100 :]
     verdict = verify(data, LastMark(5, built.entries[5].offset))
     assert verdict.verdict is Verdict.DAMAGED
     assert [damage.unsynced for damage in verdict.damage] == [False, True]
+
+
+@pytest.mark.parametrize(("within", "value"), [(19, 79), (60, 1), (3, 9), (11, 1)])
+def test_a_wrong_byte_behind_the_mark_is_damage(within: int, value: int) -> None:
+    """A disk writes a sector as a whole or not at all: no power cut changes an id, a body or a size."""
+    built = simple_journal(6, padded=False)
+    at = built.entries[HOLE].offset + within
+    data = built.data[:at] + bytes([value]) + built.data[at + 1 :]
+    verdict = verify(data, LastMark(5, 512))
+    assert (verdict.verdict, verdict.tail) == (Verdict.DAMAGED, Verdict.CLEAN)
+
+
+def test_zeros_that_end_within_their_sector_are_damage() -> None:
+    built = simple_journal(6, padded=False, payload_bytes=1100)
+    entry = built.entries[HOLE]
+    start = -(-entry.offset // 512) * 512
+    for first, stop, verdict in (
+        (start, start + 512, Verdict.UNSYNCED_TAIL),
+        (start, start + 511, Verdict.DAMAGED),
+        (start + 1, start + 512, Verdict.DAMAGED),
+    ):
+        assert verify(zeroed(built, first, stop), LastMark(5, 512)).verdict is verdict
+
+
+def test_zeros_from_a_record_to_the_end_of_its_sector_are_what_a_write_left() -> None:
+    """Journals without padding: a sector holds the end of one write and the beginning of the next."""
+    built = simple_journal(4, padded=False)
+    entry = built.entries[HOLE]
+    end = -(-entry.offset // 512) * 512
+    assert 20 < end - entry.offset < 512
+    assert verify(zeroed(built, entry.offset, end), LastMark(5, 8)).verdict is Verdict.UNSYNCED_TAIL
+    assert verify(zeroed(built, entry.offset, entry.end), LastMark(5, 8)).verdict is Verdict.DAMAGED
+
+
+def test_the_zeros_of_a_padding_do_not_excuse_what_is_in_front_of_it() -> None:
+    """A block larger than a sector is padded with whole sectors of zeros."""
+    builder = JournalBuilder(6, alignment=4096)
+    for entry in range(4):
+        builder.add(entry_body(5, entry))
+        builder.flush()
+    built = builder.build()
+    at = built.entries[1].offset
+    for within, value in ((2, 9), (4, 0xFF)):
+        data = built.data[: at + within] + bytes([value]) + built.data[at + within + 1 :]
+        assert verify(data, LastMark(5, 512)).verdict is Verdict.DAMAGED
 
 
 def test_blocks_of_a_power_cut() -> None:

@@ -1,0 +1,42 @@
+"""Sectors of a journal that a power cut kept from the disk.
+
+A disk writes a sector of 512 bytes as a whole or not at all, whatever happens to its neighbours. Journals are
+never recycled, so a sector that was not written reads as zeros: preallocated ones, or a gap in front of one
+that was. Only a write that ends within a sector, as each may in the formats without padding, leaves zeros
+behind its last record alone. A byte that is wrong between others, and zeros that begin within a record and
+end with its sector, are never what a power cut leaves: they are damage.
+"""
+
+from __future__ import annotations
+
+from bkctl.scan.steady_file import ZEROS, SteadyFile
+
+SECTOR_BYTES = 512
+_LENGTH_BYTES = 4
+_ID_BYTES = 8
+_SECTOR = bytes(SECTOR_BYTES)
+_READ_SECTORS = len(ZEROS) // SECTOR_BYTES
+
+
+def lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
+    """Whether a sector of ``[start, end)`` was perhaps never written; a record or a hole begins at ``start``.
+
+    Of the sector in which the range begins its share must be zeros, but for the length word, behind which a
+    write may have ended; zeros of a part of the ledger id are no sign, it begins with zeros. Every other
+    sector must be zeros as a whole, also behind the range: what stands further on in it was written later.
+    """
+    at = start - start % SECTOR_BYTES
+    if at < start:
+        at += SECTOR_BYTES
+        first = start if at - start < _LENGTH_BYTES + _ID_BYTES else start + _LENGTH_BYTES
+        if file.is_zero(first, min(at, file.size_bytes)):
+            return not file.refused(start, end)
+    while at < end:
+        sectors = min(-(-(end - at) // SECTOR_BYTES), _READ_SECTORS)
+        data = file.read_at(at, sectors * SECTOR_BYTES)
+        for first in range(0, len(data), SECTOR_BYTES):
+            # Cheap for what is not zeros: the first byte nearly always tells.
+            if not data[first] and _SECTOR.startswith(data[first : first + SECTOR_BYTES]):
+                return not file.refused(start, end)
+        at += sectors * SECTOR_BYTES
+    return False
