@@ -19,6 +19,7 @@
             {"what": "database", "path": "ledgers", "kept": "bkctl-repairs/20261123T051500Z/1"},
             {"what": "directory", "path": "bkctl-quarantine"},
         ],
+        "kept": {"bkctl-repairs/20261123T051500Z/0": "16 8f434346648f6b96a4d01fe54ca7cb81"},
         "before": {".": {"lastMark": "16 8f434346648f6b96", "1c.log": "4711"}},
         "after": null,
     }
@@ -26,9 +27,10 @@
 All paths are relative to the directory that the record belongs to. ``changes`` are in the order in which they
 are made. Of a file or database ``kept`` is its old content, null where there was none, of ``start`` the first
 bytes of a file of which nothing else changes; ``moved`` keeps its bytes at ``to``; a ``directory`` was not
-there before. ``before`` and ``after`` have the files of each directory: the length, and for small files a
-digest; of a folder of ``.idx`` files their number and a digest. ``after`` is null until the repair has come
-to its end.
+there before. The other ``kept`` has the length of each kept file, and a digest but for tables; it is null
+until all is kept, and records of earlier versions have none. ``before`` and ``after`` have the files of each
+directory: the length, and for small files a digest; of a folder of ``.idx`` files their number and a digest.
+``after`` is null until the repair has come to its end.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class RepairRecord:
     changes: tuple[RepairChange, ...]
     before: State
     after: State | None = None
+    kept: Mapping[str, str] | None = None
 
 
 def encode_repair_record(record: RepairRecord) -> bytes:
@@ -109,6 +112,7 @@ def encode_repair_record(record: RepairRecord) -> bytes:
         "detail": record.detail,
         "directories": list(record.directories),
         "changes": [_change_object(change) for change in record.changes],
+        "kept": record.kept,
         "before": record.before,
         "after": record.after,
     }
@@ -144,7 +148,7 @@ def decode_repair_record(data: bytes) -> RepairRecord:
     _expect(isinstance(changes, list), "a list of changes", changes)
     directories = document.get("directories")
     _expect(isinstance(directories, list), "a list of directories", directories)
-    after = document.get("after")
+    after, kept = document.get("after"), document.get("kept")
     return RepairRecord(
         _name(document.get("number")),
         _text(document.get("made_by")),
@@ -155,6 +159,7 @@ def decode_repair_record(data: bytes) -> RepairRecord:
         tuple(map(_change, changes)),
         _state(document.get("before")),
         None if after is None else _state(after),
+        None if kept is None else _files(kept),
     )
 
 
@@ -172,14 +177,12 @@ def _change(row: Any) -> RepairChange:
 
 def _state(value: Any) -> State:
     _expect(isinstance(value, dict), "the files of directories", value)
-    for directory, files in value.items():
-        _path(directory)
-        _expect(isinstance(files, dict), "the files of a directory", files)
-        for name, facts in files.items():
-            _text(name)
-            _text(facts)
-    found: State = value
-    return found
+    return {_path(directory): _files(files) for directory, files in value.items()}
+
+
+def _files(value: Any) -> Mapping[str, str]:
+    _expect(isinstance(value, dict), "the files of a directory", value)
+    return {_text(name): _text(facts) for name, facts in value.items()}
 
 
 def _name(value: Any) -> str:

@@ -61,7 +61,7 @@ def _files(fs: FileSystem, directory: str, prefix: str, depth: int) -> Iterator[
         if status is None:
             continue
         if not status.is_dir:
-            yield shown, _facts(fs, path, name, status.size_bytes)
+            yield shown, facts_of(fs, path, name, status.size_bytes)
         elif depth:
             yield from _files(fs, path, f"{name}/", depth - 1)
         elif is_index_folder(shown):
@@ -81,7 +81,8 @@ def _index_folder(fs: FileSystem, path: str) -> str:
     return f"{len(names)} {digest.hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
-def _facts(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
+def facts_of(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
+    """Return what a state says of a file; its name tells whether its length is enough."""
     if size_bytes > _DIGEST_BYTES_MAX or name.endswith(_BY_LENGTH):
         return str(size_bytes)
     try:

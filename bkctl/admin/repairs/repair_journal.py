@@ -45,6 +45,7 @@ from dataclasses import dataclass, replace
 from posixpath import abspath, dirname, join, normpath, relpath
 
 from bkctl.admin.repairs.directory_state import state_of
+from bkctl.admin.repairs.kept_facts import facts_of_kept
 from bkctl.admin.repairs.kept_files import keep_database, keep_file, keep_start, refuse_link
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import (
@@ -145,7 +146,9 @@ class Repair:
         ]
         names = [*record.directories, *(name for name in made if self._is_there(name))]
         after = state_of(self._fs, [self.found.path(name) for name in names], names)
-        self.found = write_record(self._fs, self.found, replace(record, state=RepairState.DONE, after=after))
+        kept = _facts_of_kept(self._fs, self.found) if record.kept is None else record.kept
+        done = replace(record, state=RepairState.DONE, after=after, kept=kept)
+        self.found = write_record(self._fs, self.found, done)
 
     def _is_there(self, name: str) -> bool:
         status = self._fs.status(self.found.path(name))
@@ -197,7 +200,16 @@ def begin_repair(
             keep_file(fs, path, kept)
     for folder in sorted(folders):
         fs.sync_directory(folder)
-    return Repair(fs, write_record(fs, found, replace(record, state=RepairState.BEGUN)))
+    noted = replace(record, state=RepairState.BEGUN, kept=_facts_of_kept(fs, found))
+    return Repair(fs, write_record(fs, found, noted))
+
+
+def _facts_of_kept(fs: FileSystem, found: FoundRepair) -> dict[str, str]:
+    """Return what is to be noted of the kept files, whose names below a path are what a record calls them."""
+    names = [change.kept for change in found.record.changes if change.kept is not None]
+    return {
+        kept + name: facts for kept in names for name, facts in facts_of_kept(fs, found.path(kept)).items()
+    }
 
 
 def state_before(fs: FileSystem, directories: Sequence[str]) -> State:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from posixpath import abspath, basename, dirname, join, normpath, relpath
 
 from bkctl.admin.repairs.directory_state import differences, is_index_folder, state_of
+from bkctl.admin.repairs.kept_check import not_as_before, not_as_kept
 from bkctl.admin.repairs.kept_files import (
     put_back_database,
     put_back_file,
@@ -120,7 +121,8 @@ def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
         named = ", ".join(f"{found.path(join(each[0], each[1]))} is {each[2]}" for each in changed[:_NAMED])
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         return f"something has worked on the directories since: {named}{more}"
-    return next(_lacking(fs, found), None)
+    wrong = next(not_as_kept(fs, found), None)
+    return None if wrong is None else f"what was kept is not as it was: {wrong}"
 
 
 def reasons_against(fs: FileSystem, repairs: Sequence[FoundRepair]) -> list[str | None]:
@@ -147,7 +149,7 @@ def _next_of_chain(fs: FileSystem, found: FoundRepair, later: Sequence[FoundRepa
 
     None where something else has worked in one of its directories since, or what it kept is gone.
     """
-    if found.record.state is not RepairState.DONE or any(_lacking(fs, found)):
+    if found.record.state is not RepairState.DONE or any(not_as_kept(fs, found)):
         return None
     behind: list[int] = []
     for name, left in (found.record.after or {}).items():
@@ -192,20 +194,6 @@ def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:
         if path.startswith(f"{change.path}.") and path.endswith(TEMPORARY_SUFFIX):
             return True
     return False
-
-
-def _lacking(fs: FileSystem, found: FoundRepair) -> Iterator[str]:
-    for change in found.record.changes:
-        for name in (change.kept, change.to):
-            if name is None or (change.what is ChangeKind.MOVED and _is_at(fs, found, change.path)):
-                continue
-            if not _is_at(fs, found, name):
-                yield f"{found.path(name)}: what was kept is gone"
-
-
-def _is_at(fs: FileSystem, found: FoundRepair, name: str) -> bool:
-    path = found.path(name)
-    return fs.status(path) is not None or fs.link_target(path) is not None
 
 
 def check_paths(fs: FileSystem, found: FoundRepair, paths: Sequence[str]) -> None:
@@ -261,6 +249,9 @@ def undo(fs: WritableFileSystem, found: FoundRepair) -> None:
             _take_cookie(fs, directory, found)
         for change in reversed(found.record.changes):
             _take_back(fs, found, change)
+        wrong = next(not_as_before(fs, found), None)
+        if wrong is not None:
+            raise RefusedError(f"{shown(found)} is not undone, and what it kept stays: {wrong}")
         found = write_record(fs, found, replace(found.record, state=RepairState.UNDONE))
     for directory in places:
         _return_cookie(fs, directory, found)

@@ -25,8 +25,8 @@ def undo_command(
 
     Name the directories that the repair was about, or the folder that holds them. It is refused (4) when a
     bookie uses one of them, and when a bookie or another command has changed anything there since; this is
-    seen from the names and lengths of files and the content of small ones. 'bkctl repair log' shows whether
-    a repair can be undone.
+    seen from the names and lengths of files and the content of small ones. It is refused, too, when a file
+    that was kept is not as it was. 'bkctl repair log' shows whether a repair can be undone.
 
     It also takes back a repair that was killed half-way. While it works the cookies (VERSION) are moved
     away, so that no bookie starts; if it is killed itself, run it again.
