@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.repairs.repair_plan import ByHand, Plan, encode_plan
+from bkctl.admin.repairs.repair_plan import KIND, ByHand, Needs, Plan, Step, encode_plan
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.file_info import index_path
 from bkctl.codec.last_mark import LastMark
@@ -236,3 +237,27 @@ def test_a_run_that_leaves_findings_to_a_person_does_not_end_with_0(run_cli: Run
     done = run_cli("repair", "run", plan)
     assert done.exit_code == 3
     assert "left to you" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [{"number": math.inf}, {"command": ["bkctl", "gc", "run", "\ud800x"]}, {"command": ["bkctl"]}]
+)
+def test_a_file_that_is_no_plan_is_wrong_usage(run_cli: Run, tmp_path: Path, change: dict[str, Any]) -> None:
+    plan = tmp_path / "plan.json"
+    step = {"number": 1, "command": ["bkctl", "gc", "run"], "needs": "stopped", "changes": ""}
+    step |= {"findings": [], "know": [], **change}
+    document = {"kind": KIND, "version": 1, "examined": ["bkctl"], "steps": [step], "by_hand": []}
+    plan.write_text(json.dumps(document))
+    done = run_cli("repair", "run", plan, "--yes")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "not a plan" in done.stderr
+
+
+def test_a_plan_that_runs_itself_is_refused(run_cli: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    command = ("bkctl", "repair", "run", str(plan), "--yes")
+    plan.write_bytes(encode_plan(Plan(("bkctl",), (Step(1, command, Needs.EITHER, ""),), ())))
+    done = run_cli("repair", "run", plan, "--yes")
+    assert done.exit_code == 2
+    assert "'repair'" in done.stderr
+    assert not Path(f"{plan}.log").exists()

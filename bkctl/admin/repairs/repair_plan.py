@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bkctl.errors import UsageError
 
@@ -36,6 +37,8 @@ KIND = "bkctl repair plan"
 VERSION = 1
 PROGRAM = "bkctl"
 _FINDINGS_MAX = 20
+#: Linux takes no longer word.
+_WORD_BYTES_MAX = (128 << 10) - 1
 #: Of 'index rebuild --ledgers': rows are written into that database for a lost disk, and by every salvage.
 _LEDGER_ROWS = "index --ledgers"
 #: Nouns in the order in which their commands are run; others stand in front of the last. Salvages of journals
@@ -53,12 +56,36 @@ _SETS_LIMBO = frozenset(
     }
 )
 
+#: Every command that the doctor names, or that a plan adds. A run carries out nothing else: a step that runs
+#: a plan would never end.
+STEP_VERBS = frozenset(
+    {
+        ("bookie", "compact"),
+        ("bookie", "convert"),
+        ("bookie", "init"),
+        ("bookie", "rebuild"),
+        ("bookies", "init"),
+        ("cookie", "create"),
+        ("cookie", "update"),
+        ("entrylog", "quarantine"),
+        ("entrylog", "salvage"),
+        ("gc", "run"),
+        ("index", "rebuild"),
+        ("index", "repair"),
+        ("journal", "salvage"),
+        ("lastmark", "set"),
+        ("ledger", "repair"),
+        ("repair", "undo"),
+    }
+)
+
 _LISTS_LOSSES = frozenset({("lastmark", "set"), ("journal", "salvage"), ("entrylog", "salvage")})
 
 #: What is missing here, and is copied from other replicas while the bookie runs.
 _ENDED_BY_REPLICAS = frozenset({"limbo", "missing_entries", "salvaged_location"})
 
 Row = Mapping[str, Any]
+Value = TypeVar("Value")
 
 
 class Needs(enum.StrEnum):
@@ -205,37 +232,61 @@ def plan_in(data: bytes) -> Plan:
     try:
         document = json.loads(data)
         _require_kind(document["kind"], document["version"])
-        steps = tuple(
-            Step(
-                int(one["number"]),
-                _words(one["command"]),
-                Needs(one["needs"]),
-                str(one["changes"]),
-                list(map(str, one["findings"])),
-                list(map(str, one["know"])),
-            )
-            for one in document["steps"]
-        )
-        by_hand = tuple(ByHand(one["finding"], one["instead"], one["look"]) for one in document["by_hand"])
+        steps = tuple(map(_step_in, _typed(document["steps"], list)))
+        by_hand = tuple(map(_by_hand_in, _typed(document["by_hand"], list)))
         plan = Plan(_words(document["examined"]), steps, by_hand)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"not a plan of 'bkctl repair plan': {str(error)[:80]}") from None
+        raise UsageError(f"not a plan of 'bkctl repair plan': {str(error)[:120]}") from None
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):
         raise UsageError("not a plan of 'bkctl repair plan': its steps are not numbered from 1 on")
     return plan
 
 
 def _require_kind(kind: object, version: object) -> None:
-    if (kind, version) != (KIND, VERSION):
+    if kind != KIND or type(version) is not int or version != VERSION:
         raise ValueError(f"kind {kind!r}, version {version!r}")
 
 
-def _words(value: object) -> tuple[str, ...]:
-    """Return the words of a command line of this program; a plan runs nothing else."""
-    if (
-        not isinstance(value, list)
-        or not all(isinstance(word, str) for word in value)
-        or value[:1] != [PROGRAM]
-    ):
-        raise ValueError(f"{str(value)[:40]} is no command line of {PROGRAM}")
-    return tuple(value)
+def _step_in(one: Any) -> Step:
+    command = _words(one["command"])
+    if command[1:3] not in STEP_VERBS:
+        raise ValueError(f"'{' '.join(map(ascii, command[:3]))}' is no command that a plan has")
+    return Step(
+        _typed(one["number"], int),
+        command,
+        Needs(one["needs"]),
+        _typed(one["changes"], str),
+        _texts(one["findings"]),
+        _texts(one["know"]),
+    )
+
+
+def _by_hand_in(one: Any) -> ByHand:
+    look = one["look"]
+    return ByHand(
+        _typed(one["finding"], str), _typed(one["instead"], str), None if look is None else _typed(look, str)
+    )
+
+
+def _typed(value: Any, kind: type[Value]) -> Value:
+    """Return a value of just this type: of JSON's numbers 1.9 is no 1, and neither is true."""
+    if type(value) is not kind:
+        raise ValueError(f"{ascii(value)[:40]} where {kind.__name__} is expected")
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    return [_typed(text, str) for text in _typed(value, list)]
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """Return the words of a command line of this program; a plan runs nothing else.
+
+    A file's name that is no UTF-8 stands in a word as Python reads it, and no other lone surrogate does.
+    """
+    words = _texts(value)
+    if words[:1] != [PROGRAM]:
+        raise ValueError(f"{ascii(value)[:40]} is no command line of {PROGRAM}")
+    if any("\0" in word or len(os.fsencode(word)) > _WORD_BYTES_MAX for word in words):
+        raise ValueError("no command line can have such a word")
+    return tuple(words)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import bkctl
 from bkctl.admin.repairs.plan_run import PlanLog, run_plan
-from bkctl.admin.repairs.repair_plan import Needs, Plan, encode_plan, plan_in, plan_of
+from bkctl.admin.repairs.repair_plan import STEP_VERBS, Needs, Plan, encode_plan, plan_in, plan_of
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.vfs import PosixFileSystem
 from tests.support.manual_clock import ManualClock
@@ -122,6 +128,10 @@ def test_without_a_metadata_store_or_a_name_nobody_copies() -> None:
                 }
             ]
         },
+        {"steps": {}},
+        {"by_hand": {}},
+        {"version": True},
+        {"examined": ["bkctl", "a\0b"]},
     ],
 )
 def test_what_is_no_plan_is_refused(change: dict[str, Any]) -> None:
@@ -130,6 +140,95 @@ def test_what_is_no_plan_is_refused(change: dict[str, Any]) -> None:
         plan_in(json.dumps(document | change).encode())
     with pytest.raises(UsageError):
         plan_in(b"[[")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": math.inf},
+        {"number": 1.0},
+        {"number": 1.9},
+        {"number": True},
+        {"command": ["bkctl", "lastmark", "set", "a\0b"]},
+        {"command": ["bkctl", "lastmark", "set", "\ud800x"]},
+        {"command": ["bkctl", "lastmark", "set", "x" * (128 << 10)]},
+        {"command": ["bkctl", "repair", "run", "plan.json", "--yes"]},
+        {"command": ["bkctl", "--quiet", "repair", "run", "plan.json", "--yes"]},
+        {"command": ["bkctl", "ledger", "delete", "7", "--yes"]},
+        {"command": ["bkctl"]},
+        {"findings": "text"},
+        {"know": [1]},
+        {"changes": None},
+    ],
+)
+def test_a_step_that_no_plan_has_is_refused(change: dict[str, Any]) -> None:
+    document = json.loads(encode_plan(plan(row("no_mark", MARK))))
+    document["steps"][0] |= change
+    with pytest.raises(UsageError, match="not a plan"):
+        plan_in(json.dumps(document).encode())
+
+
+def test_a_name_that_is_no_utf8_stands_in_a_plan() -> None:
+    made = plan(row("no_mark", ["bkctl", "lastmark", "set", os.fsdecode(b"/b\xff"), "--yes"]))
+    assert plan_in(encode_plan(made)) == made
+
+
+def test_every_command_that_a_finding_names_may_stand_in_a_plan() -> None:
+    named = set()
+    for path in sorted(Path(bkctl.__file__).parent.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "ended_by":
+                for words in call.args:
+                    first = getattr(words, "elts", [])[:2]
+                    if all(isinstance(word, ast.Constant) for word in first) and first:
+                        named.add(tuple(word.value for word in first))
+    assert len(named) > 8
+    assert named <= STEP_VERBS
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=9)
+    | st.sampled_from(["bkctl", "repair", "run", "undo", "number", "command", "\0", "\ud800", "stopped"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def spots(value: Any) -> list[tuple[Any, Any]]:
+    """Return each place in a document, as what holds it and its key there."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    return [spot for key in keys for spot in [(value, key), *spots(value[key])]]
+
+
+@given(st.data())
+def test_a_mangled_plan_is_refused_or_is_one_that_can_be_run(data: st.DataObject) -> None:
+    rows = (row("lost_index", REBUILD, MARK), row("limbo"), row("full_disk", instead="make room"))
+    document: Any = json.loads(encode_plan(plan(*rows)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, key = data.draw(st.sampled_from(spots(document) or [([document], 0)]))
+        if data.draw(st.booleans()):
+            holder[key] = data.draw(JSON_VALUES)
+        elif isinstance(holder, dict):
+            del holder[key]
+        else:
+            holder.insert(key, data.draw(JSON_VALUES))
+    content = json.dumps(document).encode()
+    if data.draw(st.booleans()):
+        place = data.draw(st.integers(0, len(content)))
+        content = content[:place] + data.draw(st.binary(max_size=4)) + content[place + 1 :]
+    try:
+        made = plan_in(content)
+    except UsageError:
+        return
+    assert plan_in(encode_plan(made)) == made
+    assert [step.number for step in made.steps] == list(range(1, len(made.steps) + 1))
+    for step in made.steps:
+        assert step.verb in STEP_VERBS
+        assert all(b"\0" not in os.fsencode(word) for word in step.command)
 
 
 class Killed(BaseException):
