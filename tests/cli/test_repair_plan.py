@@ -261,3 +261,66 @@ def test_a_plan_that_runs_itself_is_refused(run_cli: Run, tmp_path: Path) -> Non
     assert done.exit_code == 2
     assert "'repair'" in done.stderr
     assert not Path(f"{plan}.log").exists()
+
+
+def test_a_plan_is_run_on_no_other_bookie_that_has_taken_the_path(run_cli: Run, tmp_path: Path) -> None:
+    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    (bookie / "ledgers" / "current" / "locations" / "CURRENT").unlink()
+    assert run_cli("repair", "plan", bookie, "--out", plan).exit_code in (1, 3)
+    shutil.rmtree(bookie)
+    shutil.copytree(DEMO / "bookie1", bookie)
+    for cookie in bookie.rglob("VERSION"):
+        cookie.write_text(cookie.read_text().replace("127.0.0.1:4100", "127.0.0.1:4200"))
+    before = sorted(path.relative_to(bookie) for path in bookie.rglob("*"))
+    done = run_cli("repair", "run", plan, "--yes")
+    assert done.exit_code == 4
+    assert "made for bookie 127.0.0.1:4100" in done.stderr
+    assert "this is bookie 127.0.0.1:4200" in done.stderr
+    assert sorted(path.relative_to(bookie) for path in bookie.rglob("*")) == before
+    assert not Path(f"{plan}.log").exists()
+
+
+def test_a_plan_of_relative_paths_is_run_from_anywhere(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for place in (here, there):
+        shutil.copytree(DEMO / "bookie1", place / "bookie")
+        (place / "bookie" / "ledgers" / "current" / "locations" / "CURRENT").unlink()
+    shutil.copy(DEMO / "zk.json", here / "zk.json")
+    monkeypatch.chdir(here)
+    made = run_cli("repair", "plan", "bookie", "--metadata", "zk.json", "--deep", "--out", "plan.json")
+    assert made.exit_code in (1, 3), made.stderr
+    (row,) = [row for row in from_ndjson(made.stdout) if row["number"] is not None]
+    assert {word for word in row["command"] if "/" in word} == {
+        str(here / "bookie" / "ledgers" / "current"),
+        str(here / "zk.json"),
+    }
+    monkeypatch.chdir(there)
+    done = run_cli("repair", "run", here / "plan.json", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert (here / "bookie" / "ledgers" / "current" / "locations" / "CURRENT").exists()
+    assert not (there / "bookie" / "ledgers" / "current" / "locations" / "CURRENT").exists()
+
+
+def test_relative_directories_of_a_configuration_are_those_of_where_the_plan_was_made(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, conf = tmp_path / "here", tmp_path / "here" / "bk.conf"
+    shutil.copytree(DEMO / "bookie1", here)
+    uri = f"metadataServiceUri=embedded://{tmp_path}/metadata.db\n"
+    conf.write_text(f"journalDirectories=journal\nledgerDirectories=ledgers\nallowLoopback=true\n{uri}")
+    (here / "ledgers" / "current" / "locations" / "CURRENT").unlink()
+    monkeypatch.chdir(here)
+    made = run_cli("repair", "plan", "--conf", "bk.conf", "--out", tmp_path / "plan.json")
+    assert made.exit_code in (1, 3), made.stderr
+    monkeypatch.chdir(tmp_path)
+    done = run_cli("repair", "run", tmp_path / "plan.json", "--yes")
+    ends = from_ndjson(done.stdout)
+    rebuilt = [end["exit_code"] for end in ends if "index rebuild" in end["line"]]
+    assert rebuilt == [0], done.stderr
+    assert (here / "ledgers" / "current" / "locations" / "CURRENT").exists()
+    here.rename(tmp_path / "elsewhere")
+    Path(tmp_path / "plan.json.log").unlink()
+    assert run_cli("repair", "run", tmp_path / "plan.json", "--yes").exit_code == 4

@@ -61,6 +61,10 @@ class PlanLog:
                 found[line["step"]] = (tuple(map(str, line["command"])), int(line["exit_code"]))
         return found
 
+    def begun(self) -> set[int]:
+        """Return the numbers of the steps that any run has begun. Raises as :meth:`done`."""
+        return {line["step"] for line in self._lines()}
+
     def note(self, event: str, step: Step, exit_code: int | None = None) -> None:
         """Write a line durably. Raises RefusedError for a link in the log's place, StorageError."""
         line = {
@@ -110,10 +114,17 @@ def _value(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value.get("step"), int) else None
 
 
-def run_plan(plan: Plan, log: PlanLog, run: RunCommand) -> Iterator[StepEnd]:
+def _nothing() -> None:
+    """Accept every step."""
+
+
+def run_plan(
+    plan: Plan, log: PlanLog, run: RunCommand, check: Callable[[], None] = _nothing
+) -> Iterator[StepEnd]:
     """Run what is not done, in its order; the first step that does not come to its end is the last.
 
-    Raises StorageError, RefusedError, and CorruptionError for a log that is not this plan's.
+    ``check`` is called in front of each step, and raises where it must not be run. Raises StorageError,
+    RefusedError, and CorruptionError for a log that is not this plan's.
     """
     done = log.done()
     for step in plan.steps:
@@ -124,6 +135,7 @@ def run_plan(plan: Plan, log: PlanLog, run: RunCommand) -> Iterator[StepEnd]:
                 raise CorruptionError("log of a plan", expected=" ".join(step.command)[:60], found=text)
             yield StepEnd(step, before[1], was_done=True)
             continue
+        check()
         log.note("begun", step)
         code = run(step.command)
         log.note("ended", step, code)

@@ -6,8 +6,10 @@ runs. What no command ends is kept beside, for a person. As JSON::
 
     {
         "kind": "bkctl repair plan",
-        "version": 1,
+        "version": 2,
         "examined": ["bkctl", "doctor", ...],
+        "working_directory": null,
+        "directories": [{"path": "/data/bookie/current", "bookie": "...", "instance": "..."}],
         "steps": [
             {
                 "number": 1,
@@ -20,6 +22,9 @@ runs. What no command ends is kept beside, for a person. As JSON::
         ],
         "by_hand": [{"finding": "...", "instead": "...", "look": "..."}],
     }
+
+Version 1 has neither ``working_directory`` nor ``directories``: such a plan is run where one stands, and on
+whichever bookie is there. A program that knows only version 1 refuses version 2, and does not run it unbound.
 """
 
 from __future__ import annotations
@@ -28,13 +33,14 @@ import enum
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from bkctl.errors import UsageError
 
 KIND = "bkctl repair plan"
-VERSION = 1
+VERSION = 2
+_UNBOUND_VERSION = 1
 PROGRAM = "bkctl"
 _FINDINGS_MAX = 20
 #: Linux takes no longer word.
@@ -128,12 +134,26 @@ class ByHand:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """One directory of files (``current``); ``bookie`` is whose it was, None without a readable cookie."""
+
+    path: str
+    bookie: str | None
+    instance: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """``examined`` is the command line whose findings these are."""
+    """``examined`` is the command line whose findings these are, ``directories`` what it was about.
+
+    ``working_directory`` is where the commands have to be run, None where that does not matter.
+    """
 
     examined: tuple[str, ...]
     steps: tuple[Step, ...]
     by_hand: tuple[ByHand, ...]
+    directories: tuple[Bound, ...] = ()
+    working_directory: str | None = None
 
 
 #: What a command needs the bookie to be, and what it does, by its words.
@@ -209,6 +229,8 @@ def encode_plan(plan: Plan) -> bytes:
         "kind": KIND,
         "version": VERSION,
         "examined": list(plan.examined),
+        "working_directory": plan.working_directory,
+        "directories": [asdict(each) for each in plan.directories],
         "steps": [
             {
                 "number": step.number,
@@ -235,6 +257,11 @@ def plan_in(data: bytes) -> Plan:
         steps = tuple(map(_step_in, _typed(document["steps"], list)))
         by_hand = tuple(map(_by_hand_in, _typed(document["by_hand"], list)))
         plan = Plan(_words(document["examined"]), steps, by_hand)
+        if document["version"] != _UNBOUND_VERSION:
+            directories = tuple(map(_bound_in, _typed(document["directories"], list)))
+            where = document["working_directory"]
+            where = None if where is None else _path(where)
+            plan = replace(plan, directories=directories, working_directory=where)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"not a plan of 'bkctl repair plan': {str(error)[:120]}") from None
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):
@@ -243,7 +270,7 @@ def plan_in(data: bytes) -> Plan:
 
 
 def _require_kind(kind: object, version: object) -> None:
-    if kind != KIND or type(version) is not int or version != VERSION:
+    if kind != KIND or type(version) is not int or not _UNBOUND_VERSION <= version <= VERSION:
         raise ValueError(f"kind {kind!r}, version {version!r}")
 
 
@@ -262,10 +289,22 @@ def _step_in(one: Any) -> Step:
 
 
 def _by_hand_in(one: Any) -> ByHand:
-    look = one["look"]
-    return ByHand(
-        _typed(one["finding"], str), _typed(one["instead"], str), None if look is None else _typed(look, str)
-    )
+    return ByHand(_typed(one["finding"], str), _typed(one["instead"], str), _text_or_none(one["look"]))
+
+
+def _bound_in(one: Any) -> Bound:
+    return Bound(_path(one["path"]), _text_or_none(one["bookie"]), _text_or_none(one["instance"]))
+
+
+def _path(value: Any) -> str:
+    (path,) = _words([PROGRAM, value])[1:]
+    if not path.startswith("/"):
+        raise ValueError(f"{ascii(path)[:40]} is no absolute path")
+    return path
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _typed(value, str)
 
 
 def _typed(value: Any, kind: type[Value]) -> Value:

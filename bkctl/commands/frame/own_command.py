@@ -10,12 +10,13 @@ from collections.abc import Sequence
 _STDERR = 2
 
 
-def run_own_command(words: Sequence[str]) -> int:
+def run_own_command(words: Sequence[str], directory: str | None = None) -> int:
     """Run a command line that begins with the program's name; return its exit code.
 
-    What it writes goes to stderr.
+    What it writes goes to stderr. ``directory`` is where it is run, by default where this process is.
     """
-    return subprocess.run([sys.executable, "-m", *words], stdout=_STDERR, check=False).returncode  # noqa: S603
+    line = [sys.executable, "-m", *words]
+    return subprocess.run(line, stdout=_STDERR, cwd=directory, check=False).returncode  # noqa: S603
 
 
 def read_own_command(words: Sequence[str]) -> tuple[int, bytes]:

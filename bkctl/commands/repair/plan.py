@@ -16,6 +16,7 @@ from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.frame.own_command import read_own_command
 from bkctl.commands.frame.terminal_text import escaped
+from bkctl.commands.repair.plan_places import absolute, bound
 from bkctl.errors import BkctlError, UsageError
 
 if TYPE_CHECKING:
@@ -98,16 +99,17 @@ def plan_command(
 
     if not paths and configuration.conf is None:
         raise UsageError("name a bookie's directories, or give --conf FILE")
-    examined = ["bkctl", "doctor", *(paths or []), *configuration.words(), *(["--deep"] if deep else [])]
+    paths, configuration = list(map(abspath, paths or ())), absolute(configuration)
+    examined = ["bkctl", "doctor", *paths, *configuration.words(), *(["--deep"] if deep else [])]
     code, content = read_own_command([*examined, "-o", "json"])
     if code not in (0, 1, 3):
         raise typer.Exit(code)
     rows = [_with_salvage(row, configuration) for row in _rows(content)]
     rows = _in_order(_with_digests(rows, configuration))
-    rows = _with_journal_salvage(rows, configuration, paths or [])
+    rows = _with_journal_salvage(rows, configuration, paths)
     if lost_disk:
         rows = _with_rebuild(rows, configuration, lost_disk)
-    plan = plan_of(rows, examined, _cluster(configuration), described)
+    plan = bound(plan_of(rows, examined, _cluster(configuration), described), configuration, paths)
     if out is not None:
         with new_file(out) as stream:
             stream.write(encode_plan(plan))
@@ -263,7 +265,7 @@ def _with_rebuild(
     found: set[str] = set()
     made = []
     for row in rows:
-        home = "" if row["dir"] is None else row["dir"].removesuffix("/current")
+        home = "" if row["dir"] is None else abspath(row["dir"].removesuffix("/current"))
         if row["kind"] in _LOST_KINDS and home in homes:
             found.add(home)
         # A start is refused because of these very directories.

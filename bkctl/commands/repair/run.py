@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,11 +14,14 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, file_content
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.own_command import run_own_command
+from bkctl.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bkctl.admin.repairs.plan_run import StepEnd
+    from bkctl.admin.repairs.plan_run import PlanLog, StepEnd
+    from bkctl.admin.repairs.repair_plan import Plan
+    from bkctl.vfs.base import FileSystem
 
 RUN_SCHEMA: Schema = (
     Key("number", "int", "the step's place in the plan"),
@@ -40,7 +45,8 @@ def run_command(
 
     The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
     next run continues after the last finished step. The first step that fails ends the run with its exit
-    code, and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5).
+    code, and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5). A
+    plan is refused (4) where the cookies (VERSION) say that its directories are another bookie's now.
     Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
     command repairs, or a step has lost entries that no step behind it brings back. Then run 'bkctl repair
     plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back what a step
@@ -58,16 +64,19 @@ def run_command(
     from bkctl.vfs import PosixFileSystem
 
     plan = plan_in(file_content(plan_file, "PLAN"))
-    log = PlanLog(PosixFileSystem(), f"{plan_file}.log", SystemClock())
+    filesystem = PosixFileSystem()
+    log = PlanLog(filesystem, f"{plan_file}.log", SystemClock())
     left = [step for step in plan.steps if step.number not in log.done()]
+    check = partial(_check, filesystem, plan, log)
     if left:
+        check()
         ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
     last: StepEnd | None = None
     lost: list[int] = []
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal last
-        for end in run_plan(plan, log, _run):
+        for end in run_plan(plan, log, partial(_run, directory=plan.working_directory), check):
             last = end
             if end.step.lists_losses and end.exit_code == 1:
                 lost.append(end.step.number)
@@ -103,7 +112,17 @@ def _tell_what_is_left(lost: list[int], by_hand: int) -> None:
         typer.echo(f"bkctl: {by_hand} findings of the plan are left to you: no command ends them", err=True)
 
 
-def _run(command: Sequence[str]) -> int:
+def _check(filesystem: FileSystem, plan: Plan, log: PlanLog) -> None:
+    """Raise RefusedError where the plan is not about what stands in its places now."""
+    from bkctl.admin.repairs.plan_binding import check_bound
+
+    begun, where = log.begun(), plan.working_directory
+    check_bound(filesystem, plan, [step for step in plan.steps if step.number in begun])
+    if where is not None and not os.path.isdir(where):
+        raise RefusedError(f"{where}: no such directory, and paths of the plan's bookie are relative to it")
+
+
+def _run(command: Sequence[str], directory: str | None) -> int:
     """Run a command of this program; what it writes goes to stderr."""
     typer.echo(f"bkctl: {shlex.join(command)}", err=True)
-    return run_own_command(command)
+    return run_own_command(command, directory)
