@@ -41,6 +41,9 @@ class IndexSpace:
     ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; to
     a storage over all directories all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
     ``empty_journal_dirs`` are those that the cookie names as journal directories and that hold no journal.
+
+    Of a storage over all directories, ``absent`` are places of the cookie where no directory was found, and
+    ``blank`` those of index directories that were found and that no index file was ever in.
     """
 
     kind: StorageKind
@@ -54,6 +57,8 @@ class IndexSpace:
     directories: int = 1
     mark_dirs: tuple[str, ...] = ()
     empty_journal_dirs: tuple[BookieDirectory, ...] = ()
+    absent: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
 
     @property
     def dir(self) -> str:
@@ -89,8 +94,15 @@ class _Bookie:
 
 
 def storage_kind(directory: BookieDirectory) -> StorageKind | None:
-    """Return the kind of the index in a directory, None where there is none."""
-    return kind_in(directory.indexes)
+    """Return the kind of the index in a directory, None where there is none.
+
+    Folders of ``.idx`` files without a file are an index as well, of which all ledgers were deleted.
+    """
+    return kind_in(_indexes(directory))
+
+
+def _indexes(directory: BookieDirectory) -> tuple[str, ...]:
+    return directory.indexes or (IDX.indexes if directory.has_idx_folders else ())
 
 
 def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
@@ -102,7 +114,7 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
     """
     spaces: list[IndexSpace] = []
     for bookie in _bookies(filesystem, given):
-        kind = kind_in([name for member in bookie.with_index() for name in member.indexes])
+        kind = kind_in([name for member in bookie.with_index() for name in _indexes(member)])
         if kind is not None and not kind.shares_log_ids:
             spaces += _spaces_of_directories(bookie, kind)
         elif kind is not None or bookie.with_logs():
@@ -185,6 +197,8 @@ def _is_part(directory: BookieDirectory) -> bool:
 def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
     log_members = _one_per_place(bookie, bookie.with_logs(), _paths(bookie, index=False))
     members = _one_per_place(bookie, bookie.with_index(), _paths(bookie, index=True))
+    logs_absent, _ = _gaps(bookie, log_members, _paths(bookie, index=False))
+    indexes_absent, blank = _gaps(bookie, members, _paths(bookie, index=True))
     return IndexSpace(
         kind,
         tuple(member.path for member in members),
@@ -195,7 +209,28 @@ def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
         _host(bookie),
         mark_dirs=bookie.with_mark(),
         empty_journal_dirs=_empty_journals(bookie),
+        absent=tuple(dict.fromkeys((*logs_absent, *indexes_absent))),
+        blank=blank,
     )
+
+
+def _gaps(
+    bookie: _Bookie, members: list[BookieDirectory], paths: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the places that have none of ``members``: those without a directory, and the others.
+
+    Where there are as many members as places, none is without, whatever the directories are called.
+    """
+    named = tuple(dict.fromkeys(paths))
+    cookie = bookie.cookie
+    if cookie is None or len(members) >= len(named):
+        return (), ()
+    every = tuple(dict.fromkeys((*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)))
+    there = {_place(path, every) for path in bookie.members}
+    filled = {_place(member.path, every) for member in members}
+    absent = [path for path in named if every.index(path) not in there]
+    blank = [path for path in named if every.index(path) in there - filled]
+    return tuple(absent), tuple(blank)
 
 
 def _paths(bookie: _Bookie, *, index: bool) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Source: formats of ``org.apache.bookkeeper.bookie.BookieImpl`` and ``LedgerDirsM
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import basename, dirname, join, normpath
@@ -26,7 +26,7 @@ from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, pa
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
-from bkctl.storage_kinds import IDX
+from bkctl.storage_kinds import IDX, KINDS
 from bkctl.vfs import FileSystem
 
 FOLDER_DEPTH_MAX = 5
@@ -98,6 +98,8 @@ class BookieDirectory:
     indexes: tuple[str, ...] = ()
     has_cookie: bool = False
     dirty: bool = False
+    #: Whether there are folders of ``.idx`` files. They stay, empty, when the last ledger is deleted.
+    has_idx_folders: bool = False
 
     @property
     def holds_logs(self) -> bool:
@@ -149,7 +151,7 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
     journals: list[JournalFile] = []
     marks: list[str] = []
     indexes: list[str] = []
-    has_idx_files = False
+    folders: list[str] = []
     names = filesystem.names(path)
     for name in names:
         full = join(path, name)
@@ -163,9 +165,10 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
             marks.append(name)
         elif name in _KEY_VALUE_NAMES and _may_be(is_key_value_store, filesystem, full):
             indexes.append(name)
-        elif not has_idx_files and _HEX_DIRECTORY.fullmatch(name) and _may_be(_holds_idx, filesystem, full):
-            has_idx_files = True
-            indexes += IDX.indexes
+        elif _HEX_DIRECTORY.fullmatch(name):
+            folders.append(full)
+    if any(_may_be(_holds_idx, filesystem, folder) for folder in folders):
+        indexes += IDX.indexes
     return BookieDirectory(
         path,
         tuple(sorted(logs, key=lambda log: (log.log_id, log.compaction, log.path))),
@@ -174,6 +177,9 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
         tuple(indexes),
         COOKIE_NAME in names,
         DIRTY_NAME in names,
+        # Beside traces of databases the folders are left over: BookKeeper's conversion removes only files.
+        not any(kind.has_trace_in(names) for kind in KINDS)
+        and any(_may_be(_holds_folders, filesystem, folder) for folder in folders),
     )
 
 
@@ -209,17 +215,26 @@ def is_key_value_store(filesystem: FileSystem, path: str) -> bool:
 
 
 def _holds_idx(filesystem: FileSystem, path: str) -> bool:
+    return any(
+        leaf.endswith((".idx", ".idx.rloc"))
+        for folder in _idx_folders(filesystem, path)
+        for leaf in filesystem.names(folder)
+    )
+
+
+def _holds_folders(filesystem: FileSystem, path: str) -> bool:
+    """Whether a folder of ``.idx`` files is in ``path``, if only an empty one."""
+    return next(_idx_folders(filesystem, path), None) is not None
+
+
+def _idx_folders(filesystem: FileSystem, path: str) -> Iterator[str]:
     facts = filesystem.status(path)
     if facts is None or not facts.is_dir:
-        return False
+        return
     for name in filesystem.names(path):
-        below = join(path, name)
-        facts = filesystem.status(below) if _HEX_DIRECTORY.fullmatch(name) else None
-        if facts is None or not facts.is_dir:
-            continue
-        if any(leaf.endswith((".idx", ".idx.rloc")) for leaf in filesystem.names(below)):
-            return True
-    return False
+        facts = filesystem.status(join(path, name)) if _HEX_DIRECTORY.fullmatch(name) else None
+        if facts is not None and facts.is_dir:
+            yield join(path, name)
 
 
 def find_directories(

@@ -18,6 +18,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import Location
 from bkctl.directories.index_spaces import index_spaces
+from bkctl.engine.interleaved_storage.index_places import FIRST_DIRECTORY
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.scan.files.paths import directories
@@ -134,6 +135,9 @@ class CheckedBookie:
         return self.current(0) / file_info.index_path(ledger)
 
     def _write_idx(self) -> None:
+        for place in range(self.count if self.ledgers else 0):
+            # What a bookie that has flushed leaves in each index directory, with or without files.
+            (self.current(place) / FIRST_DIRECTORY).mkdir(parents=True)
         for (_, ledger), row in self.ledgers.items():
             slots = sorted(
                 (entry, location.pack_location(*at))

@@ -234,3 +234,25 @@ def test_a_cookie_that_does_not_decode_says_nothing() -> None:
 
 def test_a_mark_beside_the_journals() -> None:
     assert marked({"/b/j/current/lastMark": mark(5, 3)}) == LastMark(5, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "has_folders"),
+    [
+        (["0/5/"], True),
+        (["0/5/5.idx"], True),
+        (["0/"], False),
+        (["0/x/"], False),
+        (["0/5/", "locations/CURRENT"], False),
+        (["0/5/", "ledgers.PREV-2026/CURRENT"], False),
+    ],
+)
+def test_folders_of_idx_files_are_told_where_databases_left_no_trace(
+    names: list[str], has_folders: bool
+) -> None:
+    """They stay when the last ledger is deleted, and when Java has converted the files to databases."""
+    system = MemoryFileSystem({f"/b/current/{name}": b"" for name in names if not name.endswith("/")})
+    for name in names:
+        if name.endswith("/"):
+            system.make_directories(f"/b/current/{name.rstrip('/')}")
+    assert inspect_directory(system, "/b/current").has_idx_folders == has_folders

@@ -47,7 +47,8 @@ from bkctl.reporting import Advance
 from bkctl.scan.columns.column import Column
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import journals_before_mark
-from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.index import DirectoryIndex, IdxIndex, open_index
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
 
@@ -158,6 +159,12 @@ class _SpaceCheck:
                 "ledgers are in the right one was not checked"
             )
             yield about_directory(Kind.POSITION_UNKNOWN, space.dir, detail)
+        if space.absent:
+            detail = (
+                f"{', '.join(space.absent)}, which the cookie names, is not found: ledgers whose index files"
+                " are there count as deleted, and entries whose logs are there as missing"
+            )
+            yield about_directory(Kind.POSITION_UNKNOWN, space.dir, detail)
         if not space.journal_dirs:
             detail = "no journal of this bookie was found: what a replay would repair counts as damage"
             yield about_directory(Kind.NO_JOURNAL, space.dir, detail)
@@ -190,9 +197,11 @@ class _SpaceCheck:
 
     def _opened(self, directory: str) -> DirectoryIndex:
         index = open_index(self._filesystem, directory)
-        if index is None:
-            raise CorruptionError("index", expected="locations/ and ledgers/, or .idx files", path=directory)
-        return index
+        if index is not None:
+            return index
+        if self._space.kind.has_databases:
+            raise CorruptionError("index", expected="locations/ and ledgers/", path=directory)
+        return IdxIndex(directory, IdxTree(self._filesystem, directory))  # folders without a file
 
     def _metadata_of(self, ledgers: Collection[int]) -> Mapping[int, LedgerMetadata | CorruptionError]:
         if self._options.cluster.is_asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -343,6 +344,31 @@ def test_a_lost_database(make: Make) -> None:
     assert kinds(found) == ["unreadable_index"]
     (bookie.current() / "ledgers").rename(bookie.root / "gone-too")
     assert kinds(bookie.check()) == ["lost_index"]
+
+
+def test_the_folders_of_idx_files_say_that_all_ledgers_were_deleted(tmp_path: Path) -> None:
+    """A bookie leaves them behind when the file of the last ledger goes; without them the index was lost."""
+    bookie = CheckedBookie(tmp_path / "bookie", "idx")
+    bookie.fill([4, 5])
+    bookie.write()
+    for path in bookie.current().rglob("*.idx"):
+        path.unlink()
+    assert bookie.check() == []
+    # Metadata that have one of them say that its file was lost.
+    assert only(bookie.check(metadata=metadata_of(5))).kind.value == "missing_ledger"
+    for path in bookie.current().iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    assert kinds(bookie.check()) == ["lost_index"]
+
+
+def test_an_index_directory_that_is_not_found_is_told(make: Make) -> None:
+    """Ledgers whose index files are there look like those that were deleted."""
+    bookie = make("idx", 2).write()
+    shutil.rmtree(bookie.root / "l1")
+    found = only(bookie.check())
+    assert found.kind.value == "position_unknown"
+    assert "/l1, which the cookie names, is not found" in found.detail
 
 
 def test_a_bookie_that_never_flushed(make: Make, tmp_path: Path) -> None:
