@@ -235,6 +235,8 @@ def _check_index(found: Survey) -> None:
             f" dead; {way_out}. Make the index again ('bkctl index rebuild --all') or, if these ledgers were"
             " deleted, prove it with --metadata"
         )
+    if found.unseen is not None:
+        raise RefusedError(f"{where}: {found.unseen}; {way_out}")
     if found.rebuilds:
         raise RefusedError(
             f"{found.rebuilds[0]}: a rebuild of the index was begun and has not ended; {way_out}. Run it to"

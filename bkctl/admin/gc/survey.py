@@ -90,6 +90,34 @@ class Survey:
         """Whether the ledger index has no row at all, and nobody can tell that there need be none."""
         return not (self.index.ledgers or self.index.doubtful or self.known.tells_all)
 
+    @property
+    def unseen(self) -> str | None:
+        """Tell which part of a storage over all directories was not seen; None when none is missing.
+
+        An index file may be in any of the index directories, and a log id is given out once for all of them.
+        So without one of them ledgers that live look deleted, and a copy may get the id of another log.
+        """
+        space = self.space
+        if not space.kind.shares_log_ids:
+            return None
+        if space.bookie is None:
+            return (
+                "no cookie says which directories make this bookie, and each may have index files of its"
+                " ledgers; bring the cookie back first (bkctl cookie create)"
+            )
+        if space.absent:
+            return (
+                f"{', '.join(space.absent)} of its bookie's directories is not found, and may have index"
+                " files of ledgers that live; name all of them, or the folder that holds them"
+            )
+        if space.blank and not self.known.tells_all:
+            return (
+                f"no index file was ever in {', '.join(space.blank)}: if that was emptied, ledgers that live"
+                " look deleted. Make the index again ('bkctl index rebuild') or, if nothing is missing, prove"
+                " it with --metadata"
+            )
+        return None
+
     def obstacle(self, facts: LogFacts) -> str | None:
         """Tell why nothing can be done about a log, however little of it is alive."""
         log_id = facts.log.log_id
@@ -97,6 +125,8 @@ class Survey:
             return f"damaged, set aside: {facts.problem}"
         if log_id in self.unfinished:
             return f"a compaction of it is not finished: {self.unfinished[log_id]}"
+        if (unseen := self.unseen) is not None:
+            return unseen
         if self.index_is_lost and facts.record_bytes:
             return (
                 "the ledger index has no row, so to a bookie all of it is garbage; 'bkctl index rebuild"

@@ -260,9 +260,11 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Remove logs without a live ledger; with --threshold compact others.
 
-    Works on the directory of a stopped bookie, ours or Java's, of DbLedgerStorage. A ledger counts as dead
-    when the ledger index has no row and nothing else speaks for it; with --delete-ledgers also when the
-    metadata store does not list it and a read of its own does not find it.
+    Works on the directories of a stopped bookie, ours or Java's, of any ledger storage. A ledger counts as
+    dead when the ledger index has no row and nothing else speaks for it; with --delete-ledgers also when the
+    metadata store does not list it and a read of its own does not find it. Sorted- and
+    InterleavedLedgerStorage have an .idx file in any of a bookie's index directories: all directories that
+    the cookie names must be found, and without a cookie nothing is done (4).
 
     On a disk that is too full for the copy of a log, --scratch takes it first, the log goes, and the copy
     comes back; cut off in between, it is finished by the next run or by the bookie, which both need DIR.
