@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bkctl.admin.top.bottleneck import bottleneck
 from bkctl.admin.top.counters import (
@@ -197,17 +198,26 @@ def _mean(amount: float | None, count: float | None) -> float | None:
 
 def _ledger_dir(look: Interval, now: Object) -> LedgerDirState:
     directory = text_at(look.now, "directory") or ""
-    collector: Object = next(
-        (each for each in objects_at(now, "gc") if each.get("directory") == directory), {}
-    )
+    collectors = objects_at(now, "gc")
+    if len(objects_at(now, "storages")) > 1:
+        collectors = [each for each in collectors if each.get("directory") == directory]
+    found = [from_snapshots(Interval(None, each, 0.0), ACTIVE_LOGS) for each in collectors]
     flushing = any(truth_at(half, "flushing") for half in objects_at(look.now, "write_cache"))
     return LedgerDirState(
         dir=directory,
         flush_busy=look.busy("flush", counter="flushes", under_way=flushing),
         disk_reads_per_s=look.rate("disk_reads"),
-        **from_snapshots(Interval(None, collector, 0.0), ACTIVE_LOGS),
+        # A storage over all ledger directories has a collector for each.
+        **_sums(found),
         **from_snapshots(look, LEDGERS, READS, FLUSHES),
     )
+
+
+def _sums(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Add up what rows know; None where none of them knows."""
+    names = {name for row in rows for name in row}
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return {name: sum(values) if values else None for name, values in known.items()}
 
 
 def _gc(look: Interval) -> GcState:

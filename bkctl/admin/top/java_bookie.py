@@ -1,5 +1,8 @@
 """A Java bookie's sample, from two scrapes of its ``/metrics``; with DbLedgerStorage it tells most.
 
+Sorted- and InterleavedLedgerStorage tell nothing of caches, of the size of a memtable and of flushes, but for
+the adds that waited for it (``SkipListStats``), and have one collector for all ledger directories.
+
 Java counts requests of the protocol's version 2 in ``ADD_ENTRY`` alone and not in ``ADD_ENTRY_REQUEST``, so
 both are looked at. Metric names: ``BookKeeperServerStats``, ``JournalStats``, ``DbLedgerStorageStats``.
 """
@@ -37,6 +40,9 @@ _JOURNAL = "bookie_journal_JOURNAL_"
 _DISK = re.compile("bookie_ledger_dir_(.+)_usage")
 #: Gauges that every ledger directory has.
 _DIRECTORY_GAUGES = ("bookie_write_cache_size", "bookie_ACTIVE_ENTRY_LOG_TOTAL")
+#: Of Sorted- and InterleavedLedgerStorage, which have one collector for all directories, and its prefix.
+_ALL = "all"
+_GC_OF_ALL = "bookie_gc_"
 
 
 def java_sample(
@@ -65,7 +71,7 @@ def java_sample(
         add_p99_ms=_quantile_ms(look, "0.99", "ADD_ENTRY"),
         read_p50_ms=_quantile_ms(look, "0.5", "READ_ENTRY"),
         read_p99_ms=_quantile_ms(look, "0.99", "READ_ENTRY"),
-        adds_held_per_s=look.rate("bookie_throttled_write_requests") or (0.0 if before is not None else None),
+        adds_held_per_s=_held(look),
         adds_refused_per_s=_refused(look, "ADD_ENTRY"),
         reads_refused_per_s=_refused(look, "READ_ENTRY"),
         queues=_queues(look),
@@ -77,7 +83,7 @@ def java_sample(
         ),
         journals=journals,
         journal_sync_p99_ms=look.quantile_ms("0.99", f"{_JOURNAL}SYNC"),
-        ledger_dirs=tuple(_ledger_dir(look, directory) for directory in directories),
+        ledger_dirs=_ledger_dirs(look, directories),
         gc=_collectors(look, directories),
         disks=_disks(now, directories),
         cpu_cores_max=_cores(url),
@@ -218,6 +224,27 @@ def _journal(look: ScrapeInterval, index: str) -> JournalState:
     )
 
 
+def _held(look: ScrapeInterval) -> float | None:
+    """Count the adds that waited for room in the write cache, or in the memtable of SortedLedgerStorage."""
+    for name in ("bookie_throttled_write_requests", "bookie_SKIP_LIST_THROTTLING"):
+        if (rate := look.rate(name)) is not None:
+            return rate
+    # Counters come with the first such add.
+    return 0.0 if look.before is not None else None
+
+
+def _ledger_dirs(look: ScrapeInterval, directories: list[str]) -> tuple[LedgerDirState, ...]:
+    """Read the state of each ledger directory; Sorted- and InterleavedLedgerStorage tell of all together."""
+    if directories or not _is_one_storage(look):
+        return tuple(_ledger_dir(look, directory) for directory in directories)
+    return (LedgerDirState(dir=_ALL, **from_scrapes(look, ACTIVE_LOGS, prefix=_GC_OF_ALL)),)
+
+
+def _is_one_storage(look: ScrapeInterval) -> bool:
+    """Whether the bookie has a storage over all ledger directories."""
+    return look.now.total(f"{_GC_OF_ALL}ACTIVE_ENTRY_LOG_TOTAL") is not None
+
+
 def _ledger_dir(look: ScrapeInterval, directory: str) -> LedgerDirState:
     return LedgerDirState(
         dir=directory,
@@ -234,9 +261,7 @@ def _collectors(look: ScrapeInterval, directories: list[str]) -> tuple[GcState, 
     """
     if directories:
         return tuple(_gc(look, directory, "bookie_", ledgerDir=directory) for directory in directories)
-    if look.now.total("bookie_gc_ACTIVE_ENTRY_LOG_TOTAL") is None:
-        return ()
-    return (_gc(look, "all", "bookie_gc_"),)
+    return (_gc(look, _ALL, _GC_OF_ALL),) if _is_one_storage(look) else ()
 
 
 def _gc(look: ScrapeInterval, directory: str, prefix: str, **labels: str) -> GcState:

@@ -33,6 +33,7 @@ _BOOKIE = (
     "journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", "journal_JOURNAL_FORCE_WRITE_ENQUEUE",
     "journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "journal_JOURNAL_FORCE_WRITE_BATCH_BYTES",
     "write_cache_size", "write_cache_max_size", "throttled_write_requests", "rejected_write_requests",
+    "SKIP_LIST_THROTTLING",
     "(?:gc_)?RECLAIMED_DELETION_SPACE_BYTES", "ledger_dir_[a-zA-Z0-9_]+_usage",
     *(name.removeprefix("bookie_") for name in java_names(JOURNAL, CACHES, LEDGERS, READS, FLUSHES)),
     *(f"(?:gc_)?{name.removeprefix('bookie_')}" for name in java_names(ACTIVE_LOGS, GC)),

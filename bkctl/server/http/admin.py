@@ -29,7 +29,9 @@ _NOT_SERVED = {
     "/api/v1/bookie/expand_storage": (
         "add the directory to ledgerDirectories, set allowStorageExpansion=true and restart the bookie"
     ),
-    "/api/v1/bookie/entry_location_compact": "RocksDB compacts the location index by itself",
+    "/api/v1/bookie/entry_location_compact": (
+        "RocksDB compacts the location index by itself, and index files need no compaction"
+    ),
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from posixpath import basename
 from typing import TYPE_CHECKING
 
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import journal_name, parse_journal_name
 from bkctl.errors import RefusedError, UsageError
 from bkctl.scan.directory import current
+from bkctl.scan.idx_tree import IdxTree
 from bkctl.server.http.replies import as_json, body_object, engine_of, require_ready, text
 from bkctl.server.http.sanity import is_sane
 
@@ -95,7 +97,7 @@ class BookiePages:
         return as_json({f"{kind} files": "".join(f"{name}\t" for name in files[kind]) for kind in kinds})
 
     def _files(self) -> dict[str, list[str]]:
-        """Names by kind, in the order of the directories; a DbLedgerStorage has no index files."""
+        """Return names by kind, in the order of the directories; a DbLedgerStorage has no index files."""
         names = self._service.filesystem.names
         directories = self._service.config.directories
         journals = [name for path in directories.journals for name in sorted(names(current(path)))]
@@ -103,8 +105,15 @@ class BookiePages:
         return {
             _JOURNAL: [name for name in journals if parse_journal_name(name) is not None],
             _ENTRY_LOG: [name for name in logs if parse_log_name(name) is not None],
-            _INDEX: [],
+            _INDEX: self._index_files() if self._service.config.storage_kind.has_file_per_ledger else [],
         }
+
+    def _index_files(self) -> list[str]:
+        found: list[str] = []
+        for path in dict.fromkeys(self._service.config.directories.index_places):
+            _, files = IdxTree(self._service.filesystem, current(path)).files()
+            found += sorted(basename(file) for file in files.values())
+        return found
 
     async def _sanity_test(self, _: web.Request) -> web.Response:
         require_ready(self._service)

@@ -4,7 +4,9 @@ Numbers are read when a scrape asks, from the counters that the stages bump once
 hot path nothing. What BookKeeper has no name for begins with ``bkctl_``.
 
 Labels. ``thread`` and ``threadPool`` name Java's pools: here each pool has one queue, so its number is 0.
-``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do.
+``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do. What a storage over all ledger directories
+has once carries the first of them; its collectors, one for each ledger directory, carry their own
+``ledgerDir``.
 
 Of batches. A run of adds, a chunk of reads and a group of the journal are measured once and counted with the
 number of entries in them; so counts and sums are those of the entries, and quantiles of sizes are those of
@@ -20,7 +22,7 @@ bookie_bookie_zk_*, _watcher_state_*  the metadata store's client has no such co
 replication_bookkeeper_client_*       the client of autorecovery has no metrics of its own
 jvm_memory_pool_*, _init, _committed  the Java process's pools; ``process_*`` has what is used
 jvm_threads_peak, _deadlocked, ...    Python does not know
-names of Sorted/InterleavedStorage    this bookie has DbLedgerStorage
+names of Sorted/InterleavedStorage    these storages have the caches of DbLedgerStorage, and its names
 ===================================== ================================================================
 
 Of ``jvm_*`` there is what dashboards ask for and has an equal here: ``jvm_memory_direct_bytes_used`` and

@@ -178,6 +178,23 @@ def test_the_other_storage_classes_collect_in_one_piece() -> None:
     assert (collector.dir, collector.deleted_ledgers) == ("all", 8)
 
 
+def test_a_memtable_tells_what_waited_for_it_and_the_logs_are_of_all_directories() -> None:
+    """The names are those of Java's SortedLedgerStorage, which has no metrics by directory."""
+
+    def scrape(held: int) -> str:
+        return (
+            "bookie_SERVER_STATUS 1\nbookie_gc_ACTIVE_ENTRY_LOG_TOTAL 3\n"
+            "bookie_gc_ACTIVE_ENTRY_LOG_SPACE_BYTES 500\n"
+            f"bookie_SKIP_LIST_THROTTLING {held}\n"
+        )
+
+    found = sampled(scrape(5), scrape(9))
+    (directory,) = found.ledger_dirs
+    assert (directory.dir, directory.active_logs, directory.active_log_bytes) == ("all", 3, 500)
+    assert found.adds_held_per_s == 2.0
+    assert found.write_cache == ()
+
+
 def test_only_what_is_wanted_is_parsed() -> None:
     found = parse_scrape(text(adds=10), "u")
     assert "jvm_threads_current" not in found.samples

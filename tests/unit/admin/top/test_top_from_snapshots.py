@@ -249,6 +249,16 @@ def test_a_sync_and_a_flush_that_take_longer_than_the_interval_take_all_of_it() 
     assert found.bottleneck.stage is Stage.JOURNAL_DISK
 
 
+def test_a_storage_over_all_directories_has_the_logs_of_all_its_collectors() -> None:
+    now = later()
+    now["gc"].append({**now["gc"][0], "directory": "/e", "active_logs": 4, "active_log_bytes": 400})
+    (directory,) = sampled(snapshot(), now).ledger_dirs
+    assert (directory.dir, directory.active_logs, directory.active_log_bytes) == ("/d", 7, 700)
+    # Where each ledger directory is a storage of its own, each has the logs of its own collector.
+    now["storages"].append({**now["storages"][0], "directory": "/e"})
+    assert [each.active_logs for each in sampled(snapshot(), now).ledger_dirs] == [3, 4]
+
+
 def test_a_bookie_that_takes_no_times_has_counts_alone() -> None:
     before, now = snapshot(), later()
     for values in (before, now):

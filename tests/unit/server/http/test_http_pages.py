@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.http.cluster_pages import _readable
 from bkctl.server.http.guard import Guard
 from bkctl.server.life.embedded import EmbeddedBookie
+from bkctl.storage_kinds import SORTED_LEDGER_STORAGE
 from tests.support.admin_requests import ask, ask_json
 
 API = "/api/v1"
@@ -291,3 +293,25 @@ def test_too_many_requests_at_once_are_told_so(
 )
 def test_sizes_for_people_are_cut_off(size_bytes: int, text: str) -> None:
     assert _readable(size_bytes) == text
+
+
+def test_index_files_are_listed(tmp_path: Path) -> None:
+    """They are in the index directories; the page has their names, as Java's."""
+    overrides = {
+        "ledgerStorageClass": SORTED_LEDGER_STORAGE,
+        "indexDirectories": str(tmp_path / "apart"),
+        "flushInterval": "100",
+    }
+    with (
+        EmbeddedBookie(tmp_path / "b", overrides=overrides) as running,
+        BookKeeperSync(running.config.metadata.uri) as client,
+    ):
+        with client.create(1, 1, 1, password=b"") as ledger:
+            ledger.append(b"x")
+            name = f"{ledger.ledger:x}.idx"
+        deadline = time.monotonic() + 20
+        while not list((tmp_path / "apart").rglob(name)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for query in ("", "?file_type=index"):
+            answer = ask_json(running, "GET", f"{API}/bookie/list_disk_file{query}")
+            assert answer["index files"] == f"{name}\t"
